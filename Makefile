@@ -1,0 +1,63 @@
+# Everything a newcomer needs; each target does its own set-up. `make help` lists them.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+STAMP := .venv/.complete
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-long check format spec bench docs lock clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+setup: $(STAMP) ## Install everything into .venv (quick when it is there)
+
+run: $(STAMP) ## Take a short tour of what works
+	@$(BIN)/sterna tour
+
+test: $(STAMP) java ## Run all tests (a few minutes)
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+test-long: $(STAMP) java ## Try 20 times as many examples, new ones each time
+	@STERNA_CAMPAIGN=20 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+check: $(STAMP) ## Format, lint, types, and the tidiness of the tree
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/test_tidy.py
+	@$(BIN)/python -m pytest -q --collect-only --spec --spec-page docs/conformance.md --spec-check >/dev/null \
+		|| { echo "docs/conformance.md is out of date: run make spec"; exit 1; }
+
+format: $(STAMP) ## Format the code and fix what can be fixed
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+spec: $(STAMP) ## Print which tests prove which requirement; write docs/conformance.md
+	@$(BIN)/python -m pytest -q --collect-only --no-summary --spec --spec-page docs/conformance.md | sed '/::.*::\|^tests\//d'
+
+bench: $(STAMP) ## Measure, with ratios against baselines in the same run
+	@$(BIN)/python -m benchmarks.filters
+
+docs: $(STAMP) ## Write the generated pages (conformance, command line)
+	@$(BIN)/python -m pytest -q --collect-only --spec --spec-page docs/conformance.md >/dev/null
+	@$(BIN)/typer sterna.cli.main utils docs --name sterna --output docs/reference/cli.md
+
+lock: ## Resolve requirements.lock anew from pyproject.toml
+	@scripts/lock $(PYTHON)
+
+clean: ## Remove everything that set-up and tests made
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build src/*.egg-info
+
+.PHONY: java
+java:
+	@scripts/ensure-java
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; install it or set PYTHON=…"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "$(PYTHON) is older than Python 3.11; set PYTHON=… to a newer one"; exit 1; }
+	@echo "Setting up .venv (about a minute the first time; Spark is large) …"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,32 @@
+"""How commands speak: text for people, one JSON document for programs, one line for errors."""
+
+import json
+import sys
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+
+YES, NO, ERROR = 0, 1, 2
+"""Exit statuses of commands that answer a question."""
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+
+def print_json(document: object) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2, allow_nan=True) + "\n")
+
+
+def fail(message: str, *, as_json: bool = False, **details: object) -> NoReturn:
+    """End the command with an error that says what to do."""
+    if as_json:
+        print_json({"error": message, **details})
+    else:
+        errors.print(f"[bold red]error:[/] {_plain(message)}", soft_wrap=True)
+    raise typer.Exit(ERROR)
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", "\\[")

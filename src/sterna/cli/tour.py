@@ -1,0 +1,158 @@
+"""`sterna tour`: the filter language in one screenful, computed while you watch."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from sterna.cli.output import console
+from sterna.model.event import Scalar
+from sterna.model.filters import Filter, FilterError, merge
+from sterna.model.filters.explain import explain
+from sterna.model.location import HexGrid, MovementGraph
+
+STREETS = MovementGraph(
+    [("1st St", "2nd St"), ("2nd St", "3rd St"), ("3rd St", "4th St"), ("2nd St", "Rebeca Drive")]
+)
+BERLIN = HexGrid(9)
+
+
+class Sample(NamedTuple):
+    name: str
+    attributes: dict[str, Scalar]
+
+
+EVENTS = (
+    Sample(
+        "free space", {"service": "parking", "location": "2nd St", "price": 2, "size": "compact"}
+    ),
+    Sample("far away", {"service": "parking", "location": "4th St", "price": 1.5, "size": "van"}),
+    Sample("no price", {"service": "parking", "location": "Rebeca Drive", "size": "van"}),
+    Sample("ice ahead", {"topic": "road/a100/ice", "speed": 80, "lat": 52.5163, "lon": 13.3777}),
+)
+
+
+def tour() -> None:
+    """Take a short tour of the filter language."""
+    console.print()
+    console.print(
+        Panel.fit(
+            "[bold]Sterna[/]: publish/subscribe for things that move.\n"
+            "Subscribers say what they want as a filter; every line below is computed right now.",
+            border_style="cyan",
+        )
+    )
+    for chapter in (_matching, _places, _algebra, _errors):
+        chapter()
+    _next()
+
+
+def _matching() -> None:
+    _heading("1", "Events and filters", "SQL conditions on attributes; what is missing is unknown.")
+    filters = (
+        "service = 'parking' AND price <= 2",
+        "price > 1 OR size IN ('van', 'bus')",
+        "NOT price > 1",
+        "topic MATCHES 'road/+/ice' AND speed > 50",
+        "near(lat, lon, 52.5200, 13.4050, 2500)",
+    )
+    table = Table(box=None, padding=(0, 2))
+    table.add_column("filter", style="cyan")
+    for sample in EVENTS:
+        table.add_column(sample.name, justify="center")
+    for text in filters:
+        parsed = Filter(text)
+        table.add_row(text, *(_verdict(parsed.verdict(sample.attributes)) for sample in EVENTS))
+    console.print(table)
+    explained = explain(
+        Filter("service = 'parking' AND price <= 2").condition, EVENTS[2].attributes
+    )
+    for part in explained.parts:
+        if part.verdict is not True:
+            console.print(
+                Text.assemble(
+                    "Why not “no price”?  ", (part.text, "cyan"), f"  is UNKNOWN: {part.reason}."
+                )
+            )
+
+
+def _places() -> None:
+    _heading(
+        "2", "Places", "myloc follows the client; brokers far away ask for what may come next."
+    )
+    wish = Filter("service = 'parking' AND location IN myloc(1)")
+    console.print(Text.assemble("A car subscribes to  ", (str(wish), "cyan")))
+    for location in ("1st St", "3rd St"):
+        bound = wish.bind(location=location, space=STREETS)
+        found = ", ".join(s.name for s in EVENTS if bound.matches(s.attributes)) or "nothing"
+        reach = ", ".join(sorted(STREETS.ploc(location, 1)))
+        console.print(f"  in [bold]{location:7}[/] it covers {reach}  →  {found}")
+    cell = BERLIN.locate(52.5163, 13.3777)
+    disks = [str(len(BERLIN.ploc(cell, steps))) for steps in range(4)]
+    console.print(
+        f"On GPS, places are H3 cells: {cell} and {' → '.join(disks)} cells in 0 to 3 steps."
+    )
+
+
+def _algebra() -> None:
+    _heading("3", "Filters as sets", "Brokers forward only what no other filter covers already.")
+    questions: tuple[tuple[str, str, str, Callable[[Filter, Filter], bool]], ...] = (
+        ("price <= 1600", "covers", "price <= 1500 AND brand = 'IBM'", Filter.covers),
+        ("x < 5 OR x > 3", "covers", "x BETWEEN 0 AND 9", Filter.covers),
+        ("topic MATCHES 'a/#'", "covers", "topic MATCHES 'a/+/c'", Filter.covers),
+        ("x > 9007199254740992", "overlaps", "x < 9007199254740993", Filter.overlaps),
+    )
+    table = Table(box=None, padding=(0, 2), show_header=False)
+    for one, verb, other, ask in questions:
+        table.add_row(
+            Text(one, "cyan"), verb, Text(other, "cyan"), _verdict(ask(Filter(one), Filter(other)))
+        )
+    console.print(table)
+    merged = merge(
+        [
+            Filter("x = 1 AND y < 3"),
+            Filter("x = 2 AND y < 3"),
+            Filter("x BETWEEN 2 AND 9 AND y < 3"),
+        ]
+    )
+    console.print(Text.assemble("Three filters merged into one, exactly:  ", (str(merged), "cyan")))
+
+
+def _errors() -> None:
+    _heading("4", "Mistakes", "One clear message, and the place.")
+    try:
+        Filter("speed > 50 AND lane == 2")
+    except FilterError as error:
+        console.print(Text(str(error), "yellow"))
+
+
+def _next() -> None:
+    console.print()
+    console.rule("[bold]What to try next", style="dim")
+    table = Table(box=None, padding=(0, 2), show_header=False)
+    for command, what in (
+        ('sterna filter explain "speed > 50 AND lane IN (1, 2)" speed=60 lane=3', "why no match"),
+        ('sterna filter covers "price < 10" "price BETWEEN 1 AND 5"', "ask your own question"),
+        ("sterna filter --help", "everything about filters"),
+        ("python examples/filters.py", "the same from Python, with Spark"),
+        ("docs/reference/filter-language.md", "the whole language"),
+    ):
+        table.add_row(Text(command, "bold cyan"), Text(what, "dim"))
+    console.print(table)
+    console.print(
+        "[dim]The command lives in .venv/bin (source .venv/bin/activate puts it on the PATH).[/]"
+    )
+
+
+def _heading(number: str, title: str, lead: str) -> None:
+    console.print()
+    console.rule(f"[bold]{number}  {title}[/]  [dim]{lead}", align="left", style="dim")
+
+
+def _verdict(verdict: bool | None) -> Text:
+    word, style = {True: ("yes", "bold green"), False: ("no", "red"), None: ("unknown", "yellow")}[
+        verdict
+    ]
+    return Text(word, style)

@@ -1,0 +1,1 @@
+"""What brokers, simulator and Spark share: events, filters and locations."""

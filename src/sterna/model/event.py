@@ -1,0 +1,110 @@
+"""An event: named attributes, a payload, and an identity that is unique system-wide."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+Scalar = bool | int | float | str
+"""What an attribute may hold: bool, int64, float64 or a Unicode string."""
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+
+PLAIN_TYPES = frozenset({bool, int, float, str, type(None)})
+"""The exact types that filters evaluate; None means that the attribute is missing."""
+
+
+class EventId(NamedTuple):
+    """Who published an event, and the how-manieth of that publisher it is, from 1."""
+
+    publisher: str
+    seq: int
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """What a publisher says once, and what brokers carry to everyone whose filter matches it.
+
+    Attributes with the value None are dropped: a missing attribute is NULL in every filter.
+    Group and topic addressing need nothing special: a topic is an attribute.
+    """
+
+    publisher: str
+    seq: int
+    """Consecutive per publisher, from 1."""
+    time_us: int
+    """When it was published, in microseconds."""
+    attributes: Mapping[str, Scalar] = {}
+    payload: bytes = b""
+
+    def __post_init__(self) -> None:
+        if not self.publisher:
+            raise ValueError("an event needs the id of its publisher")
+        if not 1 <= self.seq <= INT_MAX:
+            raise ValueError(f"sequence numbers count from 1, not {self.seq}")
+        msgspec.structs.force_setattr(self, "attributes", plain_attributes(self.attributes))
+
+    @property
+    def id(self) -> EventId:
+        return EventId(self.publisher, self.seq)
+
+
+def plain_attributes(attributes: Mapping[str, object]) -> dict[str, Scalar]:
+    """A copy with every value as a plain bool, int, float or str; None values left out."""
+    plain: dict[str, Scalar] = {}
+    for name, value in attributes.items():
+        if type(name) is not str or not name:
+            raise TypeError(f"attribute names are non-empty strings, not {name!r}")
+        scalar = plain_scalar(name, value)
+        if scalar is not None:
+            plain[name] = scalar
+    return plain
+
+
+def plain_scalar(name: str, value: object) -> Scalar | None:
+    """The value as one of the four attribute types: enumerations and NumPy scalars included."""
+    kind = type(value)
+    if kind is float or kind is bool or value is None:
+        return value  # type: ignore[return-value]
+    if kind is str:
+        return _encodable(name, value)  # type: ignore[arg-type]
+    if kind is int:
+        return _int64(name, value)  # type: ignore[arg-type]
+    if isinstance(value, str):
+        return _encodable(name, str.__str__(value))
+    if isinstance(value, int):
+        return _int64(name, int(value))
+    if isinstance(value, float):
+        return float(value)
+    item = getattr(value, "item", None)  # NumPy and Arrow-backed scalars.
+    if callable(item) and getattr(value, "shape", None) == ():
+        return plain_scalar(name, item())
+    raise TypeError(
+        f"attribute {name!r} is a {kind.__name__}; "
+        "events carry bool, int, float and str (send anything else as payload)"
+    )
+
+
+def describe(value: Scalar | None) -> str:
+    """The value's type in the words of the filter language."""
+    if value is None:
+        return "missing"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, str):
+        return "a string"
+    return "not a number (NaN)" if math.isnan(value) else "a number"
+
+
+def _int64(name: str, value: int) -> int:
+    if not INT_MIN <= value <= INT_MAX:
+        raise ValueError(f"attribute {name!r} is {value}, which does not fit in 64 bits")
+    return value
+
+
+def _encodable(name: str, value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"attribute {name!r} holds half a surrogate pair, not text") from None
+    return value

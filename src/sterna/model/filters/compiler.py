@@ -1,0 +1,187 @@
+"""Compiles a filter to a Python function, once, so that an event costs well below a microsecond.
+
+Three-valued logic disappears on the way: by De Morgan every NOT is pushed down to the single tests,
+where "is TRUE" and "is FALSE" are two ordinary yes/no questions and UNKNOWN is "no" to both.
+"""
+
+from collections.abc import Callable, Mapping
+
+from sterna.model.event import PLAIN_TYPES, Scalar, plain_scalar
+from sterna.model.filters import logic, patterns
+from sterna.model.filters.errors import UnboundError
+from sterna.model.filters.tree import (
+    OPPOSITE,
+    Always,
+    And,
+    Arithmetic,
+    Attribute,
+    Between,
+    Compare,
+    Condition,
+    Holds,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Matches,
+    Near,
+    Negative,
+    Not,
+    Or,
+    Test,
+    Value,
+    Within,
+    attributes,
+)
+
+CompiledTest = Callable[[Mapping[str, Scalar | None]], bool]
+
+_PYTHON_OPERATORS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+def compile_condition(condition: Condition) -> CompiledTest:
+    """A function from an event's attributes to whether the condition is TRUE for them."""
+    return _Compilation().function(condition)
+
+
+class _Compilation:
+    """The function's source, written one conjunct at a time, and the constants it refers to."""
+
+    def __init__(self) -> None:
+        self.constants: dict[str, object] = {"plain_types": PLAIN_TYPES, "plain": plain_scalar}
+        self.variables: dict[str, str] = {}
+        self.lines = ["def test(event):", " get = event.get"]
+
+    def function(self, condition: Condition) -> CompiledTest:
+        conjuncts = condition.operands if isinstance(condition, And) else (condition,)
+        for conjunct in conjuncts:
+            self._fetch(conjunct)
+            self.lines.append(f" if not ({self.true(conjunct)}): return False")
+        self.lines.append(" return True")
+        exec("\n".join(self.lines), self.constants)  # noqa: S102 - only text made here.
+        test: CompiledTest = self.constants["test"]  # type: ignore[assignment]
+        return test
+
+    def _fetch(self, condition: Condition) -> None:
+        """Read attributes just before they are first needed; most events fail an early conjunct."""
+        for name in attributes(condition):
+            if name not in self.variables:
+                self.variables[name] = v = f"v{len(self.variables)}"
+                self.lines += [
+                    f" {v} = get({name!r})",
+                    f" if type({v}) not in plain_types: {v} = plain({name!r}, {v})",
+                ]
+
+    # ---- Conditions: the question whether they are TRUE, and whether they are FALSE
+
+    def true(self, node: Condition) -> str:
+        match node:
+            case And(operands):
+                return self._joined(" and ", operands, self.true)
+            case Or(operands):
+                return self._joined(" or ", operands, self.true)
+            case Not(operand):
+                return self.false(operand)
+        return self._test(node, wanted=True)
+
+    def false(self, node: Condition) -> str:
+        match node:
+            case And(operands):
+                return self._joined(" or ", operands, self.false)
+            case Or(operands):
+                return self._joined(" and ", operands, self.false)
+            case Not(operand):
+                return self.true(operand)
+        return self._test(node, wanted=False)
+
+    @staticmethod
+    def _joined(
+        word: str, operands: tuple[Condition, ...], question: Callable[[Condition], str]
+    ) -> str:
+        return "(" + word.join(question(operand) for operand in operands) + ")"
+
+    def _test(self, node: Test, *, wanted: bool) -> str:
+        match node:
+            case Always(verdict):
+                return str(verdict is wanted)
+            case Holds(value):
+                return f"{self.value(value)} is {wanted}"
+            case Compare(sign, Attribute(name), Literal(constant)):
+                return self._compare(
+                    self.variables[name], sign if wanted else OPPOSITE[sign], constant
+                )
+            case Compare(sign, left, right):
+                compare = self._constant(logic.compare)
+                return f"{compare}({sign!r}, {self.value(left)}, {self.value(right)}) is {wanted}"
+            case Between(value, low, high):
+                both = And((Compare(">=", value, low), Compare("<=", value, high)))
+                return self.true(both) if wanted else self.false(both)
+            case In(Attribute(name), members) if all(isinstance(m, Literal) for m in members):
+                return self._in(self.variables[name], node, wanted=wanted)
+            case In(value, members):
+                either = Or(tuple(Compare("=", value, member) for member in members))
+                return self.true(either) if wanted else self.false(either)
+            case Like(value, pattern, escape):
+                test = patterns.like_test(patterns.like_segments(pattern, escape))
+                return self._string(self.value(value), test, wanted=wanted)
+            case Matches(value, topic):
+                return self._string(self.value(value), patterns.topic_test(topic), wanted=wanted)
+            case IsNull(value):
+                return f"{self.value(value)} {'is' if wanted else 'is not'} None"
+            case Near(lat, lon):
+                near = self._constant(logic.near_test(*node.circle()))
+                return f"{near}({self.value(lat)}, {self.value(lon)}) is {wanted}"
+            case Within(lat, lon, corners) if len(corners) > 2:
+                within = self._constant(logic.polygon_test(corners))
+                return f"{within}({self.value(lat)}, {self.value(lon)}) is {wanted}"
+            case Within():
+                return self.true(node.box()) if wanted else self.false(node.box())
+        raise UnboundError("the filter refers to myloc: bind it to a location first")
+
+    @staticmethod
+    def _compare(v: str, sign: str, constant: Scalar) -> str:
+        """A comparison with a constant, with only the type checks that Python needs."""
+        question = f"{v} {_PYTHON_OPERATORS[sign]} {constant!r}"
+        if isinstance(constant, bool):
+            return f"{v} is {constant if sign == '=' else not constant}"
+        if isinstance(constant, str):
+            return question if sign == "=" else f"type({v}) is str and {question}"
+        if sign == "=":  # In Python True equals 1.
+            return f"{question} and type({v}) is not bool" if constant in (0, 1) else question
+        if sign == "<>":  # NaN differs from everything, itself included.
+            return f"(type({v}) is float or type({v}) is int) and {question} and {v} == {v}"
+        return f"(type({v}) is float or type({v}) is int) and {question}"
+
+    def _in(self, v: str, node: In, *, wanted: bool) -> str:
+        values = frozenset(member.value for member in node.members if isinstance(member, Literal))
+        sample = next(iter(values))
+        word = f"{v} {'in' if wanted else 'not in'} {self._constant(values)}"
+        if isinstance(sample, bool):
+            return f"type({v}) is bool and {word}"
+        if isinstance(sample, str):
+            return word if wanted else f"type({v}) is str and {word}"
+        return f"(type({v}) is float or type({v}) is int) and {v} == {v} and {word}"
+
+    def _string(self, v: str, test: patterns.StringTest, *, wanted: bool) -> str:
+        call = f"{self._constant(test)}({v})"
+        return f"type({v}) is str and {'' if wanted else 'not '}{call}"
+
+    # ---- Values
+
+    def value(self, value: Value) -> str:
+        match value:
+            case Literal(constant):
+                return repr(constant)
+            case Attribute(name):
+                return self.variables[name]
+            case Negative(operand):
+                return f"{self._constant(logic.negative)}({self.value(operand)})"
+            case Arithmetic(sign, left, right):
+                apply = self._constant(logic.ARITHMETIC[sign])
+                return f"{apply}({self.value(left)}, {self.value(right)})"
+        raise UnboundError(f"the filter refers to ${value.name}: bind it to a value first")
+
+    def _constant(self, value: object) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
+        return name

@@ -1,0 +1,40 @@
+"""What goes wrong with a filter, told with the place and the way out."""
+
+_EXCERPT = 72
+
+
+class FilterError(ValueError):
+    """A filter that cannot be understood: what is wrong, where, and what was expected.
+
+    `line` and `column` count from 1. `str()` of the error shows the line with a caret under the
+    place.
+    """
+
+    def __init__(self, problem: str, text: str, position: int = 0, width: int = 1) -> None:
+        self.problem = problem
+        self.text = text
+        self.position = min(position, len(text))
+        self.line = text.count("\n", 0, self.position) + 1
+        self.column = self.position - text.rfind("\n", 0, self.position)
+        super().__init__(f"line {self.line}, column {self.column}: {problem}\n{self._caret(width)}")
+
+    def __reduce__(self) -> tuple[type["FilterError"], tuple[str, str, int]]:
+        return FilterError, (self.problem, self.text, self.position)
+
+    def _caret(self, width: int) -> str:
+        start = self.position - self.column + 1
+        end = self.text.find("\n", start)
+        line = self.text[start : end if end >= 0 else len(self.text)]
+        column = self.column - 1
+        if len(line) > _EXCERPT:  # Show the neighbourhood of the place only.
+            cut = max(0, column - _EXCERPT // 2)
+            more = "…" if len(line) > cut + _EXCERPT else ""
+            line = ("…" if cut else "") + line[cut : cut + _EXCERPT] + more
+            column -= cut - (1 if cut else 0)
+        shown = "".join(c if c.isprintable() else "·" for c in line)
+        carets = "^" * max(1, min(width, len(shown) - column))
+        return f"  {shown}\n  {' ' * column}{carets}"
+
+
+class UnboundError(ValueError):
+    """A filter that still has context variables or `myloc` was asked for a verdict."""

@@ -1,0 +1,228 @@
+"""`Filter`: what a subscriber wants, as text, as a test for events, and as a set of events."""
+
+import math
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sterna.model.event import Scalar, plain_scalar
+from sterna.model.filters import algebra, tree
+from sterna.model.filters.compiler import CompiledTest, compile_condition
+from sterna.model.filters.errors import FilterError, UnboundError
+from sterna.model.filters.logic import Verdict, evaluate
+from sterna.model.filters.normal_form import NormalForm, TooComplex, normal_form
+from sterna.model.filters.parser import MEMBERS_MAX, parse
+from sterna.model.filters.wording import in_words
+from sterna.model.location import LocationSpace
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+
+class Filter:
+    """A condition on the attributes of events.
+
+    >>> parking = Filter("service = 'parking' AND price <= 3")
+    >>> parking.matches({"service": "parking", "price": 2.5})
+    True
+
+    Filters are immutable; two are equal if they say the same with the same words, whatever the
+    spacing, case of keywords and needless parentheses. `str()` gives text that parses back to an
+    equal filter.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._condition = parse(text)
+
+    @classmethod
+    def from_condition(cls, condition: tree.Condition) -> "Filter":
+        """A filter from a tree built in Python."""
+        made = cls.__new__(cls)
+        made._condition = condition
+        return made
+
+    @property
+    def condition(self) -> tree.Condition:
+        """The filter as a tree."""
+        return self._condition
+
+    def __str__(self) -> str:
+        return tree.write(self._condition)
+
+    def __repr__(self) -> str:
+        return f"Filter({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Filter) and self._condition == other._condition
+
+    def __hash__(self) -> int:
+        return hash(self._condition)
+
+    def __reduce__(self) -> tuple[object, tuple[tree.Condition]]:
+        return Filter.from_condition, (self._condition,)
+
+    def __and__(self, other: "Filter") -> "Filter":
+        return Filter.from_condition(tree.conjunction([self._condition, other._condition]))
+
+    def __or__(self, other: "Filter") -> "Filter":
+        return Filter.from_condition(tree.disjunction([self._condition, other._condition]))
+
+    def __invert__(self) -> "Filter":
+        return Filter.from_condition(tree.negation(self._condition))
+
+    # ---- Events
+
+    @cached_property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes it refers to, in order of appearance."""
+        return tree.attributes(self._condition)
+
+    @cached_property
+    def matches(self) -> CompiledTest:
+        """`matches(attributes)`: whether the filter is TRUE for an event's attributes.
+
+        Compiled on first use. A missing attribute (or None) is NULL; a value that is neither bool,
+        int, float nor str raises TypeError.
+        """
+        self._require_bound()
+        return compile_condition(self._condition)
+
+    def verdict(self, attributes: Mapping[str, Scalar | None]) -> Verdict:
+        """TRUE, FALSE or None for UNKNOWN. Slower than `matches`."""
+        self._require_bound()
+        return evaluate(self._condition, attributes)
+
+    def to_spark(self, schema: "StructType") -> "Column":
+        """The filter as a Spark column over rows of this schema: true, false or null (UNKNOWN).
+
+        Each attribute is looked up as a column; see `sterna.model.filters.spark` for the types.
+        """
+        from sterna.model.filters.spark import to_column  # noqa: PLC0415 - Spark is optional.
+
+        self._require_bound()
+        return to_column(self._condition, schema)
+
+    # ---- Sets of events
+
+    @cached_property
+    def normal_form(self) -> NormalForm | None:
+        """The alternatives the algebra works on; None beyond its limits."""
+        self._require_bound()
+        try:
+            return normal_form(self._condition)
+        except TooComplex:
+            return None
+
+    def covers(self, other: "Filter") -> bool:
+        """Whether every event that matches the other matches this one; False when not sure."""
+        if self._condition == other._condition:
+            return True
+        mine, theirs = self.normal_form, other.normal_form
+        return mine is not None and theirs is not None and algebra.covers(mine, theirs)
+
+    def overlaps(self, other: "Filter") -> bool:
+        """Whether some event matches both; True when not sure."""
+        mine, theirs = self.normal_form, other.normal_form
+        return mine is None or theirs is None or algebra.overlaps(mine, theirs)
+
+    # ---- Context: what depends on the client
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """The context variables it refers to (`$budget`), in order of appearance."""
+        found = (
+            node.name for node in tree.walk(self._condition) if isinstance(node, tree.Variable)
+        )
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def uses_myloc(self) -> bool:
+        """Whether it depends on where the client is."""
+        return any(isinstance(node, tree.InMyloc) for node in tree.walk(self._condition))
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether nothing in it depends on a client any more."""
+        return not self.variables and not self.uses_myloc
+
+    def bind(
+        self,
+        variables: Mapping[str, Scalar] | None = None,
+        *,
+        location: str | None = None,
+        space: LocationSpace | None = None,
+        steps: int = 0,
+    ) -> "Filter":
+        """The filter for a client in a given context.
+
+        `$name` is replaced by its value and `myloc(n)` by the locations at most `n + steps` steps
+        from `location`; a broker far from the client adds steps (Fiege et al. 2003, section 5).
+        What is not given stays as it is.
+        """
+        bound = self._bind_variables(variables or {})
+        if location is None:
+            return bound
+        if space is None:
+            raise UnboundError("a location has a meaning only in a space: give space=… as well")
+        places: LocationSpace = space
+
+        def here(node: tree.Node) -> tree.Node:
+            if not isinstance(node, tree.InMyloc):
+                return node
+            reach = sorted(places.ploc(location, node.steps + steps))
+            if len(reach) > MEMBERS_MAX:
+                raise UnboundError(
+                    f"{len(reach):,} locations lie within {node.steps + steps} steps of "
+                    f"{location!r}; {MEMBERS_MAX:,} are the limit"
+                )
+            return tree.In(node.value, tuple(tree.Literal(place) for place in reach))
+
+        return Filter.from_condition(tree.transform(bound._condition, here))  # type: ignore[arg-type]
+
+    def _bind_variables(self, variables: Mapping[str, Scalar]) -> "Filter":
+        if not set(variables) & set(self.variables):
+            return self
+        literals = {}
+        for name in self.variables:
+            if name in variables:
+                value = plain_scalar(f"${name}", variables[name])
+                if value is None or (isinstance(value, float) and not math.isfinite(value)):
+                    raise UnboundError(f"${name} cannot be {value}: a filter needs a finite value")
+                literals[name] = tree.Literal(value)
+
+        def filled(node: tree.Node) -> tree.Node:
+            return literals.get(node.name, node) if isinstance(node, tree.Variable) else node
+
+        text = tree.write(tree.transform(self._condition, filled))
+        try:
+            return Filter(text)  # The parser knows what may stand where.
+        except FilterError as error:
+            given = ", ".join(f"${name} = {tree.write(value)}" for name, value in literals.items())
+            raise FilterError(f"with {given}: {error.problem}", text, error.position) from None
+
+    def _require_bound(self) -> None:
+        if not self.is_bound:
+            open_names = [f"${name}" for name in self.variables] + ["myloc"] * self.uses_myloc
+            raise UnboundError(
+                f"the filter depends on {', '.join(open_names)}: bind() it to a context first"
+            )
+
+
+def merge(filters: Iterable[Filter], *, exact: bool = True) -> Filter:
+    """One filter that covers all of them.
+
+    With `exact` it matches what at least one of them matches, nothing else, in as few alternatives
+    as perfect merging gives. Without, it may match more: filters that constrain the same attributes
+    become one conjunction in which each attribute takes any value that some input accepts.
+    """
+    distinct = list(dict.fromkeys(filters))
+    forms = [filter_.normal_form for filter_ in distinct]
+    simple = [form for form in forms if form is not None]
+    terms = algebra.merge_exactly(simple) if exact else algebra.merge_widely(simple)
+    intact = [f.condition for f, form in zip(distinct, forms, strict=True) if form is None]
+    if not simple:
+        return Filter.from_condition(tree.disjunction(intact))
+    return Filter.from_condition(
+        tree.disjunction([in_words(terms), *intact]) if intact else in_words(terms)
+    )

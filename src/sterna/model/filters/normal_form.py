@@ -1,0 +1,398 @@
+"""The disjunctive normal form: a filter as alternatives, each a set of values per attribute.
+
+A `Term` is a conjunction: for each attribute it constrains, the `ValueSet` it accepts, and a list
+of *residual* conditions that value sets cannot express (arithmetic, two attributes compared,
+patterns with wildcards inside, circles and polygons). What a residual implies for single attributes
+is among the constraints, so a term is never narrower than what it stands for, and exact without
+residuals.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+
+from sterna.model import geo
+from sterna.model.filters import logic, patterns, values
+from sterna.model.filters.errors import UnboundError
+from sterna.model.filters.tree import (
+    OPPOSITE,
+    Always,
+    And,
+    Arithmetic,
+    Attribute,
+    Between,
+    Compare,
+    Condition,
+    Holds,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Matches,
+    Near,
+    Negative,
+    Not,
+    Or,
+    Test,
+    Value,
+    Variable,
+    Within,
+    attributes,
+    comparison,
+    negation,
+    walk,
+    write,
+)
+from sterna.model.filters.values import ALL, ValueSet
+
+TERMS_MAX = 64
+"""Alternatives that a normal form may have. A filter beyond that gets none, and the algebra then
+gives its safe answers. IN lists and ORs over one attribute count as a single alternative."""
+
+WORK_MAX = 20_000
+"""Terms that may be made on the way to a normal form; this bounds the time it takes."""
+
+
+class TooComplex(Exception):  # noqa: N818 - a limit, not a fault.
+    """The normal form would exceed its limits."""
+
+
+class Term:
+    """One alternative: accepted values per attribute, and residual conditions."""
+
+    __slots__ = ("_key", "constraints", "residuals")
+
+    def __init__(
+        self, constraints: Mapping[str, ValueSet], residuals: tuple[Condition, ...] = ()
+    ) -> None:
+        self.constraints = {
+            name: accepted for name, accepted in constraints.items() if accepted != ALL
+        }
+        self.residuals = residuals
+        self._key: object = None
+
+    @property
+    def key(self) -> object:
+        """Equal for equal terms."""
+        if self._key is None:
+            self._key = (frozenset(self.constraints.items()), frozenset(self.residuals))
+        return self._key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Term) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"Term({self.constraints}, {self.residuals})"
+
+    def accepts(self, name: str) -> ValueSet:
+        return self.constraints.get(name, ALL)
+
+    def meet(self, other: "Term") -> "Term | None":
+        """Both at once; None when that is impossible."""
+        constraints = dict(self.constraints)
+        for name, accepted in other.constraints.items():
+            both = constraints[name] & accepted if name in constraints else accepted
+            if not both:
+                return None
+            constraints[name] = both
+        if not other.residuals:
+            return Term(constraints, self.residuals)
+        residuals = tuple(dict.fromkeys(self.residuals + other.residuals))
+        return None if _contradictory(residuals) else Term(constraints, residuals)
+
+    def contains(self, other: "Term") -> bool:
+        """Whether everything the other accepts is accepted here; False when not sure."""
+        for name, accepted in self.constraints.items():
+            if name not in other.constraints or not other.constraints[name] <= accepted:
+                return False
+        return self.implied_by(other)
+
+    def implied_by(self, other: "Term") -> bool:
+        """Whether the other's residuals guarantee all of these."""
+        return all(
+            any(_implies(theirs, mine) for theirs in other.residuals) for mine in self.residuals
+        )
+
+    def without(self, other: "Term") -> "Iterator[Term]":
+        """What is left of this term outside the other, in disjoint pieces.
+
+        Only valid if `other.implied_by(self)`: residuals are not cut.
+        """
+        rest = self.constraints
+        for name, accepted in other.constraints.items():
+            here = rest.get(name, ALL)
+            outside = here - accepted
+            if outside:
+                yield Term({**rest, name: outside}, self.residuals)
+            inside = here & accepted
+            if not inside:
+                return
+            rest = {**rest, name: inside}
+
+
+NormalForm = tuple[Term, ...]
+ANYTHING = Term({})
+
+
+def normal_form(condition: Condition) -> NormalForm:
+    """The terms of a condition; no terms at all means that nothing can match.
+
+    Raises `TooComplex` beyond `TERMS_MAX` terms.
+    """
+    return _Expansion().terms(condition, wanted=True)
+
+
+def implied(residual: Condition) -> Term:
+    """What a residual condition says about single attributes."""
+    (term,) = normal_form(residual)
+    return term
+
+
+def simplify(terms: Iterable[Term]) -> NormalForm:
+    """The same alternatives in fewer terms.
+
+    Terms that differ in one attribute only become one (this is exact: perfect merging), and terms
+    inside another are dropped.
+    """
+    kept = list(dict.fromkeys(terms))
+    names = sorted({name for term in kept for name in term.constraints})
+    changed = True
+    while changed and len(kept) > 1:
+        changed = False
+        for name in names:
+            merged = _merge_along(name, kept)
+            changed |= len(merged) < len(kept)
+            kept = merged
+    if 1 < len(kept) <= 4 * TERMS_MAX:
+        kept = _without_contained(kept)
+    return tuple(kept)
+
+
+def _merge_along(name: str, terms: list[Term]) -> list[Term]:
+    """Unite terms that are equal in everything but this attribute."""
+    groups: dict[object, list[Term]] = {}
+    for term in terms:
+        others = frozenset(item for item in term.constraints.items() if item[0] != name)
+        groups.setdefault((others, frozenset(term.residuals)), []).append(term)
+    return [
+        group[0]
+        if len(group) == 1
+        else Term(
+            {**group[0].constraints, name: values.union(term.accepts(name) for term in group)},
+            group[0].residuals,
+        )
+        for group in groups.values()
+    ]
+
+
+def _without_contained(terms: list[Term]) -> list[Term]:
+    kept: list[Term] = []
+    for term in terms:
+        if not any(other.contains(term) for other in kept):
+            kept = [other for other in kept if not term.contains(other)]
+            kept.append(term)
+    return kept
+
+
+class _Expansion:
+    """From a tree to terms; NOT is pushed down to the single tests on the way."""
+
+    def __init__(self) -> None:
+        self.work = 0
+
+    def terms(self, node: Condition, *, wanted: bool) -> NormalForm:
+        """The terms for which the condition is TRUE (or FALSE, if that is wanted)."""
+        match node:
+            case Not(operand):
+                return self.terms(operand, wanted=not wanted)
+            case And(operands) | Or(operands):
+                parts = [self.terms(operand, wanted=wanted) for operand in operands]
+                if isinstance(node, And) is wanted:
+                    return self._all_of(parts)
+                return self._limited(simplify(term for part in parts for term in part))
+        return self._test(node, wanted=wanted)
+
+    def _all_of(self, parts: list[NormalForm]) -> NormalForm:
+        while len(parts) > 1:  # Pairwise, so that long conjunctions stay cheap.
+            parts = [
+                self._both(*parts[i : i + 2]) if i + 1 < len(parts) else parts[i]
+                for i in range(0, len(parts), 2)
+            ]
+        return parts[0]
+
+    def _both(self, left: NormalForm, right: NormalForm) -> NormalForm:
+        self._count(len(left) * len(right))
+        met = [a.meet(b) for a, b in product(left, right)]
+        return self._limited(simplify(term for term in met if term is not None))
+
+    def _limited(self, terms: NormalForm) -> NormalForm:
+        self._count(len(terms))
+        if len(terms) > TERMS_MAX:
+            raise TooComplex
+        return terms
+
+    def _count(self, work: int) -> None:
+        self.work += work
+        if self.work > WORK_MAX:
+            raise TooComplex
+
+    def _test(self, node: Test, *, wanted: bool) -> NormalForm:
+        match node:
+            case Always(verdict):
+                return (ANYTHING,) if verdict is wanted else ()
+            case Holds(Attribute(name)):
+                return _one(name, values.comparison("=", wanted))
+            case IsNull(Attribute(name)):
+                return _one(name, values.NULL if wanted else values.PRESENT)
+            case Compare(sign, left, right):
+                return self._compare(sign if wanted else OPPOSITE[sign], left, right)
+            case Between(value, low, high):
+                bounds = And((Compare(">=", value, low), Compare("<=", value, high)))
+                return self.terms(bounds, wanted=wanted)
+            case In(Attribute(name), members):
+                found = values.members(m.value for m in members if isinstance(m, Literal))
+                return _one(name, found if wanted else values.kind(_sample(members)) - found)
+            case In(value, members):
+                each = Or(tuple(Compare("=", value, member) for member in members))
+                return self.terms(each, wanted=wanted)
+            case Like(Attribute(name)):
+                return _like(name, node, wanted=wanted)
+            case Matches(Attribute(name)):
+                return _matches(name, node, wanted=wanted)
+            case Near(lat, lon):
+                latitudes = _near_latitudes(node) if wanted else _between(-90, 90)
+                return _place(node, lat, lon, latitudes, _between(-180, 180), wanted=wanted)
+            case Within(lat, lon, corners) if len(corners) > 2:
+                bounds_lat, bounds_lon = _between(-90, 90), _between(-180, 180)
+                if wanted:  # A rounded crossing may lie a hair outside the corners' longitudes.
+                    bounds_lat = _between(min(c[0] for c in corners), max(c[0] for c in corners))
+                return _place(node, lat, lon, bounds_lat, bounds_lon, wanted=wanted)
+            case Within():
+                return self.terms(node.box(), wanted=wanted)
+            case _:
+                raise UnboundError(f"{write(node)} must be bound first")
+
+    def _compare(self, sign: str, left: Value, right: Value) -> NormalForm:
+        test = comparison(sign, left, right)
+        match test:
+            case Compare(sign, Attribute(name), Literal(constant)):
+                return _one(name, values.comparison(sign, constant))
+        names = attributes(test)
+        if not names:
+            return (ANYTHING,) if logic.evaluate(test, {}) else ()
+        # What arithmetic touches is a number; two attributes that compare are both there.
+        numeric = any(isinstance(node, Arithmetic | Negative) for node in walk(test))
+        implied = values.NUMBERS if numeric else values.COMPARABLE
+        return (Term(dict.fromkeys(names, implied), (test,)),)
+
+
+def _one(name: str, accepted: ValueSet) -> NormalForm:
+    return (Term({name: accepted}),) if accepted else ()
+
+
+def _sample(members: tuple[Literal | Variable, ...]) -> bool | int | float | str:
+    first = members[0]
+    if isinstance(first, Variable):
+        raise UnboundError(f"${first.name} must be bound first")
+    return first.value
+
+
+def _like(name: str, node: Like, *, wanted: bool) -> NormalForm:
+    segments = patterns.like_segments(node.pattern, node.escape)
+    prefix, complete = patterns.like_prefix(segments)
+    exact: ValueSet | None = None
+    if complete:
+        exact = values.starting_with(prefix)
+    elif len(segments) == 1 and None not in segments[0]:
+        exact = values.members([prefix])
+    return _string(name, node, exact, values.starting_with(prefix), wanted=wanted)
+
+
+def _matches(name: str, node: Matches, *, wanted: bool) -> NormalForm:
+    levels = node.topic.split("/")
+    exact: ValueSet | None = None
+    if not {"+", "#"} & set(levels):
+        exact = implied = values.members([node.topic])
+    elif levels == ["#"]:
+        exact = implied = values.STRINGS - values.starting_with("$")
+    elif levels[-1] == "#" and "+" not in levels:
+        parent = "/".join(levels[:-1])
+        exact = implied = values.members([parent]) | values.starting_with(parent + "/")
+    else:
+        implied = values.starting_with(patterns.topic_prefix(node.topic))
+        if levels[0] == "+":
+            implied = implied - values.starting_with("$")
+    return _string(name, node, exact, implied, wanted=wanted)
+
+
+def _string(
+    name: str, node: Like | Matches, exact: ValueSet | None, implied: ValueSet, *, wanted: bool
+) -> NormalForm:
+    if exact is not None:
+        return _one(name, exact if wanted else values.STRINGS - exact)
+    if wanted:
+        return (Term({name: implied}, (node,)),)
+    return (Term({name: values.STRINGS}, (negation(node),)),)
+
+
+def _place(
+    node: Near | Within,
+    lat: Attribute,
+    lon: Attribute,
+    lats: ValueSet,
+    lons: ValueSet,
+    *,
+    wanted: bool,
+) -> NormalForm:
+    where = Term({lat.name: lats}).meet(Term({lon.name: lons}))
+    if where is None:
+        return ()
+    return (Term(where.constraints, (node if wanted else negation(node),)),)
+
+
+def _near_latitudes(node: Near) -> ValueSet:
+    (latitude, _), metres = node.circle()
+    reach = geo.latitude_reach(metres)
+    return _between(max(-90.0, latitude - reach), min(90.0, latitude + reach))
+
+
+def _between(low: float, high: float) -> ValueSet:
+    return values.comparison(">=", low) & values.comparison("<=", high)
+
+
+# ---- Residuals
+
+
+def _implies(given: Condition, wanted: Condition) -> bool:
+    if given == wanted:
+        return True
+    match given, wanted:
+        case Matches(Attribute(a), narrow), Matches(Attribute(b), wide):
+            return a == b and patterns.topic_covers(wide, narrow)
+        case Not(Matches(Attribute(a), wide)), Not(Matches(Attribute(b), narrow)):
+            return a == b and patterns.topic_covers(wide, narrow)
+    return False
+
+
+def _contradictory(residuals: tuple[Condition, ...]) -> bool:
+    """Whether two residuals can never hold together, as far as is easy to see."""
+    present = set(residuals)
+    for residual in residuals:
+        if isinstance(residual, Not) and residual.operand in present:
+            return True
+        if (
+            isinstance(residual, Compare)
+            and Compare(OPPOSITE[residual.operator], residual.left, residual.right) in present
+        ):
+            return True
+    topics: dict[str, list[str]] = {}
+    for residual in residuals:
+        if isinstance(residual, Matches):
+            topics.setdefault(residual.value.name, []).append(residual.topic)
+    return any(
+        not patterns.topics_overlap(a, b)
+        for group in topics.values()
+        for a, b in product(group, group)
+    )

@@ -1,0 +1,469 @@
+"""The same filter as a Spark column, with the same verdict on every row.
+
+How an attribute is found in the schema:
+
+* a column of that name; a dotted name also reaches into struct columns;
+* otherwise an entry of the column `attributes`, if that is a map from names to values.
+
+What it may hold: booleans, integers (up to 64 bits), floats and doubles, strings, or a *value
+struct* `struct<bool: boolean, int: bigint, float: double, string: string>` of which at most one
+field is set, for attributes whose type differs from event to event (`VALUE_TYPE`). An attribute
+that the schema does not have is missing in every row, so it is NULL.
+
+Spark's own rules differ from the filter language in places: it compares integers with doubles
+inexactly, treats NaN as the largest number, and raises errors on overflow. Every value is therefore
+taken apart by type first, and each comparison is made between two columns of known types.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - the usual name.
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    CharType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    VarcharType,
+)
+
+from sterna.model import geo
+from sterna.model.event import INT_MAX, INT_MIN, Scalar
+from sterna.model.filters import patterns
+from sterna.model.filters.errors import UnboundError
+from sterna.model.filters.tree import (
+    OPPOSITE,
+    Always,
+    And,
+    Arithmetic,
+    Attribute,
+    Between,
+    Compare,
+    Condition,
+    Holds,
+    In,
+    InMyloc,
+    IsNull,
+    Like,
+    Literal,
+    Matches,
+    Near,
+    Negative,
+    Not,
+    Or,
+    Value,
+    Variable,
+    Within,
+)
+
+VALUE_TYPE = StructType(
+    [
+        StructField("bool", BooleanType()),
+        StructField("int", LongType()),
+        StructField("float", DoubleType()),
+        StructField("string", StringType()),
+    ]
+)
+"""One attribute value of any type."""
+
+ATTRIBUTES_TYPE = MapType(StringType(), VALUE_TYPE)
+"""All attributes of an event: the type of the column `attributes` in tables of events."""
+
+_TWO_63 = 2.0**63
+_EXACT = 2**53
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A value as Spark sees it: one column for each type it may have, null where it has another.
+
+    NaN is null here, because it compares with nothing. `constant` is set for literals.
+    """
+
+    bool: Column | None = None
+    int: Column | None = None
+    float: Column | None = None
+    string: Column | None = None
+    missing: Column | None = None
+    constant: Scalar | None = None
+
+    @property
+    def double(self) -> Column:
+        """The number as a double, whatever its type; null if it is none."""
+        whole = None if self.int is None else self.int.cast("double")
+        return _first([self.float, whole], "double")
+
+
+def to_column(condition: Condition, schema: StructType) -> Column:
+    """The condition over rows of this schema: true, false, or null for UNKNOWN."""
+    return _Translation(schema).condition(condition)
+
+
+class _Translation:
+    def __init__(self, schema: StructType) -> None:
+        self.schema = schema
+        self.operands: dict[str, Operand] = {}
+
+    # ---- Conditions
+
+    def condition(self, node: Condition) -> Column:
+        match node:
+            case And(operands):
+                return _fold(lambda a, b: a & b, map(self.condition, operands))
+            case Or(operands):
+                return _fold(lambda a, b: a | b, map(self.condition, operands))
+            case Not(operand):
+                return ~self.condition(operand)
+            case Always(verdict):
+                return F.lit(verdict)
+            case Holds(value):
+                return _first([self.value(value).bool], "boolean")
+            case Compare(sign, left, right):
+                return _compare(sign, self.value(left), self.value(right))
+            case Between(value, low, high):
+                middle = self.value(value)
+                above = _compare(">=", middle, self.value(low))
+                return above & _compare("<=", middle, self.value(high))
+            case In(value, members):
+                return _in(self.value(value), [self.value(member).constant for member in members])
+            case Like(value, pattern, escape):
+                text = self.value(value).string
+                segments = patterns.like_segments(pattern, escape)
+                return _first([None if text is None else _like(text, segments)], "boolean")
+            case Matches(value, topic):
+                text = self.value(value).string
+                return _first([None if text is None else _matches(text, topic)], "boolean")
+            case IsNull(value):
+                missing = self.value(value).missing
+                return F.lit(True) if missing is None else missing  # noqa: FBT003
+            case Near(lat, lon):
+                return _near(node, self.value(lat).double, self.value(lon).double)
+            case Within(lat, lon, corners):
+                if len(corners) == 2:
+                    return self.condition(node.box())
+                return _polygon(corners, self.value(lat).double, self.value(lon).double)
+            case InMyloc():
+                raise UnboundError("the filter refers to myloc: bind it first")
+
+    # ---- Values
+
+    def value(self, value: Value) -> Operand:
+        match value:
+            case Literal(constant):
+                return _literal(constant)
+            case Attribute(name):
+                if name not in self.operands:
+                    self.operands[name] = self._attribute(name)
+                return self.operands[name]
+            case Negative(operand):
+                number = self.value(operand)
+                return Operand(
+                    int=None if number.int is None else F.try_subtract(F.lit(0), number.int),
+                    float=None if number.float is None else -number.float,
+                )
+            case Arithmetic(sign, left, right):
+                return _arithmetic(sign, self.value(left), self.value(right))
+            case Variable(name):
+                raise UnboundError(f"the filter refers to ${name}: bind it first")
+
+    def _attribute(self, name: str) -> Operand:
+        found = _column(self.schema, name)
+        if found is None:
+            return Operand()
+        column, kind = found
+        missing = column.isNull()
+        match kind:
+            case BooleanType():
+                return Operand(bool=column, missing=missing)
+            case ByteType() | ShortType() | IntegerType() | LongType():
+                return Operand(int=column.cast("bigint"), missing=missing)
+            case FloatType() | DoubleType():
+                return Operand(float=_comparable(column.cast("double")), missing=missing)
+            case StringType() | CharType() | VarcharType():
+                return Operand(string=column, missing=missing)
+            case NullType():
+                return Operand()
+            case StructType() if _is_value_type(kind):
+                parts = {field: column[field] for field in VALUE_TYPE.names}
+                return Operand(
+                    bool=parts["bool"],
+                    int=parts["int"],
+                    float=_comparable(parts["float"]),
+                    string=parts["string"],
+                    missing=_fold(lambda a, b: a & b, (p.isNull() for p in parts.values())),
+                )
+        raise TypeError(
+            f"attribute {name!r} has the Spark type {kind.simpleString()}, which filters cannot "
+            "compare; cast it to boolean, bigint, double or string first"
+        )
+
+
+# ---- Columns
+
+
+def _column(schema: StructType, name: str) -> tuple[Column, DataType] | None:
+    """The column of an attribute and its type."""
+    kinds = {field.name: field.dataType for field in schema.fields}
+    if name in kinds:
+        return F.col(_quoted(name)), kinds[name]
+    nested = _nested(kinds, name)
+    if nested is not None:
+        return nested
+    attributes = kinds.get("attributes")
+    if isinstance(attributes, MapType) and isinstance(attributes.keyType, StringType):
+        return F.try_element_at(F.col("attributes"), F.lit(name)), attributes.valueType
+    return None
+
+
+def _nested(kinds: dict[str, DataType], name: str) -> tuple[Column, DataType] | None:
+    head, *fields = name.split(".")
+    kind = kinds.get(head)
+    path = [_quoted(head)]
+    for field in fields:
+        if not isinstance(kind, StructType) or field not in kind.names:
+            return None
+        kind = kind[field].dataType
+        path.append(_quoted(field))
+    return None if kind is None else (F.col(".".join(path)), kind)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _is_value_type(kind: StructType) -> bool:
+    return [(f.name, f.dataType) for f in kind.fields] == [
+        (f.name, f.dataType) for f in VALUE_TYPE.fields
+    ]
+
+
+def _literal(constant: Scalar) -> Operand:
+    if isinstance(constant, bool):
+        return Operand(bool=F.lit(constant), constant=constant)
+    if isinstance(constant, str):
+        return Operand(string=F.lit(constant), constant=constant)
+    if isinstance(constant, int):
+        return Operand(int=F.lit(constant).cast("bigint"), constant=constant)
+    return Operand(float=F.lit(constant), constant=constant)
+
+
+def _comparable(number: Column) -> Column:
+    return F.when(~F.isnan(number), number)
+
+
+def _first(choices: Iterable[Column | None], kind: str) -> Column:
+    """The first that is not null; a null of the given type if there is nothing to choose from."""
+    columns = [column for column in choices if column is not None]
+    if not columns:
+        return F.lit(None).cast(kind)
+    return columns[0] if len(columns) == 1 else F.coalesce(*columns)
+
+
+def _fold(join: Callable[[Column, Column], Column], columns: Iterable[Column]) -> Column:
+    """Join pairwise, so that the expression stays shallow however many there are."""
+    level = list(columns)
+    while len(level) > 1:
+        level = [reduce(join, level[i : i + 2]) for i in range(0, len(level), 2)]
+    return level[0]
+
+
+# ---- Comparisons
+
+_OPERATORS: dict[str, Callable[[Any, Any], Column]] = {
+    "=": lambda a, b: a == b,
+    "<>": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+}
+
+
+def _compare(sign: str, a: Operand, b: Operand) -> Column:
+    """At most one of the pairings is not null: the one of the types that both really have."""
+    apply = _OPERATORS[sign]
+    pairings: list[Column] = []
+    for kind in ("int", "float", "string", "bool"):
+        left, right = getattr(a, kind), getattr(b, kind)
+        if left is not None and right is not None and (kind != "bool" or sign in ("=", "<>")):
+            pairings.append(apply(left, right))
+    if a.int is not None and b.float is not None:
+        pairings.append(_compare_mixed(sign, a.int, b.float, b.constant))
+    if a.float is not None and b.int is not None:
+        mirrored = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(sign, sign)
+        if isinstance(b.constant, int) and abs(b.constant) <= _EXACT:
+            pairings.append(apply(a.float, F.lit(float(b.constant))))
+        else:
+            pairings.append(_compare_mixed(mirrored, b.int, a.float, a.constant))
+    return _first(pairings, "boolean")
+
+
+def _compare_mixed(sign: str, whole: Column, real: Column, constant: Scalar | None) -> Column:
+    """An integer with a double, exactly: the double is rounded to the integers next to it."""
+    if sign in ("<>", ">", ">="):
+        return ~_compare_mixed(OPPOSITE[sign], whole, real, constant)
+    if isinstance(constant, float):
+        return _compare_constant(sign, whole, constant)
+    above, below = real >= F.lit(_TWO_63), real < F.lit(-_TWO_63)
+    match sign:
+        case "=":
+            inside = (real == F.floor(real)) & (whole == F.floor(real))
+            verdict = F.when(above | below, F.lit(False)).otherwise(inside)  # noqa: FBT003
+        case "<=":
+            verdict = F.when(above, F.lit(True)).when(below, F.lit(False))  # noqa: FBT003
+            verdict = verdict.otherwise(whole <= F.floor(real))
+        case _:
+            verdict = F.when(above, F.lit(True)).when(below, F.lit(False))  # noqa: FBT003
+            verdict = verdict.otherwise(whole < F.ceil(real))
+    return F.when(whole.isNotNull() & real.isNotNull(), verdict)
+
+
+def _compare_constant(sign: str, whole: Column, constant: float) -> Column:
+    """An integer column with a float constant: an integer comparison that Spark can push down."""
+    present = F.when(whole.isNotNull(), F.lit(True))  # noqa: FBT003
+    if sign == "=":
+        if constant == math.floor(constant) and INT_MIN <= constant <= INT_MAX:
+            return whole == F.lit(int(constant))
+        return ~present
+    bound = math.floor(constant) if sign == "<=" else math.ceil(constant) - 1
+    if bound >= INT_MAX:
+        return present
+    return ~present if bound < INT_MIN else whole <= F.lit(bound)
+
+
+def _in(value: Operand, constants: list[Scalar | None]) -> Column:
+    """One look-up in a list for each type that can be found there."""
+    numbers = [c for c in constants if isinstance(c, int | float) and not isinstance(c, bool)]
+    whole = sorted({int(n) for n in numbers if n == math.floor(n) and INT_MIN <= n <= INT_MAX})
+    real = sorted({float(n) + 0.0 for n in numbers if float(n) == n})
+    strings = sorted({c for c in constants if isinstance(c, str)})
+    booleans = sorted({c for c in constants if isinstance(c, bool)})
+    chosen: list[Column] = []
+    if numbers and value.int is not None:
+        chosen.append(_member(value.int, whole))
+    if numbers and value.float is not None:  # Adding zero makes -0.0 equal to 0.0 in a hash set.
+        chosen.append(_member(value.float + F.lit(0.0), real))
+    if strings and value.string is not None:
+        chosen.append(_member(value.string, strings))
+    if booleans and value.bool is not None:
+        chosen.append(_member(value.bool, booleans))
+    return _first(chosen, "boolean")
+
+
+def _member(column: Column, constants: list[Any]) -> Column:
+    if constants:
+        return column.isin(constants)
+    return F.when(column.isNotNull(), F.lit(False))  # noqa: FBT003
+
+
+# ---- Arithmetic
+
+
+def _arithmetic(sign: str, a: Operand, b: Operand) -> Operand:
+    """Exact on integers (null on overflow), in doubles otherwise; division always in doubles."""
+    if not _has_number(a) or not _has_number(b):
+        return Operand()
+    if sign == "/":
+        return Operand(float=_comparable(F.try_divide(a.double, b.double)))
+    real = _comparable(_OPERATORS[sign](a.double, b.double))
+    if a.int is None or b.int is None:
+        return Operand(float=real)
+    whole = {"+": F.try_add, "-": F.try_subtract, "*": F.try_multiply}[sign](a.int, b.int)
+    if a.float is None and b.float is None:
+        return Operand(int=whole)
+    # Two integers have an integer result, also if it overflows; everything else is a float.
+    return Operand(int=whole, float=F.when(a.int.isNull() | b.int.isNull(), real))
+
+
+def _has_number(operand: Operand) -> bool:
+    return operand.int is not None or operand.float is not None
+
+
+# ---- Strings
+
+
+def _like(text: Column, segments: list[patterns.Segment]) -> Column:
+    """Simple patterns by the functions made for them; others by a regex that cannot backtrack."""
+    literals = [patterns.literal(segment) for segment in segments]
+    match literals:
+        case [str(whole)]:
+            return text == F.lit(whole)
+        case [str(prefix), ""]:
+            return F.startswith(text, F.lit(prefix))
+        case ["", str(suffix)]:
+            return F.endswith(text, F.lit(suffix))
+        case ["", str(part), ""]:
+            return F.contains(text, F.lit(part))
+    first, *middle, last = segments if len(segments) > 1 else [segments[0], ()]
+    regex = _segment_regex(first)
+    for segment in filter(None, middle):
+        # The earliest place is as good as any later one, so the group may be atomic.
+        regex += f"(?>.*?{_segment_regex(segment)})"
+    tail = "" if len(segments) == 1 else ".*" + _segment_regex(last)
+    return F.rlike(text, F.lit(rf"(?s)\A{regex}{tail}\z"))
+
+
+def _segment_regex(segment: patterns.Segment) -> str:
+    return "".join("." if character is None else _escaped(character) for character in segment)
+
+
+def _matches(text: Column, topic: str) -> Column:
+    levels = topic.split("/")
+    if not {"+", "#"} & set(levels):
+        return text == F.lit(topic)
+    open_end = levels[-1] == "#"
+    fixed = levels[:-1] if open_end else levels
+    regex = "/".join("[^/]*" if level == "+" else "".join(map(_escaped, level)) for level in fixed)
+    if open_end:
+        regex += "(?:/.*)?" if fixed else ".*"
+    guard = r"(?!\$)" if levels[0] in ("+", "#") else ""
+    return F.rlike(text, F.lit(rf"(?s)\A{guard}{regex}\z"))
+
+
+def _escaped(character: str) -> str:
+    return character if re.fullmatch(r"[A-Za-z0-9]", character) else f"\\x{{{ord(character):x}}}"
+
+
+# ---- Places
+
+
+def _is_position(lat: Column, lon: Column) -> Column:
+    return lat.between(F.lit(-90.0), F.lit(90.0)) & lon.between(F.lit(-180.0), F.lit(180.0))
+
+
+def _near(node: Near, lat: Column, lon: Column) -> Column:
+    centre, metres = node.circle()
+    close = geo.haversine(lat, lon, centre) <= F.lit(geo.haversine_limit(metres))
+    return F.when(_is_position(lat, lon), close)
+
+
+def _polygon(corners: tuple[geo.Point, ...], lat: Column, lon: Column) -> Column:
+    crossings = [
+        (
+            ((F.lit(a[0]) > lat) != (F.lit(b[0]) > lat))
+            & (lon < F.lit(slope) * (lat - F.lit(a[0])) + F.lit(a[1]))
+        )
+        for a, b, slope in geo.edges(corners)
+    ]
+    if not crossings:
+        return F.when(_is_position(lat, lon), F.lit(False))  # noqa: FBT003
+    odd = _fold(lambda a, b: a != b, crossings)
+    return F.when(_is_position(lat, lon), odd)

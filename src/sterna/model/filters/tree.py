@@ -1,0 +1,375 @@
+"""The typed tree of a filter, and how it is written as text."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+from sterna.model.event import Scalar
+from sterna.model.filters.errors import UnboundError
+
+KEYWORDS: Final = frozenset(
+    {
+        *("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE"),
+        *("MATCHES", "MYLOC"),
+    }
+)
+
+OPPOSITE: Final = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+"""The comparison that is TRUE exactly where the other is FALSE."""
+
+MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+"""The comparison with its two sides exchanged."""
+
+
+# ---- Values: what a comparison compares.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal:
+    """A constant. `1`, `1.0` and TRUE are three different literals."""
+
+    value: Scalar
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Literal)
+            and type(self.value) is type(other.value)
+            and self.value == other.value
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute of the event; NULL when the event lacks it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """`$name`: a context variable of the client, replaced by `bind` before evaluation."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """`-value`."""
+
+    operand: "Value"
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`left + right`, and `-`, `*`, `/`."""
+
+    operator: str
+    left: "Value"
+    right: "Value"
+
+
+Value = Literal | Attribute | Variable | Negative | Arithmetic
+Constant = Literal | Variable
+"""What is fixed once the filter is bound."""
+
+
+# ---- Conditions: TRUE, FALSE or UNKNOWN for an event.
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """`TRUE` or `FALSE`."""
+
+    verdict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """A boolean attribute that stands as a condition of its own."""
+
+    value: Attribute | Variable
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`left = right`, and `<>`, `<`, `<=`, `>`, `>=`."""
+
+    operator: str
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """`value BETWEEN low AND high`, both ends included."""
+
+    value: Value
+    low: Value
+    high: Value
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """`value IN (member, …)`; the members are all strings, all numbers or all booleans."""
+
+    value: Value
+    members: tuple[Constant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InMyloc:
+    """`value IN myloc(steps)`: the places at most so many steps from where the client is."""
+
+    value: Attribute
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """`value LIKE 'pattern'`: `%` is any text, `_` any one character."""
+
+    value: Attribute
+    pattern: str
+    escape: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """`value MATCHES 'topic/+/filter/#'`, by the rules of MQTT."""
+
+    value: Attribute
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """`value IS NULL`: never UNKNOWN."""
+
+    value: Attribute
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """`near(lat, lon, latitude, longitude, metres)`: within a great-circle distance."""
+
+    lat: Attribute
+    lon: Attribute
+    latitude: Constant
+    longitude: Constant
+    metres: Constant
+
+    def circle(self) -> tuple[tuple[float, float], float]:
+        """The centre and the radius, once they are bound."""
+        numbers = []
+        for constant in (self.latitude, self.longitude, self.metres):
+            if isinstance(constant, Variable):
+                raise UnboundError(
+                    f"the filter refers to ${constant.name}: bind it to a value first"
+                )
+            numbers.append(float(constant.value))
+        latitude, longitude, metres = numbers
+        return (latitude, longitude), metres
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """`within(lat, lon, lat1, lon1, lat2, lon2, …)`.
+
+    Two corners (south-west, north-east) span a box; three or more are the corners of a polygon.
+    """
+
+    lat: Attribute
+    lon: Attribute
+    corners: tuple[tuple[float, float], ...]
+
+    def box(self) -> "Condition":
+        """The box written with comparisons; west > east crosses the antimeridian."""
+        (south, west), (north, east) = self.corners
+        bounds = Literal(west), Literal(east)
+        inside: Condition = Between(self.lon, *bounds)
+        if west > east:
+            inside = Or((Compare(">=", self.lon, bounds[0]), Compare("<=", self.lon, bounds[1])))
+        return And((Between(self.lat, Literal(south), Literal(north)), inside))
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    operand: "Condition"
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    operands: tuple["Condition", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    operands: tuple["Condition", ...]
+
+
+Test = Always | Holds | Compare | Between | In | InMyloc | Like | Matches | IsNull | Near | Within
+"""A condition without conditions inside."""
+Condition = Test | Not | And | Or
+Node = Value | Condition
+
+
+# ---- Building
+
+
+def comparison(sign: str, left: Value, right: Value) -> Compare:
+    """`left sign right`, with a constant on the right."""
+    if isinstance(left, Literal) and not isinstance(right, Literal):
+        return Compare(MIRRORED[sign], right, left)
+    return Compare(sign, left, right)
+
+
+def conjunction(conditions: list[Condition]) -> Condition:
+    return _flat(And, conditions, Always(verdict=True))
+
+
+def disjunction(conditions: list[Condition]) -> Condition:
+    return _flat(Or, conditions, Always(verdict=False))
+
+
+def negation(condition: Condition) -> Condition:
+    """NOT condition; a double negation is none (also in three-valued logic)."""
+    return condition.operand if isinstance(condition, Not) else Not(condition)
+
+
+def _flat(kind: type[And] | type[Or], conditions: list[Condition], empty: Condition) -> Condition:
+    operands: list[Condition] = []
+    for condition in conditions:
+        if isinstance(condition, kind):
+            operands += condition.operands
+        else:
+            operands.append(condition)
+    if not operands:
+        return empty
+    return operands[0] if len(operands) == 1 else kind(tuple(operands))
+
+
+# ---- Walking
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The nodes directly below, from left to right."""
+    for field in fields(node):
+        part = getattr(node, field.name)
+        if isinstance(part, Node):
+            yield part
+        elif isinstance(part, tuple):
+            yield from (member for member in part if isinstance(member, Node))
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and everything below it."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(list(children(node))))
+
+
+def transform(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The tree with `change` applied to every node, bottom up."""
+    new: dict[str, object] = {}
+    for field in fields(node):
+        part = getattr(node, field.name)
+        if isinstance(part, Node):
+            new[field.name] = transform(part, change)
+        elif isinstance(part, tuple) and part and isinstance(part[0], Node):
+            new[field.name] = tuple(transform(member, change) for member in part)
+    return change(replace(node, **new) if new else node)  # type: ignore[arg-type]
+
+
+def attributes(node: Node) -> tuple[str, ...]:
+    """The names of the attributes it refers to, in order of appearance."""
+    return tuple(dict.fromkeys(n.name for n in walk(node) if isinstance(n, Attribute)))
+
+
+# ---- Writing
+
+_LOOSEST, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _TIGHTEST = range(7)
+
+
+def write(node: Node, around: int = _LOOSEST) -> str:
+    """The node as text, in parentheses where what stands around it binds tighter."""
+    text, binding = _written(node)
+    return f"({text})" if binding < around else text
+
+
+def _written(node: Node) -> tuple[str, int]:
+    match node:
+        case Literal(value):
+            negative = not isinstance(value, bool | str) and str(value).startswith("-")
+            return write_scalar(value), _PRODUCT if negative else _TIGHTEST
+        case Attribute(name):
+            return write_name(name), _TIGHTEST
+        case Variable(name):
+            return f"${name}", _TIGHTEST
+        case Negative(operand):
+            return f"-{write(operand, _TIGHTEST)}", _PRODUCT
+        case Arithmetic(operator, left, right):
+            binding = _SUM if operator in "+-" else _PRODUCT
+            return f"{write(left, binding)} {operator} {write(right, binding + 1)}", binding
+        case Always(verdict):
+            return ("TRUE" if verdict else "FALSE"), _TIGHTEST
+        case Holds(value):
+            return write(value), _TIGHTEST
+        case Or(operands):
+            return " OR ".join(write(operand, _AND) for operand in operands), _LOOSEST
+        case And(operands):
+            return " AND ".join(write(operand, _NOT) for operand in operands), _AND
+        case Not(operand):
+            if isinstance(operand, Between | In | InMyloc | Like | Matches | IsNull):
+                return _write_test(operand, "NOT "), _COMPARISON
+            return f"NOT {write(operand, _COMPARISON)}", _NOT
+        case Near(lat, lon, latitude, longitude, metres):
+            parts = ", ".join(write(part) for part in (lat, lon, latitude, longitude, metres))
+            return f"near({parts})", _TIGHTEST
+        case Within(lat, lon, corners):
+            points = ", ".join(f"{write_scalar(a)}, {write_scalar(b)}" for a, b in corners)
+            return f"within({write(lat)}, {write(lon)}, {points})", _TIGHTEST
+        case _:
+            return _write_test(node, ""), _COMPARISON
+
+
+def _write_test(
+    node: Compare | Between | In | InMyloc | Like | Matches | IsNull, negated: str
+) -> str:
+    match node:
+        case Compare(operator, left, right):
+            return f"{write(left, _SUM)} {operator} {write(right, _SUM)}"
+        case Between(value, low, high):
+            bounds = f"{write(low, _SUM)} AND {write(high, _SUM)}"
+            return f"{write(value, _SUM)} {negated}BETWEEN {bounds}"
+        case In(value, members):
+            listed = ", ".join(write(member) for member in members)
+            return f"{write(value, _SUM)} {negated}IN ({listed})"
+        case InMyloc(value, steps):
+            return f"{write(value)} {negated}IN myloc" + (f"({steps})" if steps else "")
+        case Like(value, pattern, escape):
+            tail = f" ESCAPE {write_scalar(escape)}" if escape is not None else ""
+            return f"{write(value)} {negated}LIKE {write_scalar(pattern)}{tail}"
+        case Matches(value, topic):
+            return f"{write(value)} {negated}MATCHES {write_scalar(topic)}"
+        case IsNull(value):
+            return f"{write(value)} IS {negated}NULL"
+
+
+def write_scalar(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return repr(value)
+
+
+def write_name(name: str) -> str:
+    plain = all(part.isidentifier() for part in name.split("."))
+    if plain and name.isascii() and name.upper() not in KEYWORDS:
+        return name
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,220 @@
+"""Where things are and where they can be next: locations, movement graphs and `ploc`."""
+
+import csv
+import json
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+import h3
+
+STEP_CACHE = 16_384
+"""Results of `ploc` that a space remembers."""
+
+
+class LocationError(ValueError):
+    """A location, a grid or a movement graph that makes no sense; says what to do."""
+
+
+class LocationSpace(Protocol):
+    """A set of locations with the steps that lead from one to another."""
+
+    def __contains__(self, location: object) -> bool: ...
+
+    def ploc(self, location: str, steps: int) -> frozenset[str]:
+        """The locations that can be reached in at most so many steps; staying is always possible.
+
+        Monotone in `steps` (Fiege et al. 2003, section 5.1).
+        """
+        ...
+
+
+class MovementGraph:
+    """An explicit space: rooms, streets, stations, and which one leads to which.
+
+    Edges go both ways unless `directed` (one-way streets). Locations without edges are given in
+    `locations`.
+    """
+
+    def __init__(
+        self,
+        edges: Iterable[tuple[str, str]],
+        *,
+        locations: Iterable[str] = (),
+        directed: bool = False,
+    ) -> None:
+        neighbours: dict[str, dict[str, None]] = {name: {} for name in locations}
+        for start, end in edges:
+            neighbours.setdefault(start, {})[end] = None
+            neighbours.setdefault(end, {})
+            if not directed:
+                neighbours[end][start] = None
+        for name in neighbours:
+            if not _is_name(name):
+                raise LocationError(f"a location has a non-empty name, not {name!r}")
+        self._neighbours = {name: tuple(others) for name, others in neighbours.items()}
+        self.ploc = lru_cache(maxsize=STEP_CACHE)(self._ploc)
+        self._component = lru_cache(maxsize=None)(self._share)
+
+    @classmethod
+    def load(cls, path: str | Path, *, directed: bool = False) -> "MovementGraph":
+        """Read a graph from a file.
+
+        `.json`: `{"edges": [["kitchen", "hall"], …], "locations": […], "directed": false}`.
+        Anything else is CSV: one edge a line, `kitchen,hall`; a line with one name is a location;
+        a first line `from,to` is a heading.
+        """
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise LocationError(f"cannot read {path}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise LocationError(f"{path} is not a text file in UTF-8") from None
+        if path.suffix.lower() == ".json":
+            return cls._from_json(path, text, directed=directed)
+        return cls._from_csv(path, text, directed=directed)
+
+    def __contains__(self, location: object) -> bool:
+        return location in self._neighbours
+
+    def __len__(self) -> int:
+        return len(self._neighbours)
+
+    def __repr__(self) -> str:
+        return f"<MovementGraph of {len(self)} locations>"
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        return tuple(self._neighbours)
+
+    def neighbours(self, location: str) -> tuple[str, ...]:
+        """Where one step leads."""
+        try:
+            return self._neighbours[location]
+        except KeyError:
+            raise LocationError(f"{location!r} is not a location of this movement graph") from None
+
+    def _ploc(self, location: str, steps: int) -> frozenset[str]:
+        _check_steps(steps)
+        reached = {location}
+        frontier: tuple[str, ...] = (location,)
+        self.neighbours(location)  # The start must exist, also when no step is made.
+        for _ in range(steps):
+            found: dict[str, None] = {}
+            for place in frontier:
+                for other in self._neighbours[place]:
+                    if other not in reached:
+                        found[other] = None
+            if not found:  # All that can be reached is: more steps give the same set.
+                return self._component(frozenset(reached))
+            reached.update(found)
+            frontier = tuple(found)
+        return frozenset(reached)
+
+    @staticmethod
+    def _share(members: frozenset[str]) -> frozenset[str]:
+        """One set in memory for everyone who can reach exactly these."""
+        return members
+
+    @classmethod
+    def _from_json(cls, path: Path, text: str, *, directed: bool) -> "MovementGraph":
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise LocationError(f"{path} is not valid JSON: {error}") from None
+        known = {"edges", "locations", "directed"}
+        if not isinstance(document, Mapping) or not set(document) <= known:
+            raise LocationError(f"{path}: expected an object with {', '.join(sorted(known))}")
+        edges = document.get("edges", [])
+        places = document.get("locations", [])
+        for position, edge in enumerate(edges):
+            if not (isinstance(edge, list) and len(edge) == 2 and all(_is_name(e) for e in edge)):
+                raise LocationError(f"{path}: edge {position} is {edge!r}, expected two names")
+        if not isinstance(places, list) or not all(_is_name(place) for place in places):
+            raise LocationError(f"{path}: locations is a list of names")
+        directed = bool(document.get("directed", directed))
+        return cls._checked(path, [(a, b) for a, b in edges], places, directed=directed)
+
+    @classmethod
+    def _from_csv(cls, path: Path, text: str, *, directed: bool) -> "MovementGraph":
+        edges: list[tuple[str, str]] = []
+        places: list[str] = []
+        for number, row in enumerate(csv.reader(text.splitlines()), start=1):
+            names = [cell.strip() for cell in row]
+            if not any(names) or (number == 1 and [n.lower() for n in names] == ["from", "to"]):
+                continue
+            if not all(names) or len(names) > 2:
+                raise LocationError(
+                    f"{path}, line {number}: expected two locations, found {','.join(row)!r}"
+                )
+            if len(names) == 2:
+                edges.append((names[0], names[1]))
+            else:
+                places.append(names[0])
+        return cls._checked(path, edges, places, directed=directed)
+
+    @classmethod
+    def _checked(
+        cls, path: Path, edges: list[tuple[str, str]], places: list[str], *, directed: bool
+    ) -> "MovementGraph":
+        if not edges and not places:
+            raise LocationError(f"{path} holds no locations")
+        return cls(edges, locations=places, directed=directed)
+
+
+class HexGrid:
+    """All of the Earth in hexagons: H3 cells of one resolution, from 0 (coarse) to 15 (1 m²).
+
+    A location is the cell's id as H3 writes it; a step leads to one of its (mostly six) neighbours.
+    """
+
+    def __init__(self, resolution: int) -> None:
+        if not 0 <= resolution <= 15:
+            raise LocationError(f"H3 resolutions go from 0 to 15, not {resolution}")
+        self.resolution = resolution
+        self.ploc = lru_cache(maxsize=STEP_CACHE)(self._ploc)
+
+    def __contains__(self, location: object) -> bool:
+        return (
+            isinstance(location, str)
+            and h3.is_valid_cell(location)
+            and h3.get_resolution(location) == self.resolution
+        )
+
+    def __repr__(self) -> str:
+        return f"HexGrid({self.resolution})"
+
+    def locate(self, latitude: float, longitude: float) -> str:
+        """The cell of a GPS position in degrees."""
+        if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
+            raise LocationError(f"({latitude}, {longitude}) is not a latitude and a longitude")
+        return str(h3.latlng_to_cell(latitude, longitude, self.resolution))
+
+    def centre(self, location: str) -> tuple[float, float]:
+        """Latitude and longitude of the middle of a cell."""
+        self._check(location)
+        latitude, longitude = h3.cell_to_latlng(location)
+        return latitude, longitude
+
+    def _ploc(self, location: str, steps: int) -> frozenset[str]:
+        _check_steps(steps)
+        self._check(location)
+        return frozenset(h3.grid_disk(location, steps))
+
+    def _check(self, location: str) -> None:
+        if location not in self:
+            raise LocationError(
+                f"{location!r} is not an H3 cell of resolution {self.resolution}; "
+                "locate(latitude, longitude) gives one"
+            )
+
+
+def _check_steps(steps: int) -> None:
+    if steps < 0:
+        raise LocationError(f"a number of steps is not negative: {steps}")
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value)

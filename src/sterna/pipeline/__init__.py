@@ -1,0 +1,1 @@
+"""All bulk data work, on Spark."""

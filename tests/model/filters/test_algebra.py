@@ -1,0 +1,324 @@
+"""MOD-4: covers, overlaps and merge: sound for every filter, exact where exactness is promised."""
+
+import time
+from collections.abc import Iterable
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna import Filter, merge
+from sterna.model.event import Scalar
+from sterna.model.filters import values
+from sterna.model.filters.logic import evaluate
+from sterna.model.filters.normal_form import NormalForm
+from tests.scale import examples
+from tests.strategies import events, exact_conjunctions, exact_texts, filter_texts
+
+pytestmark = pytest.mark.spec("MOD-4")
+
+Event = dict[str, Scalar | None]
+
+
+def edge_events(*forms: NormalForm | None) -> Iterable[Event]:
+    """Events at the first and behind the last value of every stretch of every term."""
+    for form in forms:
+        for term in form or ():
+            corners: dict[str, list[Scalar | None]] = {}
+            for name, accepted in term.constraints.items():
+                edges = [values.value_at(cut) for cut in accepted.cuts if cut != values.END]
+                numbers = [
+                    e for e in edges if isinstance(e, int | float) and not isinstance(e, bool)
+                ]
+                corners[name] = edges + [values.previous_number(n) for n in numbers]
+            for position in range(max(map(len, corners.values()), default=0)):
+                yield {name: edges[position % len(edges)] for name, edges in corners.items()}
+
+
+# ---- Soundness
+
+
+@given(filter_texts, filter_texts, st.lists(events, min_size=3, max_size=6))
+@examples(5_000)
+def test_covers_and_overlaps_are_sound(f_text: str, g_text: str, some: list[Event]) -> None:
+    f, g = Filter(f_text), Filter(g_text)
+    covers, overlaps = f.covers(g), f.overlaps(g)
+
+    assert overlaps == g.overlaps(f)
+    for event in [*some, *edge_events(f.normal_form, g.normal_form)]:
+        in_f, in_g = f.matches(event), g.matches(event)
+        assert in_f or not in_g or not covers
+        assert not (in_f and in_g) or overlaps
+
+
+@given(st.lists(filter_texts, min_size=1, max_size=4), st.lists(events, min_size=3, max_size=6))
+@examples(2_500)
+def test_a_merge_covers_every_input_and_an_exact_one_nothing_else(
+    texts: list[str], some: list[Event]
+) -> None:
+    filters = [Filter(text) for text in texts]
+    exact, wide = merge(filters), merge(filters, exact=False)
+
+    for event in [*some, *edge_events(*(f.normal_form for f in filters))]:
+        wanted = any(f.matches(event) for f in filters)
+        assert exact.matches(event) is wanted
+        assert wide.matches(event) or not wanted
+    assert Filter(str(exact)) == exact
+    assert Filter(str(wide)) == wide
+
+
+@given(filter_texts, st.lists(events, min_size=3, max_size=6))
+@examples(1_000)
+def test_the_normal_form_in_words_means_the_same(text: str, some: list[Event]) -> None:
+    f = Filter(text)
+    reworded = merge([f])
+
+    for event in [*some, *edge_events(f.normal_form)]:
+        assert reworded.matches(event) is f.matches(event)
+
+
+@given(filter_texts, filter_texts)
+@examples(1_000)
+def test_covering_is_reflexive_and_a_conjunction_is_covered(f_text: str, g_text: str) -> None:
+    f, g = Filter(f_text), Filter(g_text)
+
+    assert f.covers(f)
+    if None not in (f.normal_form, (f & g).normal_form):
+        assert f.covers(f & g)
+        assert (f | g).covers(f) or (f | g).normal_form is None
+
+
+# ---- Completeness, by an independent decision procedure
+
+# Between, at and around all constants that the filters below can use, so that every region that
+# such filters can tell apart has a representative here.
+DOMAIN: tuple[Scalar | None, ...] = (
+    *(None, True, False, float("nan")),
+    *(-1, 0, 0.5, 1, 1.5, 2, 2.25, 2.5, 3),
+    *("", "a", "aa", "ab", "abz", "ac", "az", "b", "ba", "c"),
+)
+small_numbers = st.sampled_from(["0", "1", "2", "2.5"])
+small_strings = st.sampled_from(["'a'", "'ab'", "'b'"])
+small_constants = small_numbers | small_strings
+small_names = st.sampled_from(["x", "y"])
+signs = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
+maybe_not = st.sampled_from(["", "NOT "])
+
+small_tests = st.one_of(
+    st.builds("{} {} {}".format, small_names, signs, small_constants),
+    st.builds(
+        "{} {}BETWEEN {} AND {}".format, small_names, maybe_not, small_numbers, small_numbers
+    ),
+    st.builds(
+        "{} {}BETWEEN {} AND {}".format, small_names, maybe_not, small_strings, small_strings
+    ),
+    st.builds("{} {}IN ({}, {})".format, small_names, maybe_not, small_numbers, small_numbers),
+    st.builds("{} {}IN ({}, {})".format, small_names, maybe_not, small_strings, small_strings),
+    st.builds(
+        "{} {}LIKE {}".format, small_names, maybe_not, st.sampled_from(["'a%'", "'ab%'", "'b%'"])
+    ),
+    st.builds("{} = {}".format, small_names, st.sampled_from(["TRUE", "FALSE"])),
+)
+small_conjunctions = st.lists(small_tests, min_size=1, max_size=4).map(" AND ".join)
+small_disjunctions = st.lists(
+    small_conjunctions | st.builds("{} IS {}NULL".format, small_names, maybe_not),
+    min_size=1,
+    max_size=3,
+).map(" OR ".join)
+
+
+def matching(text: str) -> set[int]:
+    """Which events of the small domain match, by the definition of the language alone."""
+    condition = Filter(text).condition
+    return {
+        position
+        for position, (x, y) in enumerate(product(DOMAIN, DOMAIN))
+        if evaluate(condition, {"x": x, "y": y}) is True
+    }
+
+
+@given(small_conjunctions, small_conjunctions)
+@examples(1_500)
+def test_conjunctions_are_decided_exactly(f_text: str, g_text: str) -> None:
+    f, g = Filter(f_text), Filter(g_text)
+    in_f, in_g = matching(f_text), matching(g_text)
+
+    assert f.covers(g) is (in_g <= in_f)
+    assert f.overlaps(g) is bool(in_f & in_g)
+
+
+@given(small_disjunctions, small_disjunctions)
+@examples(500)
+def test_disjunctions_are_decided_exactly_too(f_text: str, g_text: str) -> None:
+    """More than is promised: alternatives are cut from each other until nothing is left."""
+    f, g = Filter(f_text), Filter(g_text)
+    in_f, in_g = matching(f_text), matching(g_text)
+
+    assert f.covers(g) is (in_g <= in_f)
+    assert f.overlaps(g) is bool(in_f & in_g)
+
+
+@given(exact_conjunctions, exact_conjunctions)
+@examples(1_500)
+def test_what_is_not_covered_has_a_witness(f_text: str, g_text: str) -> None:
+    """Exactness over the full range of values: every "no" comes with an event that proves it."""
+    f, g = Filter(f_text), Filter(g_text)
+    assert f.normal_form is not None
+    assert g.normal_form is not None
+    if not f.covers(g):
+        pieces = list(g.normal_form)
+        for term in f.normal_form:
+            pieces = [rest for piece in pieces for rest in piece.without(term)]
+        witness = {name: values.pick(accepted) for name, accepted in pieces[0].constraints.items()}
+        assert g.matches(witness)
+        assert not f.matches(witness)
+    if f.overlaps(g):
+        met = [a.meet(b) for a in f.normal_form for b in g.normal_form]
+        (both, *_) = (term for term in met if term is not None)
+        witness = {name: values.pick(accepted) for name, accepted in both.constraints.items()}
+        assert f.matches(witness)
+        assert g.matches(witness)
+
+
+@given(exact_texts)
+@examples(500)
+def test_a_filter_and_its_negation_never_overlap(text: str) -> None:
+    f = Filter(text)
+
+    assert not f.overlaps(~f)
+
+
+# ---- Cases worth naming
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        ("x > 1", "x >= 1.0000000000000002"),
+        ("x >= 1", "x = 1.0"),
+        ("x < 9007199254740993", "x <= 9007199254740992.0"),
+        ("x IS NOT NULL", "x > 1"),
+        ("x >= ''", "x LIKE 'a%'"),
+        ("x LIKE 'a%'", "x LIKE 'ab%'"),
+        ("x LIKE 'a%'", "x LIKE 'a%b_c'"),
+        ("x LIKE 'a%'", "x BETWEEN 'ab' AND 'ac'"),
+        ("x LIKE '%'", "x = 'a'"),
+        ("x NOT LIKE 'b%'", "x LIKE 'a_'"),
+        ("x < 5 OR x > 3", "x BETWEEN 0 AND 9"),
+        ("x < 5 AND y < 5 OR x >= 5 OR y >= 5", "x > 0 AND y > 0"),
+        ("x IN (1, 2, 3)", "x IN (3, 1)"),
+        ("x <> 1", "x > 1"),
+        ("TRUE", "x = 1"),
+        ("x = 1", "FALSE"),
+        ("x = 1", "x = 1 AND x = 2"),
+        ("topic MATCHES 'a/#'", "topic MATCHES 'a/+/c'"),
+        ("topic MATCHES 'a/#'", "topic = 'a'"),
+        ("topic MATCHES 'a/+/c'", "topic MATCHES 'a/+/c' AND x = 1"),
+        ("topic MATCHES 'a/+/#'", "topic MATCHES 'a/+/c'"),
+        ("within(lat, lon, 0, 0, 10, 10)", "within(lat, lon, 1, 1, 2, 2)"),
+        ("lat BETWEEN 0 AND 2", "within(lat, lon, 0, 0, 2, 0, 2, 2)"),
+        ("lat < 53", "near(lat, lon, 52, 13, 1000)"),
+        ("a + b > 3", "a + b > 3 AND c = 1"),
+        ("a IS NOT NULL", "a + b > 3"),
+        ("x = TRUE", "x"),
+    ],
+)
+def test_covers(wide: str, narrow: str) -> None:
+    assert Filter(wide).covers(Filter(narrow))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("x < 1", "x >= 1"),
+        ("x > 1", "x < 1.0000000000000002"),
+        ("x > 9007199254740992", "x < 9007199254740993"),
+        ("x = 'a'", "x = 1"),
+        ("x LIKE 'a%'", "x LIKE 'b%'"),
+        ("x > 'a'", "x < 'a' OR x = 1"),
+        ("x IS NULL", "x = 1"),
+        ("x", "NOT x"),
+        ("topic MATCHES 'a/+'", "topic MATCHES 'b/+'"),
+        ("topic MATCHES 'a/+/c'", "topic MATCHES 'a/+/d'"),
+        ("topic MATCHES '+/x'", "topic MATCHES '$SYS/#'"),
+        ("near(lat, lon, 52, 13, 1000)", "lat < 51"),
+        ("a < b", "NOT a < b"),
+    ],
+)
+def test_do_not_overlap(one: str, other: str) -> None:
+    assert not Filter(one).overlaps(Filter(other))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "merged"),
+    [
+        (["x = 1", "x = 2"], "x IN (1, 2)"),
+        (["x < 5", "x >= 5"], "x <= 0 OR x > 0"),
+        (["x BETWEEN 0 AND 3", "x BETWEEN 2 AND 9"], "x BETWEEN 0 AND 9"),
+        (["x <= 1", "x < 2"], "x < 2"),
+        (["x = 1 AND y = 2", "x = 1 AND y = 3"], "x = 1 AND y IN (2, 3)"),
+        (["x = 1", "x = 1 AND y = 3"], "x = 1"),
+        (["x LIKE 'a%'", "x LIKE 'ab%'"], "x LIKE 'a%'"),
+        (["x <> 5"], "x <> 5"),
+        (["x NOT IN (5, 6)"], "x NOT IN (5, 6)"),
+        (["x LIKE '5!%%' ESCAPE '!'"], "x LIKE '5\\%%' ESCAPE '\\'"),
+        (["x IS NULL", "x IS NOT NULL"], "TRUE"),
+        (["x = 1 AND x = 2"], "FALSE"),
+        (["a < b AND c = 1", "a < b AND c = 2"], "c IN (1, 2) AND a < b"),
+    ],
+)
+def test_perfect_merging(inputs: list[str], merged: str) -> None:
+    assert str(merge(Filter(text) for text in inputs)) == merged
+
+
+def test_imperfect_merging_is_bounded() -> None:
+    """Only new combinations come in: each attribute keeps to values that some input accepts."""
+    wide = merge(
+        [Filter("x = 1 AND y = 1"), Filter("x = 2 AND y = 2"), Filter("z > 9")], exact=False
+    )
+
+    assert str(wide) == "x IN (1, 2) AND y IN (1, 2) OR z > 9"
+
+
+def test_merging_nothing_matches_nothing() -> None:
+    assert merge([]) == Filter("FALSE")
+
+
+# ---- Limits
+
+
+def alternatives(count: int) -> str:
+    return " AND ".join(f"(a{i} = 1 OR b{i} = 1)" for i in range(count))
+
+
+def test_beyond_the_limit_of_the_normal_form_the_answer_is_safe_and_quick() -> None:
+    started = time.monotonic()
+    huge, one = Filter(alternatives(40)), Filter("a0 = 1")
+
+    assert huge.normal_form is None
+    assert huge.covers(huge)
+    assert not one.covers(huge)
+    assert not huge.covers(one)
+    assert huge.overlaps(one)
+    assert merge([huge, one]).matches({"a0": 1})
+    assert merge([huge, one], exact=False).covers(huge) in (True, False)
+    assert time.monotonic() - started < 5
+
+
+def test_cutting_many_alternatives_from_each_other_ends_soon() -> None:
+    grid = " OR ".join(f"a{i} > {i} AND b{i} < {i} AND c{i} <> {i}" for i in range(60))
+    started = time.monotonic()
+
+    assert not Filter(grid).covers(Filter("z IS NULL"))
+    assert time.monotonic() - started < 5
+
+
+def test_a_merge_of_very_many_filters_stays_one_list() -> None:
+    started = time.monotonic()
+    merged = merge(Filter(f"x = {i} AND y = 'a'") for i in range(2_000))
+
+    assert merged.normal_form is not None
+    assert len(merged.normal_form) == 1
+    assert merged.matches({"x": 1_999, "y": "a"})
+    assert time.monotonic() - started < 20

@@ -1,0 +1,253 @@
+"""MOD-5: the broker's matcher, the algebra and Spark give one verdict."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sterna import Filter
+from sterna.model.event import Scalar
+from sterna.model.filters import values
+from sterna.pipeline.session import SparkUnavailable, require_java
+from tests.scale import CAMPAIGN, examples
+from tests.strategies import NAMES, NUMBERS, STRINGS, events, filter_texts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spec("MOD-5")
+
+Event = dict[str, Scalar | None]
+Row = dict[str, Any]
+
+FILTERS_PER_JOB, EVENTS_PER_JOB = 60, 60
+
+
+def value_struct(value: Scalar | None) -> Row | None:
+    """An attribute in the column type for values of any type."""
+    if value is None:
+        return None
+    field = {bool: "bool", int: "int", float: "float", str: "string"}[type(value)]
+    return {"bool": None, "int": None, "float": None, "string": None, field: value}
+
+
+def verdicts(
+    spark: "SparkSession", filters: list[Filter], rows: list[Row], schema: Any
+) -> list[list[bool | None]]:
+    """Spark's verdicts, a row an event, from one job."""
+    frame = spark.createDataFrame(rows, schema)
+    columns = [f.to_spark(schema).alias(f"f{i}") for i, f in enumerate(filters)]
+    return [list(row) for row in frame.select(*columns).collect()]
+
+
+def check(
+    spark: "SparkSession", texts: list[str], some: list[Event], rows: list[Row], schema: Any
+) -> int:
+    filters = [Filter(text) for text in texts]
+    found = verdicts(spark, filters, rows, schema)
+    for event, row in zip(some, found, strict=True):
+        for f, spark_says in zip(filters, row, strict=True):
+            assert spark_says is f.verdict(event), f"{f} on {event}"
+            assert (spark_says is True) is f.matches(event), f"{f} on {event}"
+    return len(filters) * len(some)
+
+
+many_filters = st.lists(filter_texts, min_size=FILTERS_PER_JOB, max_size=FILTERS_PER_JOB)
+many_events = st.lists(events, min_size=EVENTS_PER_JOB, max_size=EVENTS_PER_JOB)
+
+
+@given(st.data())
+@settings(max_examples=6 * CAMPAIGN)
+def test_attributes_of_any_type_in_a_map(spark: "SparkSession", data: st.DataObject) -> None:
+    """Six jobs of 60 x 60 pairs: each attribute may hold any type in any event."""
+    from pyspark.sql.types import StructField, StructType
+
+    from sterna.model.filters.spark import ATTRIBUTES_TYPE
+
+    texts, some = data.draw(many_filters), data.draw(many_events)
+    rows = [{"attributes": {k: value_struct(v) for k, v in event.items()}} for event in some]
+
+    pairs = check(
+        spark, texts, some, rows, StructType([StructField("attributes", ATTRIBUTES_TYPE)])
+    )
+
+    assert pairs == FILTERS_PER_JOB * EVENTS_PER_JOB
+
+
+KINDS = {"a": "int", "b": "float", "c": "string", "car-type": "bool"}
+
+
+def of_kind(kind: str, value: Scalar | None) -> bool:
+    return value is None or {"int": int, "float": float, "string": str, "bool": bool}[kind] is type(
+        value
+    )
+
+
+typed_events = st.lists(
+    st.fixed_dictionaries(
+        {
+            "a": st.sampled_from([n for n in NUMBERS if isinstance(n, int)]) | st.none(),
+            "b": st.sampled_from([n for n in NUMBERS if isinstance(n, float)])
+            | st.sampled_from([math.nan, math.inf, -math.inf, 2.0, 3.0])
+            | st.none(),
+            "c": st.sampled_from(STRINGS) | st.none(),
+            "car-type": st.booleans() | st.none(),
+        }
+    ),
+    min_size=EVENTS_PER_JOB,
+    max_size=EVENTS_PER_JOB,
+)
+
+
+@given(st.data())
+@settings(max_examples=4 * CAMPAIGN)
+def test_attributes_in_columns_of_their_own(spark: "SparkSession", data: st.DataObject) -> None:
+    """Four jobs of 60 x 60 pairs on plain typed columns."""
+    from pyspark.sql.types import (
+        BooleanType,
+        DoubleType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+    )
+
+    schema = StructType(
+        [
+            StructField("a", LongType()),
+            StructField("b", DoubleType()),
+            StructField("c", StringType()),
+            StructField("car-type", BooleanType()),
+        ]
+    )
+    texts, some = data.draw(many_filters), data.draw(typed_events)
+    assert set(KINDS) == set(NAMES)
+    assert all(of_kind(KINDS[name], value) for event in some for name, value in event.items())
+
+    pairs = check(spark, texts, some, some, schema)
+
+    assert pairs == FILTERS_PER_JOB * EVENTS_PER_JOB
+
+
+EDGES = [
+    "x = y", "x <> y", "x < y", "x <= y", "x > y", "x >= y", "x = 9007199254740992.0",
+    "x < 9007199254740993", "x IN (0, 9007199254740993, -1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)",
+    "x IN (0.0, 1.5)", "x NOT IN (0.0, 9223372036854775807)", "x + 1 > y", "x * y = 0", "x / y > 1",
+    "-x < y", "x BETWEEN y AND 9223372036854775808.0", "x >= -9223372036854775808.0", "x < -1e19",
+    "x > 1.5", "x <= 1.5", "x = 1.5", "x <> 1e300",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kinds", ["typed", "any"])
+def test_every_pair_of_extreme_numbers(spark: "SparkSession", kinds: str) -> None:
+    """Integers against floats at 2^53 and 2^63, infinities, NaN and signed zeros."""
+    from pyspark.sql.types import DoubleType, LongType, StructField, StructType
+
+    from sterna.model.filters.spark import VALUE_TYPE
+
+    extremes = [*NUMBERS, math.nan, math.inf, -math.inf, None]
+    if kinds == "typed":
+        some: list[Event] = [
+            {"x": x, "y": y}
+            for x in extremes
+            for y in extremes
+            if (x is None or isinstance(x, int)) and (y is None or isinstance(y, float))
+        ]
+        rows: list[Row] = [dict(event) for event in some]
+        schema = StructType([StructField("x", LongType()), StructField("y", DoubleType())])
+    else:
+        some = [{"x": x, "y": y} for x in extremes for y in extremes]
+        rows = [{name: value_struct(value) for name, value in event.items()} for event in some]
+        schema = StructType([StructField("x", VALUE_TYPE), StructField("y", VALUE_TYPE)])
+
+    assert check(spark, EDGES, some, rows, schema) == len(EDGES) * len(some)
+
+
+@given(filter_texts, st.lists(events, min_size=2, max_size=4))
+@examples(1_500)
+def test_the_algebra_agrees_with_the_matcher(text: str, some: list[Event]) -> None:
+    """An event that a filter's normal form excludes does not match, and the other way round."""
+    f = Filter(text)
+    assert f.normal_form is not None
+    for event in some:
+        possible = [
+            term
+            for term in f.normal_form
+            if all(event.get(name) in accepted for name, accepted in term.constraints.items())
+        ]
+        if any(not term.residuals for term in possible):
+            assert f.matches(event)
+        if not possible:
+            assert not f.matches(event)
+        point = Filter.from_condition(exactly(event))
+        assert f.matches(event) <= point.overlaps(f)
+
+
+def exactly(event: Event) -> Any:
+    """The condition that an event has these attributes (NaN and infinities can only be present)."""
+    from sterna.model.filters.tree import Attribute, IsNull, Not, conjunction
+    from sterna.model.filters.wording import set_in_words
+
+    parts: list[Any] = []
+    for name in NAMES:
+        value = event.get(name)
+        attribute = Attribute(name)
+        if value is None:
+            parts.append(IsNull(attribute))
+        elif isinstance(value, float) and not math.isfinite(value):
+            parts.append(Not(IsNull(attribute)))
+        else:
+            parts.append(set_in_words(attribute, values.members([value])))
+    return conjunction(parts)
+
+
+# ---- Schemas
+
+
+def test_narrow_types_nested_structs_and_absent_attributes(spark: "SparkSession") -> None:
+    schema: Any = spark.createDataFrame(
+        [], "n tinyint, f float, vehicle struct<speed: int>, `a.b` string, `odd``name` int"
+    ).schema
+    rows = [{"n": 3, "f": 0.1, "vehicle": {"speed": 60}, "a.b": "x", "odd`name": 1}]
+    texts = [
+        "n = 3",
+        "f > 0.1",
+        "vehicle.speed > 50",
+        "a.b = 'x'",
+        '"odd`name" = 1',
+        "nothing IS NULL",
+        "nothing = 1",
+        "vehicle.colour IS NULL",
+    ]
+
+    found = verdicts(spark, [Filter(text) for text in texts], rows, schema)
+
+    assert found == [[True, True, True, True, True, True, None, True]]
+
+
+def test_a_type_that_filters_do_not_know_is_an_error(spark: "SparkSession") -> None:
+    schema: Any = spark.createDataFrame([], "day date").schema
+
+    with pytest.raises(TypeError, match="attribute 'day' has the Spark type date"):
+        Filter("day = '2026-01-01'").to_spark(schema)
+
+
+def test_a_like_that_would_make_a_regex_backtrack_is_quick(spark: "SparkSession") -> None:
+    schema: Any = spark.createDataFrame([], "x string").schema
+    evil = Filter("x LIKE '" + "%a_" * 20 + "%b'")
+
+    assert verdicts(spark, [evil], [{"x": "a" * 20_000}], schema) == [[False]]
+
+
+def test_a_missing_java_is_said_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: "Path"
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(SparkUnavailable, match="Spark needs Java 17 or newer, and none was found"):
+        require_java()

@@ -1,0 +1,128 @@
+"""MOD-6: location spaces and ploc."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna import HexGrid, LocationError, MovementGraph
+from tests.scale import examples
+
+pytestmark = pytest.mark.spec("MOD-6")
+
+edges = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh")), min_size=1)
+
+
+@given(edges, st.booleans(), st.integers(0, 9))
+@examples(500)
+def test_ploc_is_what_so_many_steps_can_reach(
+    pairs: list[tuple[str, str]], directed: bool, steps: int
+) -> None:
+    graph = MovementGraph(pairs, directed=directed)
+    start = pairs[0][0]
+    reached = {start}
+    for _ in range(steps):
+        forth = {b for a, b in pairs if a in reached}
+        back = set() if directed else {a for a, b in pairs if b in reached}
+        reached |= forth | back
+
+    assert graph.ploc(start, steps) == reached
+    assert graph.ploc(start, steps) <= graph.ploc(start, steps + 1)
+
+
+def test_one_way_streets() -> None:
+    graph = MovementGraph([("a", "b"), ("b", "c")], directed=True)
+
+    assert graph.ploc("a", 2) == {"a", "b", "c"}
+    assert graph.ploc("c", 2) == {"c"}
+    assert graph.neighbours("b") == ("c",)
+
+
+def test_ploc_is_fast_for_thousands_of_locations() -> None:
+    side = 70
+    graph = MovementGraph(
+        [(f"{x},{y}", f"{x + 1},{y}") for x in range(side) for y in range(side)]
+        + [(f"{x},{y}", f"{x},{y + 1}") for x in range(side) for y in range(side)]
+    )
+    started = time.monotonic()
+    for _ in range(20):
+        for location in graph.locations:
+            graph.ploc(location, 3)
+
+    assert len(graph) > 4_900
+    assert time.monotonic() - started < 5  # 100,000 answers: the first of each counts steps.
+
+
+def test_hexagons() -> None:
+    grid = HexGrid(8)
+    here = grid.locate(52.52, 13.405)
+
+    assert here in grid
+    assert grid.ploc(here, 0) == {here}
+    assert len(grid.ploc(here, 1)) == 7
+    assert len(grid.ploc(here, 2)) == 19
+    assert grid.ploc(here, 1) < grid.ploc(here, 2)
+    assert grid.locate(*grid.centre(here)) == here
+
+
+def test_graphs_load_from_csv_and_json(tmp_path: Path) -> None:
+    table = tmp_path / "rooms.csv"
+    table.write_text('from,to\nkitchen,hall\n\nhall,"living room"\nattic\n', encoding="utf-8")
+    document = tmp_path / "rooms.json"
+    document.write_text(
+        json.dumps(
+            {"edges": [["kitchen", "hall"], ["hall", "living room"]], "locations": ["attic"]}
+        )
+    )
+
+    for path in (table, document):
+        graph = MovementGraph.load(path)
+        assert sorted(graph.locations) == ["attic", "hall", "kitchen", "living room"]
+        assert graph.ploc("kitchen", 1) == {"kitchen", "hall"}
+        assert graph.ploc("attic", 5) == {"attic"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "a,b\na,b,c\n", "a.csv, line 2: expected two locations"),
+        ("a.csv", "a,\n", "line 1"),
+        ("a.csv", "\n\n", "holds no locations"),
+        ("a.json", "{", "not valid JSON"),
+        ("a.json", "[]", "expected an object with directed, edges, locations"),
+        ("a.json", '{"edge": []}', "expected an object"),
+        ("a.json", '{"edges": [["a"]]}', "edge 0"),
+        ("a.json", '{"locations": [1]}', "list of names"),
+    ],
+)
+def test_a_bad_file_is_said_clearly(tmp_path: Path, name: str, content: str, message: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+
+    with pytest.raises(LocationError, match=message):
+        MovementGraph.load(path)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(LocationError, match="cannot read"):
+        MovementGraph.load(tmp_path / "absent.csv")
+    binary = tmp_path / "binary.csv"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(LocationError, match="UTF-8"):
+        MovementGraph.load(binary)
+
+
+def test_unknown_places_are_said_clearly() -> None:
+    with pytest.raises(LocationError, match="'x' is not a location"):
+        MovementGraph([("a", "b")]).ploc("x", 0)
+    with pytest.raises(LocationError, match="not negative"):
+        MovementGraph([("a", "b")]).ploc("a", -1)
+    with pytest.raises(LocationError, match="H3 cell of resolution 8"):
+        HexGrid(8).ploc(HexGrid(9).locate(0, 0), 1)
+    with pytest.raises(LocationError, match="0 to 15"):
+        HexGrid(16)
+    with pytest.raises(LocationError, match="not a latitude"):
+        HexGrid(8).locate(91, 0)
