@@ -1,8 +1,7 @@
-"""Fixtures for all tests, the campaign size, and the table of proven requirements."""
+"""Fixtures for all tests, the size of campaigns, and a check of the requirements they name."""
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,22 +25,8 @@ settings.register_profile("long", settings.get_profile("test"), derandomize=Fals
 settings.load_profile("long" if os.environ.get("STERNA_CAMPAIGN") else "test")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--spec", action="store_true", help="print which tests prove which requirement"
-    )
-    parser.addoption("--spec-page", type=Path, help="with --spec: also write the table as a page")
-    parser.addoption("--spec-check", action="store_true", help="fail if that page is out of date")
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     conformance.check_ids(session.items)
-    if session.config.getoption("--spec"):
-        conformance.report(
-            session.items,
-            page=session.config.getoption("--spec-page"),
-            check=session.config.getoption("--spec-check"),
-        )
 
 
 @pytest.fixture(scope="session")

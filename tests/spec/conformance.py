@@ -1,12 +1,17 @@
 """Which tests prove which requirement: the table behind `make spec` and docs/conformance.md."""
 
+import contextlib
+import io
+import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parent.parent.parent
 REQUIREMENTS = Path(__file__).with_name("requirements.toml")
+PAGE = ROOT / "docs" / "conformance.md"
 
 
 def requirements() -> dict[str, str]:
@@ -39,21 +44,37 @@ def check_ids(items: Sequence[pytest.Item]) -> None:
                 )
 
 
-def report(items: Sequence[pytest.Item], *, page: Path | None, check: bool) -> None:
-    """Print the table; write it as a page, or with `check` compare the page with it."""
-    proven = proofs(items)
+def collect() -> list[pytest.Item]:
+    """All tests of the project, without running them."""
+
+    class Collector:
+        items: Sequence[pytest.Item] = ()
+
+        def pytest_collection_finish(self, session: pytest.Session) -> None:
+            self.items = session.items
+
+    collector = Collector()
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        status = pytest.main(["--collect-only", "-q", str(ROOT / "tests")], plugins=[collector])
+    if status != pytest.ExitCode.OK:
+        sys.exit(said.getvalue())
+    return list(collector.items)
+
+
+def main() -> None:
+    """Print the table and write the page; with --check only see whether the page is up to date."""
+    proven = proofs(collect())
     text = as_page(proven)
-    if page is not None and check:
-        if not page.exists() or page.read_text(encoding="utf-8") != text:
-            raise pytest.UsageError(f"{page} is out of date: run make spec")
+    if "--check" in sys.argv:
+        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+            sys.exit(f"{PAGE.relative_to(ROOT)} is out of date: run make spec")
         return
+    PAGE.write_text(text, encoding="utf-8")
     for id_, title in requirements().items():
-        print(f"\n{id_:6} {title}")
+        print(f"{id_:6} {title}")
         print("\n".join(f"         {test}" for test in proven[id_]) or "         -")
-    met = sum(bool(tests) for tests in proven.values())
-    print(f"\n{met} of {len(proven)} requirements have tests that prove them.")
-    if page is not None:
-        page.write_text(text, encoding="utf-8")
+    print(text.splitlines()[-1])
 
 
 def as_page(proven: dict[str, list[str]]) -> str:
@@ -70,3 +91,7 @@ def as_page(proven: dict[str, list[str]]) -> str:
         lines.append(f"| {id_} | {title} | {tests} |")
     met = sum(bool(tests) for tests in proven.values())
     return "\n".join([*lines, "", f"{met} of {len(proven)} requirements are proven."]) + "\n"
+
+
+if __name__ == "__main__":
+    main()

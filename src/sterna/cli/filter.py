@@ -33,7 +33,7 @@ FilterText = Annotated[str, typer.Argument(metavar="FILTER", help="A filter, in 
 OtherText = Annotated[str, typer.Argument(metavar="OTHER", help="Another filter, in quotes.")]
 Assignments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME=VALUE]…", help="The event's attributes.", show_default=False),
+    typer.Argument(metavar="NAME=VALUE", help="The event's attributes.", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Variables = Annotated[
@@ -59,7 +59,10 @@ Resolution = Annotated[
     epilog="Example: `sterna filter check \"service = 'parking' AND location IN myloc(2)\"`"
 )
 def check(text: FilterText, as_json: AsJson = False) -> None:
-    """Is it a valid filter? Exit status 0 yes, 2 no."""
+    """Is it a valid filter?
+
+    Exit status: 0 yes, 2 no.
+    """
     parsed = _parse(text, as_json=as_json)
     if as_json:
         print_json(
@@ -98,7 +101,10 @@ def match(
     graph: Graph = None,
     h3: Resolution = None,
 ) -> None:
-    """Does an event match? Exit status 0 yes (with --events: at least one), 1 no, 2 error."""
+    """Does an event match?
+
+    Exit status: 0 yes (with --events: at least one does), 1 no, 2 error.
+    """
     parsed = _bound(_parse(text, as_json=as_json), variables, at, graph, h3, as_json=as_json)
     if events is not None:
         if assignments:
@@ -117,7 +123,10 @@ def match(
 
 @app.command(epilog='Example: `sterna filter covers "price < 10" "price < 5 AND brand = \'x\'"`')
 def covers(text: FilterText, other: OtherText, as_json: AsJson = False) -> None:
-    """Does every event that matches OTHER match FILTER? Exit status 0 yes, 1 no, 2 error."""
+    """Does FILTER match everything that OTHER does?
+
+    Exit status: 0 yes, 1 no, 2 error.
+    """
     wide, narrow = _parse(text, as_json=as_json), _parse(other, as_json=as_json)
     answer = _answered(lambda: wide.covers(narrow), as_json=as_json)
     exact = answer or _exact(wide, narrow)
@@ -126,7 +135,10 @@ def covers(text: FilterText, other: OtherText, as_json: AsJson = False) -> None:
 
 @app.command(epilog='Example: `sterna filter overlaps "price < 10" "price BETWEEN 5 AND 20"`')
 def overlaps(text: FilterText, other: OtherText, as_json: AsJson = False) -> None:
-    """Can one event match both? Exit status 0 yes, 1 no, 2 error."""
+    """Can one event match both?
+
+    Exit status: 0 yes, 1 no, 2 error.
+    """
     one, two = _parse(text, as_json=as_json), _parse(other, as_json=as_json)
     answer = _answered(lambda: one.overlaps(two), as_json=as_json)
     exact = not answer or _exact(one, two)
@@ -168,7 +180,10 @@ def explain_(
     graph: Graph = None,
     h3: Resolution = None,
 ) -> None:
-    """Show the normal form and, for an event, which predicate failed and why."""
+    """Show the normal form, and why an event fails.
+
+    With an event, every predicate is shown with its verdict and the values it looked at.
+    """
     parsed = _bound(_parse(text, as_json=as_json), variables, at, graph, h3, as_json=as_json)
     form = _answered(lambda: parsed.normal_form, as_json=as_json)
     terms = None if form is None else [write(term_in_words(term)) for term in form]

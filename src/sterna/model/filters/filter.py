@@ -141,7 +141,7 @@ class Filter:
         """Whether it depends on where the client is."""
         return any(isinstance(node, tree.InMyloc) for node in tree.walk(self._condition))
 
-    @property
+    @cached_property
     def is_bound(self) -> bool:
         """Whether nothing in it depends on a client any more."""
         return not self.variables and not self.uses_myloc

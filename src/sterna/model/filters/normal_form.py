@@ -225,7 +225,8 @@ class _Expansion:
     def _both(self, left: NormalForm, right: NormalForm) -> NormalForm:
         self._count(len(left) * len(right))
         met = [a.meet(b) for a, b in product(left, right)]
-        return self._limited(simplify(term for term in met if term is not None))
+        possible = tuple(term for term in met if term is not None)
+        return possible if len(possible) <= 1 else self._limited(simplify(possible))
 
     def _limited(self, terms: NormalForm) -> NormalForm:
         self._count(len(terms))

@@ -77,15 +77,6 @@ def parse(text: str) -> Condition:
         raise _unexpected_character(text, error) from None
 
 
-def number_problem(value: float) -> str | None:
-    """Why a number cannot stand in a filter, if it cannot."""
-    if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
-        return f"{value} does not fit in 64 bits; write it with a decimal point"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{value} is not a finite number"
-    return None
-
-
 def place_problem(node: Near | Within) -> str | None:
     """Why the constants of a geographic test make no sense, if they do not."""
     if isinstance(node, Within):

@@ -1,8 +1,8 @@
 """The typed tree of a filter, and how it is written as text."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, get_args
 
 from sterna.model.event import Scalar
 from sterna.model.filters.errors import UnboundError
@@ -254,14 +254,19 @@ def _flat(kind: type[And] | type[Or], conditions: list[Condition], empty: Condit
 # ---- Walking
 
 
-def children(node: Node) -> Iterator[Node]:
+_NODES: Final = frozenset(get_args(Node))
+
+
+def children(node: Node) -> list[Node]:
     """The nodes directly below, from left to right."""
-    for field in fields(node):
-        part = getattr(node, field.name)
-        if isinstance(part, Node):
-            yield part
-        elif isinstance(part, tuple):
-            yield from (member for member in part if isinstance(member, Node))
+    below: list[Node] = []
+    for name in node.__match_args__:
+        part = getattr(node, name)
+        if type(part) in _NODES:
+            below.append(part)
+        elif type(part) is tuple and part and type(part[0]) in _NODES:
+            below += part
+    return below
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -270,18 +275,18 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(list(children(node))))
+        stack.extend(reversed(children(node)))
 
 
 def transform(node: Node, change: Callable[[Node], Node]) -> Node:
     """The tree with `change` applied to every node, bottom up."""
     new: dict[str, object] = {}
-    for field in fields(node):
-        part = getattr(node, field.name)
-        if isinstance(part, Node):
-            new[field.name] = transform(part, change)
-        elif isinstance(part, tuple) and part and isinstance(part[0], Node):
-            new[field.name] = tuple(transform(member, change) for member in part)
+    for name in node.__match_args__:
+        part = getattr(node, name)
+        if type(part) in _NODES:
+            new[name] = transform(part, change)
+        elif type(part) is tuple and part and type(part[0]) in _NODES:
+            new[name] = tuple(transform(member, change) for member in part)
     return change(replace(node, **new) if new else node)  # type: ignore[arg-type]
 
 

@@ -107,7 +107,13 @@ def comparison(operator: str, value: Scalar) -> ValueSet:
 
 def members(values: Iterable[Scalar]) -> ValueSet:
     """Exactly these values."""
-    return union(ValueSet((cut_at(value), cut_after(value))) for value in values)
+    cuts: list[Cut] = []
+    for here, after in sorted({(cut_at(value), cut_after(value)) for value in values}):
+        if cuts and cuts[-1] == here:  # Neighbours on the line make one stretch.
+            cuts[-1] = after
+        else:
+            cuts += [here, after]
+    return ValueSet(tuple(cuts))
 
 
 def starting_with(prefix: str) -> ValueSet:

@@ -1,0 +1,1 @@
+"""What `make bench` measures: ratios against baselines of the same run."""
