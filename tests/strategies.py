@@ -175,6 +175,8 @@ def computed(draw: st.DrawFn) -> str:
             return f"{left} {draw(comparison_signs)} {draw(arithmetic())}"
 
 
+attribute_pairs = st.builds("{} {} {}".format, written_names, comparison_signs, written_names)
+
 degrees = st.sampled_from([0, 0.0, 10, 52.5, -45.25, 89.9, -90, 90])
 
 
@@ -201,6 +203,7 @@ all_tests = st.one_of(
     like_tests(),
     topic_tests(),
     computed(),
+    attribute_pairs,
     places(),
     written_names,
     st.sampled_from(["TRUE", "FALSE"]),

@@ -16,7 +16,7 @@ TABLE_1 = [
 ]
 
 
-@pytest.mark.spec("MOD-6", "LM-2")
+@pytest.mark.spec("MOD-6")
 @pytest.mark.parametrize("t", range(4))
 def test_table_1(t: int) -> None:
     """Values of ploc(x, t) for the example setting."""

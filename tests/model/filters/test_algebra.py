@@ -1,5 +1,8 @@
 """MOD-4: covers, overlaps and merge: sound for every filter, exact where exactness is promised."""
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from itertools import product
@@ -251,6 +254,24 @@ def test_do_not_overlap(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a < b", "a = 'x'"),
+        ("a = b", "a = TRUE AND b"),
+        ("a + b > 3", "a < 0"),
+        ("a LIKE '%x'", "a LIKE 'x%'"),
+        ("a LIKE '_b%'", "a = 'ab'"),
+        ("NOT a LIKE '%x'", "a = 'y'"),
+        ("topic MATCHES 'a/+'", "topic MATCHES '+/b'"),
+        ("near(lat, lon, 52, 13, 1000)", "lat = 52.001"),
+        ("NOT near(lat, lon, 52, 13, 1000)", "lat = 52 AND lon = 13"),
+    ],
+)
+def test_what_may_overlap_is_never_denied(one: str, other: str) -> None:
+    assert Filter(one).overlaps(Filter(other))
+
+
+@pytest.mark.parametrize(
     ("inputs", "merged"),
     [
         (["x = 1", "x = 2"], "x IN (1, 2)"),
@@ -283,6 +304,28 @@ def test_imperfect_merging_is_bounded() -> None:
 
 def test_merging_nothing_matches_nothing() -> None:
     assert merge([]) == Filter("FALSE")
+
+
+PROGRAM = """
+from sterna import Filter, merge
+filters = [Filter(f"n{i % 5} = {i} AND s LIKE 'a{i % 3}%' AND a < b") for i in range(40)]
+print(merge(filters), merge(filters, exact=False), merge([~f for f in filters[:3]]))
+"""
+
+
+def test_the_same_filters_give_the_same_text_under_every_hash_seed() -> None:
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+
+    assert len(texts) == 1
 
 
 # ---- Limits

@@ -105,3 +105,10 @@ def test_a_prefix_is_a_stretch_of_the_line() -> None:
         assert prefix in accepted
         assert prefix + "\U0010ffff" in accepted
         assert prefix[:-1] not in accepted
+
+
+def test_no_string_lies_between_the_characters_around_the_surrogates() -> None:
+    """U+E000 follows U+D7FF, so these two stretches are one."""
+    below, above = values.starting_with("\ud7ff"), values.comparison(">=", "\ue000")
+
+    assert below | above == values.comparison(">=", "\ud7ff")
