@@ -2,6 +2,7 @@
 
 import enum
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,6 +65,8 @@ def test_extreme_numbers_are_kept_as_they_are() -> None:
         ({"x": np.array([1])}, "attribute 'x' is a ndarray"),
         ({"x": "\ud800"}, "surrogate"),
         ({"": 1}, "non-empty"),
+        ({"\ud800": 1}, "surrogate"),
+        ({"x": np.longdouble(1)}, "longdouble"),
     ],
 )
 @pytest.mark.spec("MOD-1")
@@ -72,6 +75,18 @@ def test_what_an_event_cannot_carry_is_said_clearly(
 ) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         event(**attributes)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("seq", 1.5), ("seq", True), ("time_us", 0.5), ("payload", "text"), ("publisher", 7)],
+)
+@pytest.mark.spec("MOD-1")
+def test_every_field_has_its_type(field: str, value: object) -> None:
+    fields: dict[str, Any] = {"publisher": "car-7", "seq": 1, "time_us": 0, field: value}
+
+    with pytest.raises((TypeError, ValueError), match="not"):
+        Event(**fields)
 
 
 @pytest.mark.parametrize(("publisher", "seq"), [("", 1), ("car-7", 0), ("car-7", -3)])

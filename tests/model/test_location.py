@@ -1,6 +1,7 @@
 """MOD-6: location spaces and ploc."""
 
 import json
+import pickle
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna import HexGrid, LocationError, MovementGraph
+from sterna.model import location
 from tests.scale import examples
 
 pytestmark = pytest.mark.spec("MOD-6")
@@ -49,8 +51,8 @@ def test_ploc_is_fast_for_thousands_of_locations() -> None:
     )
     started = time.monotonic()
     for _ in range(20):
-        for location in graph.locations:
-            graph.ploc(location, 3)
+        for place in graph.locations:
+            graph.ploc(place, 3)
 
     assert len(graph) > 4_900
     assert time.monotonic() - started < 5  # 100,000 answers: the first of each counts steps.
@@ -85,6 +87,47 @@ def test_graphs_load_from_csv_and_json(tmp_path: Path) -> None:
         assert graph.ploc("attic", 5) == {"attic"}
 
 
+def test_a_table_as_other_programs_write_it(tmp_path: Path) -> None:
+    table = tmp_path / "rooms.csv"
+    table.write_bytes(
+        '\ufefffrom,to\r\nkitchen,"the ""big"" hall"\r\nhall\u2028,attic\r\n'.encode()
+    )
+
+    graph = MovementGraph.load(table)
+
+    assert graph.locations == ("kitchen", 'the "big" hall', "hall", "attic")
+
+
+def test_spaces_travel_by_pickle() -> None:
+    graph, grid = MovementGraph([("a", "b")]), HexGrid(9)
+    here = grid.locate(52.5, 13.4)
+    assert graph.ploc("a", 1) == {"a", "b"}
+
+    again, grid_again = pickle.loads(pickle.dumps((graph, grid)))  # noqa: S301 - made here.
+
+    assert again.ploc("a", 1) == {"a", "b"}
+    assert grid_again.ploc(here, 1) == grid.ploc(here, 1)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(location, "REMEMBERED_MAX", 10)
+    graph = MovementGraph([(str(i), str(i + 1)) for i in range(50)])
+    for start in graph.locations:
+        assert len(graph.ploc(start, 2)) in (3, 4, 5)
+
+    assert graph._memory._size <= 10
+
+
+def test_a_cell_has_one_spelling() -> None:
+    grid = HexGrid(9)
+    here = grid.locate(52.5, 13.4)
+
+    for spelling in (here.upper(), "0x" + here, " " + here, "0" + here):
+        assert spelling not in grid
+    with pytest.raises(LocationError, match="use a coarser grid"):
+        grid.ploc(here, 1_000)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -96,6 +139,12 @@ def test_graphs_load_from_csv_and_json(tmp_path: Path) -> None:
         ("a.json", '{"edge": []}', "expected an object"),
         ("a.json", '{"edges": [["a"]]}', "edge 0"),
         ("a.json", '{"locations": [1]}', "list of names"),
+        ("a.json", '{"edges": 5}', "list of pairs"),
+        ("a.json", '{"edges": [], "directed": "no"}', "true or false"),
+        ("a.json", "[" * 100_000, "not valid JSON"),
+        ("a.json", '{"edges": [["a", "\\ud800"]]}', "expected two names"),
+        ("a.csv", 'a,b\n"b,c\n', "line 2"),
+        ("a.csv", "a," + "x" * 200_000, "line 1"),
     ],
 )
 def test_a_bad_file_is_said_clearly(tmp_path: Path, name: str, content: str, message: str) -> None:

@@ -28,6 +28,8 @@ def parse_json(text: str) -> dict[str, Scalar]:
         document = json.loads(text)
     except ValueError as error:
         raise ValueError(f"not valid JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("not an event: nested too deeply") from None
     if not isinstance(document, dict):
         raise ValueError('an event is a JSON object, such as {"speed": 60}')
     try:
@@ -51,6 +53,9 @@ def _value(written: str) -> Scalar | None:
             number = kind(written)
         except ValueError:
             continue
-        if "_" not in written and (kind is int or math.isfinite(number)):
-            return number
+        if "_" in written:
+            break
+        if isinstance(number, float) and math.isinf(number):
+            raise ValueError(f"{written} is outside the range of 64-bit floats")
+        return number
     return written

@@ -128,9 +128,8 @@ def covers(text: FilterText, other: OtherText, as_json: AsJson = False) -> None:
     Exit status: 0 yes, 1 no, 2 error.
     """
     wide, narrow = _parse(text, as_json=as_json), _parse(other, as_json=as_json)
-    answer = _answered(lambda: wide.covers(narrow), as_json=as_json)
-    exact = answer or _exact(wide, narrow)
-    _answer("covers", answer, exact=exact, as_json=as_json)
+    verdict = _answered(lambda: wide.covers_verdict(narrow), as_json=as_json)
+    _answer("covers", verdict is True, exact=verdict is not None, as_json=as_json)
 
 
 @app.command(epilog='Example: `sterna filter overlaps "price < 10" "price BETWEEN 5 AND 20"`')
@@ -140,9 +139,8 @@ def overlaps(text: FilterText, other: OtherText, as_json: AsJson = False) -> Non
     Exit status: 0 yes, 1 no, 2 error.
     """
     one, two = _parse(text, as_json=as_json), _parse(other, as_json=as_json)
-    answer = _answered(lambda: one.overlaps(two), as_json=as_json)
-    exact = not answer or _exact(one, two)
-    _answer("overlaps", answer, exact=exact, as_json=as_json)
+    verdict = _answered(lambda: one.overlaps_verdict(two), as_json=as_json)
+    _answer("overlaps", verdict is not False, exact=verdict is not None, as_json=as_json)
 
 
 @app.command(
@@ -274,16 +272,15 @@ def _match_lines(parsed: Filter, source: str, *, as_json: bool) -> None:
 
 
 def _lines(source: str, *, as_json: bool) -> Iterator[str]:
-    if source == "-":
-        yield from sys.stdin
-        return
     try:
-        with Path(source).open(encoding="utf-8") as file:
-            yield from file
+        with sys.stdin.buffer if source == "-" else Path(source).open("rb") as file:
+            for line in file:
+                yield line.decode()
     except OSError as error:
         fail(f"cannot read {source}: {error.strerror}", as_json=as_json)
     except UnicodeDecodeError:
-        fail(f"{source} is not text in UTF-8", as_json=as_json)
+        name = "standard input" if source == "-" else source
+        fail(f"{name} is not text in UTF-8", as_json=as_json)
 
 
 def _answered(question: Callable[[], Answer], *, as_json: bool) -> Answer:
@@ -294,12 +291,6 @@ def _answered(question: Callable[[], Answer], *, as_json: bool) -> Answer:
 
 
 # ---- Output
-
-
-def _exact(*filters: Filter) -> bool:
-    """Whether the algebra is complete for these filters: its answer is more than the safe one."""
-    forms = [filter_.normal_form for filter_ in filters]
-    return all(form is not None and not any(term.residuals for term in form) for form in forms)
 
 
 def _answer(question: str, answer: bool, *, exact: bool, as_json: bool) -> None:

@@ -1,6 +1,8 @@
 """The `sterna` command."""
 
+import io
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -8,6 +10,7 @@ import typer
 from sterna import __version__
 from sterna.cli import filter as filter_command
 from sterna.cli import tour as tour_command
+from sterna.cli.output import ERROR
 
 app = typer.Typer(
     help="Publish/subscribe for things that move.",
@@ -37,4 +40,11 @@ def main(
 
 def run() -> None:
     """Entry point of the installed command."""
-    app()
+    for stream in (sys.stdout, sys.stderr):  # A character the terminal lacks is no reason to fail.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app()
+    except Exception:  # noqa: BLE001 - a fault of ours must not look like the answer "no".
+        traceback.print_exc()
+        sys.exit(ERROR)

@@ -6,17 +6,19 @@ from typing import NoReturn
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 YES, NO, ERROR = 0, 1, 2
 """Exit statuses of commands that answer a question."""
 
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+console = Console(highlight=False, emoji=False)
+errors = Console(stderr=True, highlight=False, emoji=False)
 
 
 def print_json(document: object) -> None:
     """One JSON document on standard output."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2, allow_nan=True) + "\n")
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    sys.stdout.write(json.dumps(document, ensure_ascii=plain, indent=2) + "\n")
 
 
 def fail(message: str, *, as_json: bool = False, **details: object) -> NoReturn:
@@ -24,9 +26,5 @@ def fail(message: str, *, as_json: bool = False, **details: object) -> NoReturn:
     if as_json:
         print_json({"error": message, **details})
     else:
-        errors.print(f"[bold red]error:[/] {_plain(message)}", soft_wrap=True)
+        errors.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
     raise typer.Exit(ERROR)
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", "\\[")

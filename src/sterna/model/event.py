@@ -38,10 +38,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes = b""
 
     def __post_init__(self) -> None:
-        if not self.publisher:
-            raise ValueError("an event needs the id of its publisher")
-        if not 1 <= self.seq <= INT_MAX:
-            raise ValueError(f"sequence numbers count from 1, not {self.seq}")
+        if type(self.publisher) is not str or not self.publisher:
+            raise ValueError(f"an event needs the id of its publisher, not {self.publisher!r}")
+        if type(self.seq) is not int or not 1 <= self.seq <= INT_MAX:
+            raise ValueError(f"sequence numbers count from 1, not {self.seq!r}")
+        if type(self.time_us) is not int:
+            raise TypeError(f"the time is in whole microseconds, not {self.time_us!r}")
+        if type(self.payload) is not bytes:
+            raise TypeError(f"the payload is bytes, not {type(self.payload).__name__}")
         msgspec.structs.force_setattr(self, "attributes", plain_attributes(self.attributes))
 
     @property
@@ -55,6 +59,7 @@ def plain_attributes(attributes: Mapping[str, object]) -> dict[str, Scalar]:
     for name, value in attributes.items():
         if type(name) is not str or not name:
             raise TypeError(f"attribute names are non-empty strings, not {name!r}")
+        _encodable(name, name)
         scalar = plain_scalar(name, value)
         if scalar is not None:
             plain[name] = scalar
@@ -77,7 +82,7 @@ def plain_scalar(name: str, value: object) -> Scalar | None:
     if isinstance(value, float):
         return float(value)
     item = getattr(value, "item", None)  # NumPy and Arrow-backed scalars.
-    if callable(item) and getattr(value, "shape", None) == ():
+    if callable(item) and getattr(value, "shape", None) == () and type(item()) is not kind:
         return plain_scalar(name, item())
     raise TypeError(
         f"attribute {name!r} is a {kind.__name__}; "

@@ -3,7 +3,7 @@
 Sines from a C library, a JVM and a compiled kernel may differ in the last bit, and then a point on
 the rim of a circle would be inside for one engine and outside for the other. Here only + - * and
 comparisons are used, in a fixed order: IEEE 754 makes them exact everywhere. The functions take
-Python floats or Spark columns alike.
+Python floats or Spark expressions alike.
 """
 
 import math
@@ -43,12 +43,16 @@ def latitude_reach(metres: float) -> float:
 
 
 def edges(corners: Sequence[Point]) -> list[tuple[Point, Point, float]]:
-    """The sides of a polygon that a ray along a parallel can cross, with their slopes."""
-    return [
+    """The sides of a polygon that a ray along a parallel can cross, with their slopes.
+
+    Sides so flat that the slope is infinite count as parallel.
+    """
+    sides = [
         (a, b, (b[1] - a[1]) / (b[0] - a[0]))
         for a, b in zip(corners, [*corners[1:], corners[0]], strict=True)
         if a[0] != b[0]
     ]
+    return [side for side in sides if math.isfinite(side[2])]
 
 
 def inside(sides: Sequence[tuple[Point, Point, float]], lat: float, lon: float) -> bool:

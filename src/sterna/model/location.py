@@ -1,16 +1,20 @@
 """Where things are and where they can be next: locations, movement graphs and `ploc`."""
 
 import csv
+import io
 import json
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
 import h3
 
-STEP_CACHE = 16_384
-"""Results of `ploc` that a space remembers."""
+REMEMBERED_MAX = 2_000_000
+"""Locations in all the results of `ploc` that a space remembers."""
+
+CELLS_MAX = 100_000
+"""Cells that one `ploc` in a grid may have."""
 
 
 class LocationError(ValueError):
@@ -28,6 +32,30 @@ class LocationSpace(Protocol):
         Monotone in `steps` (Fiege et al. 2003, section 5.1).
         """
         ...
+
+
+class _Memory:
+    """The latest results of `ploc`, as many as fit. Copies of a space start with an empty one."""
+
+    def __init__(self) -> None:
+        self._results: OrderedDict[tuple[str, int], frozenset[str]] = OrderedDict()
+        self._size = 0
+
+    def __reduce__(self) -> tuple[type["_Memory"], tuple[()]]:
+        return _Memory, ()
+
+    def get(self, location: str, steps: int) -> frozenset[str] | None:
+        found = self._results.get((location, steps))
+        if found is not None:
+            self._results.move_to_end((location, steps))
+        return found
+
+    def keep(self, location: str, steps: int, result: frozenset[str]) -> frozenset[str]:
+        self._results[location, steps] = result
+        self._size += len(result)
+        while self._size > REMEMBERED_MAX:
+            self._size -= len(self._results.popitem(last=False)[1])
+        return result
 
 
 class MovementGraph:
@@ -54,8 +82,7 @@ class MovementGraph:
             if not _is_name(name):
                 raise LocationError(f"a location has a non-empty name, not {name!r}")
         self._neighbours = {name: tuple(others) for name, others in neighbours.items()}
-        self.ploc = lru_cache(maxsize=STEP_CACHE)(self._ploc)
-        self._component = lru_cache(maxsize=None)(self._share)
+        self._memory = _Memory()
 
     @classmethod
     def load(cls, path: str | Path, *, directed: bool = False) -> "MovementGraph":
@@ -67,7 +94,7 @@ class MovementGraph:
         """
         path = Path(path)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except OSError as error:
             raise LocationError(f"cannot read {path}: {error.strerror}") from None
         except UnicodeDecodeError:
@@ -96,63 +123,68 @@ class MovementGraph:
         except KeyError:
             raise LocationError(f"{location!r} is not a location of this movement graph") from None
 
-    def _ploc(self, location: str, steps: int) -> frozenset[str]:
+    def ploc(self, location: str, steps: int) -> frozenset[str]:
+        """The locations that can be reached in at most so many steps."""
+        known = self._memory.get(location, steps)
+        if known is not None:
+            return known
         _check_steps(steps)
-        reached = {location}
-        frontier: tuple[str, ...] = (location,)
         self.neighbours(location)  # The start must exist, also when no step is made.
+        reached = {location}
+        frontier = [location]
         for _ in range(steps):
-            found: dict[str, None] = {}
-            for place in frontier:
-                for other in self._neighbours[place]:
-                    if other not in reached:
-                        found[other] = None
-            if not found:  # All that can be reached is: more steps give the same set.
-                return self._component(frozenset(reached))
-            reached.update(found)
-            frontier = tuple(found)
-        return frozenset(reached)
-
-    @staticmethod
-    def _share(members: frozenset[str]) -> frozenset[str]:
-        """One set in memory for everyone who can reach exactly these."""
-        return members
+            found = {other for place in frontier for other in self._neighbours[place]} - reached
+            if not found:  # All that can be reached is; more steps would add nothing.
+                break
+            reached |= found
+            frontier = list(found)
+        return self._memory.keep(location, steps, frozenset(reached))
 
     @classmethod
     def _from_json(cls, path: Path, text: str, *, directed: bool) -> "MovementGraph":
         try:
             document = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise LocationError(f"{path} is not valid JSON: {error}") from None
         known = {"edges", "locations", "directed"}
-        if not isinstance(document, Mapping) or not set(document) <= known:
+        if not isinstance(document, dict) or not set(document) <= known:
             raise LocationError(f"{path}: expected an object with {', '.join(sorted(known))}")
         edges = document.get("edges", [])
         places = document.get("locations", [])
+        directed = document.get("directed", directed)
+        if not isinstance(edges, list):
+            raise LocationError(f"{path}: edges is a list of pairs of names")
         for position, edge in enumerate(edges):
             if not (isinstance(edge, list) and len(edge) == 2 and all(_is_name(e) for e in edge)):
                 raise LocationError(f"{path}: edge {position} is {edge!r}, expected two names")
         if not isinstance(places, list) or not all(_is_name(place) for place in places):
             raise LocationError(f"{path}: locations is a list of names")
-        directed = bool(document.get("directed", directed))
+        if not isinstance(directed, bool):
+            raise LocationError(f"{path}: directed is true or false, not {directed!r}")
         return cls._checked(path, [(a, b) for a, b in edges], places, directed=directed)
 
     @classmethod
     def _from_csv(cls, path: Path, text: str, *, directed: bool) -> "MovementGraph":
         edges: list[tuple[str, str]] = []
         places: list[str] = []
-        for number, row in enumerate(csv.reader(text.splitlines()), start=1):
-            names = [cell.strip() for cell in row]
-            if not any(names) or (number == 1 and [n.lower() for n in names] == ["from", "to"]):
-                continue
-            if not all(names) or len(names) > 2:
-                raise LocationError(
-                    f"{path}, line {number}: expected two locations, found {','.join(row)!r}"
-                )
-            if len(names) == 2:
-                edges.append((names[0], names[1]))
-            else:
-                places.append(names[0])
+        rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+        try:
+            for row in rows:
+                names = [cell.strip() for cell in row]
+                first = rows.line_num == 1 and [name.lower() for name in names] == ["from", "to"]
+                if first or not any(names):
+                    continue
+                if not all(_is_name(name) for name in names) or len(names) > 2:
+                    raise LocationError(
+                        f"{path}, line {rows.line_num}: expected two locations, "
+                        f"found {','.join(row)!r}"
+                    )
+                if len(names) == 2:
+                    edges.append((names[0], names[1]))
+                else:
+                    places.append(names[0])
+        except csv.Error as error:
+            raise LocationError(f"{path}, line {rows.line_num}: {error}") from None
         return cls._checked(path, edges, places, directed=directed)
 
     @classmethod
@@ -174,13 +206,14 @@ class HexGrid:
         if not 0 <= resolution <= 15:
             raise LocationError(f"H3 resolutions go from 0 to 15, not {resolution}")
         self.resolution = resolution
-        self.ploc = lru_cache(maxsize=STEP_CACHE)(self._ploc)
+        self._memory = _Memory()
 
     def __contains__(self, location: object) -> bool:
         return (
             isinstance(location, str)
             and h3.is_valid_cell(location)
             and h3.get_resolution(location) == self.resolution
+            and h3.int_to_str(h3.str_to_int(location)) == location  # H3 reads other spellings too.
         )
 
     def __repr__(self) -> str:
@@ -198,10 +231,20 @@ class HexGrid:
         latitude, longitude = h3.cell_to_latlng(location)
         return latitude, longitude
 
-    def _ploc(self, location: str, steps: int) -> frozenset[str]:
+    def ploc(self, location: str, steps: int) -> frozenset[str]:
+        """The cells at most so many steps away: the grid disk."""
+        known = self._memory.get(location, steps)
+        if known is not None:
+            return known
         _check_steps(steps)
         self._check(location)
-        return frozenset(h3.grid_disk(location, steps))
+        cells = 3 * steps * (steps + 1) + 1
+        if cells > CELLS_MAX:
+            raise LocationError(
+                f"{steps} steps in a grid of resolution {self.resolution} reach {cells:,} cells; "
+                f"{CELLS_MAX:,} are the limit: use a coarser grid"
+            )
+        return self._memory.keep(location, steps, frozenset(h3.grid_disk(location, steps)))
 
     def _check(self, location: str) -> None:
         if location not in self:
@@ -217,4 +260,6 @@ def _check_steps(steps: int) -> None:
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
+    return (
+        isinstance(value, str) and bool(value) and not any("\ud800" <= c <= "\udfff" for c in value)
+    )

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ def spark_session(name: str = "sterna", master: str = "local[*]") -> "SparkSessi
     except ImportError:
         raise SparkUnavailable("Spark is not installed: pip install 'sterna[spark]'") from None
     require_java()
+    if master.startswith("local"):  # Workers on this machine run the Python that runs this.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return (
         SparkSession.builder.appName(name)
         .master(master)

@@ -260,6 +260,9 @@ def test_in_over_strings_and_numbers() -> None:
     assert verdict("n NOT IN (1, 2.5)", n=3)
     assert verdict("n + 1 IN (3)", n=2)
     assert verdict("on IN (TRUE)", on=True)
+    assert verdict("'a' IN ('a', 'b')") is True
+    assert verdict("1 + 1 IN (3)") is False
+    assert verdict("n * 2 NOT IN (3, 5)", n="x") is None
 
 
 @pytest.mark.parametrize(
@@ -350,11 +353,14 @@ def test_values_of_other_libraries_are_understood() -> None:
     }
 
     assert parsed.matches(values)  # type: ignore[arg-type]
+    assert parsed.verdict(values) is True  # type: ignore[arg-type]
 
 
 def test_values_that_no_event_can_carry_are_an_error() -> None:
     with pytest.raises(TypeError, match="attribute 'speed' is a list"):
         Filter("speed > 50").matches({"speed": [60]})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="attribute 'speed' is a bytes"):
+        Filter("speed > 50").verdict({"speed": b"60"})  # type: ignore[dict-item]
 
 
 # ---- Text

@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from sterna import Filter
@@ -25,6 +25,11 @@ Event = dict[str, Scalar | None]
 Row = dict[str, Any]
 
 FILTERS_PER_JOB, EVENTS_PER_JOB = 60, 60
+
+
+def jobs(count: int) -> settings:
+    """So many Spark jobs. A failure names its pair, so no time goes into shrinking 60 x 60."""
+    return settings(max_examples=count * CAMPAIGN, phases=(Phase.explicit, Phase.generate))
 
 
 def value_struct(value: Scalar | None) -> Row | None:
@@ -61,7 +66,7 @@ many_events = st.lists(events, min_size=EVENTS_PER_JOB, max_size=EVENTS_PER_JOB)
 
 
 @given(st.data())
-@settings(max_examples=6 * CAMPAIGN)
+@jobs(6)
 def test_attributes_of_any_type_in_a_map(spark: "SparkSession", data: st.DataObject) -> None:
     """Six jobs of 60 x 60 pairs: each attribute may hold any type in any event."""
     from pyspark.sql.types import StructField, StructType
@@ -104,7 +109,7 @@ typed_events = st.lists(
 
 
 @given(st.data())
-@settings(max_examples=4 * CAMPAIGN)
+@jobs(4)
 def test_attributes_in_columns_of_their_own(spark: "SparkSession", data: st.DataObject) -> None:
     """Four jobs of 60 x 60 pairs on plain typed columns."""
     from pyspark.sql.types import (
@@ -165,6 +170,46 @@ def test_every_pair_of_extreme_numbers(spark: "SparkSession", kinds: str) -> Non
         schema = StructType([StructField("x", VALUE_TYPE), StructField("y", VALUE_TYPE)])
 
     assert check(spark, EDGES, some, rows, schema) == len(EDGES) * len(some)
+
+
+LIKES = [
+    *("", "%", "_", "%_", "_%", "_%_", "%_%_%", "l%k", "%e_b%", "____", "%\n%", "%a%b%", "%b"),
+    *("%''%", "%.%", "_😀%", "e_", "%\0", "\\", "%\\%", "\\_%", "[a-z]%", "(a|b)%"),
+]
+LIKES_ESCAPED = ["a!%", "%!_%", "!!", "!%%", "%!%", "_!_%"]
+TOPICS = [
+    "#",
+    "+",
+    "+/+",
+    "a/#",
+    "a/+/c",
+    "/+",
+    "+/b/#",
+    "$SYS/#",
+    "a.b",
+    ".*/+",
+    "(/+",
+    "+/日本/#",
+]
+STRING_EDGES = [
+    *("x < y", "x = y", "x >= y", "x BETWEEN 'a' AND y", "x IN ('', 'a%', '😀', '\uffff')"),
+    *(f"x LIKE '{pattern}'" for pattern in LIKES),
+    *(f"x LIKE '{pattern}' ESCAPE '!'" for pattern in LIKES_ESCAPED),
+    *(f"x MATCHES '{topic}'" for topic in TOPICS),
+]
+
+
+def test_every_pair_of_extreme_strings(spark: "SparkSession") -> None:
+    """Empty and composed strings, wildcards and quotes as data, newlines, NUL, all of Unicode."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    extremes = [*STRINGS, "a.b", "😀😀", "é/+", None]
+    some: list[Event] = [{"x": x, "y": y} for x in extremes for y in extremes]
+    schema = StructType([StructField("x", StringType()), StructField("y", StringType())])
+
+    pairs = check(spark, STRING_EDGES, some, [dict(event) for event in some], schema)
+
+    assert pairs == len(STRING_EDGES) * len(some)
 
 
 @given(filter_texts, st.lists(events, min_size=2, max_size=4))
@@ -234,6 +279,71 @@ def test_a_type_that_filters_do_not_know_is_an_error(spark: "SparkSession") -> N
 
     with pytest.raises(TypeError, match="attribute 'day' has the Spark type date"):
         Filter("day = '2026-01-01'").to_spark(schema)
+
+
+def test_long_and_deep_filters_are_translated_in_reasonable_time(spark: "SparkSession") -> None:
+    """Every further level or member costs a little; none doubles the expression."""
+    from pyspark.sql.types import StructField, StructType
+
+    from sterna.model.filters.spark import ATTRIBUTES_TYPE
+
+    texts = [
+        "x" + " + 1" * 60 + " > 3",
+        "x" + " * 2" * 60 + " > 3",
+        "-" * 60 + "x > 3",
+        "x IN (" + ", ".join(map(str, range(10_000))) + ")",
+        "x IN (" + ", ".join(f"'{i}😀'" for i in range(10_000)) + ")",
+        "x IN (-9223372036854775808, -0.0, 1e300, " + ", ".join(map(str, range(1, 99))) + ")",
+    ]
+    some: list[Event] = [
+        {"x": value} for value in (5, -7, 2.5, -0.0, -(2**63), 1e300, math.nan, "7😀", True, None)
+    ]
+    rows = [{"attributes": {k: value_struct(v) for k, v in event.items()}} for event in some]
+
+    pairs = check(
+        spark, texts, some, rows, StructType([StructField("attributes", ATTRIBUTES_TYPE)])
+    )
+
+    assert pairs == len(texts) * len(some)
+
+
+def test_places_at_the_edge_of_arithmetic(spark: "SparkSession") -> None:
+    """A side of a polygon that is almost parallel, the antipode, a box without a height."""
+    schema: Any = spark.createDataFrame([], "lat double, lon double").schema
+    texts = [
+        "within(lat, lon, 0, 0, 5e-324, 10, -10, 5)",
+        "within(lat, lon, 0, 0, 0, 10, 0, 5)",
+        "within(lat, lon, 0, 0, 0, 10)",
+        "near(lat, lon, -90, 0, 20015114.342035923)",
+        "near(lat, lon, 0, 180, 0)",
+    ]
+    corners = [-90.0, -10.0, 0.0, 5e-324, 10.0, 90.0, 180.0, -180.0, math.nan]
+    some: list[Event] = [{"lat": lat, "lon": lon} for lat in corners for lon in corners]
+
+    pairs = check(spark, texts, some, [dict(event) for event in some], schema)
+
+    assert pairs == len(texts) * len(some)
+
+
+def test_an_attribute_called_attributes(spark: "SparkSession") -> None:
+    from pyspark.sql.types import StructField, StructType
+
+    from sterna.model.filters.spark import ATTRIBUTES_TYPE
+
+    schema = StructType([StructField("attributes", ATTRIBUTES_TYPE)])
+    rows = [{"attributes": {"attributes": value_struct(1)}}]
+
+    assert verdicts(spark, [Filter("attributes = 1")], rows, schema) == [[True]]
+
+
+def test_a_collation_of_the_column_does_not_matter(spark: "SparkSession") -> None:
+    frame = spark.sql("SELECT 'ABC' COLLATE UTF8_LCASE AS x")
+    columns = [
+        Filter(text).to_spark(frame.schema).alias(f"f{i}")
+        for i, text in enumerate(["x = 'abc'", "x LIKE 'a%'", "x = 'ABC'", "x IN ('abc')"])
+    ]
+
+    assert list(frame.select(*columns).collect()[0]) == [False, False, True, False]
 
 
 def test_a_like_that_would_make_a_regex_backtrack_is_quick(spark: "SparkSession") -> None:

@@ -47,6 +47,7 @@ def test_the_algebra_is_that_of_sets(a: ValueSet, b: ValueSet, value: Scalar | N
 @examples(2_000)
 def test_subsets_are_decided_exactly(a: ValueSet, b: ValueSet) -> None:
     outside = a - b
+    assert a.overlaps(b) is bool(a & b)
     if a <= b:
         assert not outside
     else:

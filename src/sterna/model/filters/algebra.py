@@ -10,18 +10,35 @@ from collections.abc import Iterable, Sequence
 from sterna.model.filters import values
 from sterna.model.filters.normal_form import NormalForm, Term, simplify
 
-PIECES_MAX = 1_000
-"""Pieces that a term may fall into while alternatives are cut from it, before `covers` gives up."""
+WORK_MAX = 100_000
+"""Cuts in the pieces that a term may fall into while alternatives are cut from it, before `covers`
+gives up."""
+
+Verdict = bool | None
+"""None: not sure."""
 
 
-def covers(wide: NormalForm, narrow: NormalForm) -> bool:
-    """Whether every event of `narrow` is one of `wide`; False when not sure."""
-    return all(_covered(term, wide) for term in narrow)
+def covers(wide: NormalForm, narrow: NormalForm) -> Verdict:
+    """Whether every event of `narrow` is one of `wide`."""
+    verdict: Verdict = True
+    for term in narrow:
+        covered = _covered(term, wide)
+        if covered is False:
+            return False
+        verdict = verdict and covered
+    return verdict
 
 
-def overlaps(one: NormalForm, other: NormalForm) -> bool:
-    """Whether some event is in both; True when not sure."""
-    return any(a.meet(b) is not None for a in one for b in other)
+def overlaps(one: NormalForm, other: NormalForm) -> Verdict:
+    """Whether some event is in both."""
+    verdict: Verdict = False
+    for a in one:
+        for b in other:
+            if a.meets(b):
+                if not a.residuals and not b.residuals:
+                    return True
+                verdict = None
+    return verdict
 
 
 def merge_exactly(forms: Iterable[NormalForm]) -> NormalForm:
@@ -49,22 +66,31 @@ def _hull(terms: Sequence[Term]) -> Term:
     )
 
 
-def _covered(term: Term, by: NormalForm) -> bool:
-    if any(alternative.contains(term) for alternative in by):
+def _covered(term: Term, by: NormalForm) -> Verdict:
+    relevant = [alternative for alternative in by if alternative.meets(term)]
+    if any(alternative.contains(term) for alternative in relevant):
         return True
     # No alternative alone covers the term: cut them away one after the other and see what is left.
+    # Those that ask for nothing else than the term does leave the fewest pieces.
+    relevant.sort(
+        key=lambda alternative: len(alternative.constraints.keys() - term.constraints.keys())
+    )
     left = [term]
-    made = 0
-    for alternative in by:
+    work = 0
+    for alternative in relevant:
         if not alternative.implied_by(term):
             continue
         pieces: list[Term] = []
         for piece in left:
-            pieces += piece.without(alternative) if alternative.meet(piece) else [piece]
-            if made + len(pieces) > PIECES_MAX:
-                return False
-        made += len(pieces)
+            new = list(piece.without(alternative)) if alternative.meets(piece) else [piece]
+            work += sum(part.size for part in new)
+            if work > WORK_MAX:
+                return None
+            pieces += new
         left = pieces
         if not left:
             return True
-    return False
+    # What is left is certainly outside only if no residual has a say in it.
+    uncut = [alternative for alternative in relevant if alternative.residuals]
+    sure = not term.residuals and not any(a.meets(piece) for a in uncut for piece in left)
+    return False if sure else None

@@ -113,14 +113,16 @@ class _Compilation:
             case Compare(sign, left, right):
                 compare = self._constant(logic.compare)
                 return f"{compare}({sign!r}, {self.value(left)}, {self.value(right)}) is {wanted}"
-            case Between(value, low, high):
-                both = And((Compare(">=", value, low), Compare("<=", value, high)))
-                return self.true(both) if wanted else self.false(both)
-            case In(Attribute(name), members) if all(isinstance(m, Literal) for m in members):
+            case Between():
+                return self.true(node.bounds()) if wanted else self.false(node.bounds())
+            case In(Attribute(name)):
                 return self._in(self.variables[name], node, wanted=wanted)
-            case In(value, members):
-                either = Or(tuple(Compare("=", value, member) for member in members))
-                return self.true(either) if wanted else self.false(either)
+            case In(value) if not attributes(node):
+                return str(logic.evaluate(node, {}) is wanted)
+            case In(value):
+                members = self._constant(frozenset(node.constants()))
+                member = self._constant(logic.number_in)
+                return f"{member}({self.value(value)}, {members}) is {wanted}"
             case Like(value, pattern, escape):
                 test = patterns.like_test(patterns.like_segments(pattern, escape))
                 return self._string(self.value(value), test, wanted=wanted)
@@ -153,7 +155,7 @@ class _Compilation:
         return f"(type({v}) is float or type({v}) is int) and {question}"
 
     def _in(self, v: str, node: In, *, wanted: bool) -> str:
-        values = frozenset(member.value for member in node.members if isinstance(member, Literal))
+        values = frozenset(node.constants())
         sample = next(iter(values))
         word = f"{v} {'in' if wanted else 'not in'} {self._constant(values)}"
         if isinstance(sample, bool):

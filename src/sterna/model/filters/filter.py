@@ -10,7 +10,7 @@ from sterna.model.filters import algebra, tree
 from sterna.model.filters.compiler import CompiledTest, compile_condition
 from sterna.model.filters.errors import FilterError, UnboundError
 from sterna.model.filters.logic import Verdict, evaluate
-from sterna.model.filters.normal_form import NormalForm, TooComplex, normal_form
+from sterna.model.filters.normal_form import ANYTHING, NormalForm, TooComplex, normal_form
 from sterna.model.filters.parser import MEMBERS_MAX, parse
 from sterna.model.filters.wording import in_words
 from sterna.model.location import LocationSpace
@@ -91,7 +91,8 @@ class Filter:
     def verdict(self, attributes: Mapping[str, Scalar | None]) -> Verdict:
         """TRUE, FALSE or None for UNKNOWN. Slower than `matches`."""
         self._require_bound()
-        return evaluate(self._condition, attributes)
+        plain = {name: plain_scalar(name, attributes.get(name)) for name in self.attributes}
+        return evaluate(self._condition, plain)
 
     def to_spark(self, schema: "StructType") -> "Column":
         """The filter as a Spark column over rows of this schema: true, false or null (UNKNOWN).
@@ -116,15 +117,25 @@ class Filter:
 
     def covers(self, other: "Filter") -> bool:
         """Whether every event that matches the other matches this one; False when not sure."""
-        if self._condition == other._condition:
-            return True
-        mine, theirs = self.normal_form, other.normal_form
-        return mine is not None and theirs is not None and algebra.covers(mine, theirs)
+        return self.covers_verdict(other) is True
 
     def overlaps(self, other: "Filter") -> bool:
         """Whether some event matches both; True when not sure."""
+        return self.overlaps_verdict(other) is not False
+
+    def covers_verdict(self, other: "Filter") -> Verdict:
+        """Like `covers`, with None when not sure."""
         mine, theirs = self.normal_form, other.normal_form
-        return mine is None or theirs is None or algebra.overlaps(mine, theirs)
+        if self._condition == other._condition or mine == (ANYTHING,) or theirs == ():
+            return True
+        return None if mine is None or theirs is None else algebra.covers(mine, theirs)
+
+    def overlaps_verdict(self, other: "Filter") -> Verdict:
+        """Like `overlaps`, with None when not sure."""
+        mine, theirs = self.normal_form, other.normal_form
+        if mine == () or theirs == ():
+            return False
+        return None if mine is None or theirs is None else algebra.overlaps(mine, theirs)
 
     # ---- Context: what depends on the client
 
@@ -214,7 +225,8 @@ def merge(filters: Iterable[Filter], *, exact: bool = True) -> Filter:
 
     With `exact` it matches what at least one of them matches, nothing else, in as few alternatives
     as perfect merging gives. Without, it may match more: filters that constrain the same attributes
-    become one conjunction in which each attribute takes any value that some input accepts.
+    become one conjunction in which each attribute takes any value that some input accepts. The text
+    of a merge of very many or very long filters may be longer than the parser accepts.
     """
     distinct = list(dict.fromkeys(filters))
     forms = [filter_.normal_form for filter_ in distinct]

@@ -63,10 +63,8 @@ def evaluate(node: Condition, event: Mapping[str, Scalar | None]) -> Verdict:
             return found if isinstance(found, bool) else None
         case Compare(sign, left, right):
             return compare(sign, compute(left, event), compute(right, event))
-        case Between(value, low, high):
-            middle = compute(value, event)
-            above = compare(">=", middle, compute(low, event))
-            return conjunction([above, compare("<=", middle, compute(high, event))])
+        case Between():
+            return evaluate(node.bounds(), event)
         case In(value, members):
             found = compute(value, event)
             each = [compare("=", found, compute(member, event)) for member in members]
@@ -127,6 +125,11 @@ def compare(sign: str, a: Scalar | None, b: Scalar | None) -> Verdict:
     else:  # NaN compares with nothing.
         comparable = a is not None and b is not None and a == a and b == b  # noqa: PLR0124
     return _COMPARISONS[sign](a, b) if comparable else None
+
+
+def number_in(value: Scalar | None, members: frozenset[Scalar]) -> Verdict:
+    """Whether a computed number is in a list of numbers."""
+    return value in members if is_number(value) else None
 
 
 def is_number(value: Scalar | None) -> bool:

@@ -34,7 +34,6 @@ from sterna.model.filters.tree import (
     Or,
     Test,
     Value,
-    Variable,
     Within,
     attributes,
     comparison,
@@ -48,8 +47,15 @@ TERMS_MAX = 64
 """Alternatives that a normal form may have. A filter beyond that gets none, and the algebra then
 gives its safe answers. IN lists and ORs over one attribute count as a single alternative."""
 
-WORK_MAX = 20_000
-"""Terms that may be made on the way to a normal form; this bounds the time it takes."""
+RESIDUALS_MAX = 32
+"""Residual conditions that a term may have."""
+
+WORK_MAX = 1_000_000
+"""Cuts and residuals that may be handled on the way to a normal form; this bounds the time."""
+
+
+CONTAINMENT_MAX = 200_000
+"""Terms times their total size up to which terms are searched for others inside them."""
 
 
 class TooComplex(Exception):  # noqa: N818 - a limit, not a fault.
@@ -77,6 +83,11 @@ class Term:
             self._key = (frozenset(self.constraints.items()), frozenset(self.residuals))
         return self._key
 
+    def key_without(self, name: str) -> object:
+        """Equal for terms that differ in this attribute only."""
+        others = frozenset(item for item in self.constraints.items() if item[0] != name)
+        return others, frozenset(self.residuals)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Term) and self.key == other.key
 
@@ -88,6 +99,20 @@ class Term:
 
     def accepts(self, name: str) -> ValueSet:
         return self.constraints.get(name, ALL)
+
+    @property
+    def size(self) -> int:
+        """What it costs to handle: the cuts and residuals it has."""
+        return 1 + len(self.residuals) + sum(len(v.cuts) for v in self.constraints.values())
+
+    def meets(self, other: "Term") -> bool:
+        """Whether both can hold at once; True when not sure."""
+        for name, accepted in self.constraints.items():
+            if name in other.constraints and not accepted.overlaps(other.constraints[name]):
+                return False
+        if not self.residuals or not other.residuals:
+            return True
+        return not _contradictory(self.residuals + other.residuals)
 
     def meet(self, other: "Term") -> "Term | None":
         """Both at once; None when that is impossible."""
@@ -104,10 +129,12 @@ class Term:
 
     def contains(self, other: "Term") -> bool:
         """Whether everything the other accepts is accepted here; False when not sure."""
-        for name, accepted in self.constraints.items():
-            if name not in other.constraints or not other.constraints[name] <= accepted:
-                return False
-        return self.implied_by(other)
+        theirs = other.constraints
+        return (
+            self.constraints.keys() <= theirs.keys()
+            and all(theirs[name] <= accepted for name, accepted in self.constraints.items())
+            and self.implied_by(other)
+        )
 
     def implied_by(self, other: "Term") -> bool:
         """Whether the other's residuals guarantee all of these."""
@@ -157,34 +184,34 @@ def simplify(terms: Iterable[Term]) -> NormalForm:
     inside another are dropped.
     """
     kept = list(dict.fromkeys(terms))
-    names = sorted({name for term in kept for name in term.constraints})
-    changed = True
-    while changed and len(kept) > 1:
-        changed = False
-        for name in names:
-            merged = _merge_along(name, kept)
-            changed |= len(merged) < len(kept)
-            kept = merged
-    if 1 < len(kept) <= 4 * TERMS_MAX:
+    before = 0
+    while before != len(kept) > 1:
+        before = len(kept)
+        kept = _merged(kept)
+    # Comparing all with all pays only while it is cheap.
+    if len(kept) > 1 and len(kept) * _size(kept) <= CONTAINMENT_MAX:
         kept = _without_contained(kept)
     return tuple(kept)
 
 
-def _merge_along(name: str, terms: list[Term]) -> list[Term]:
-    """Unite terms that are equal in everything but this attribute."""
-    groups: dict[object, list[Term]] = {}
-    for term in terms:
-        others = frozenset(item for item in term.constraints.items() if item[0] != name)
-        groups.setdefault((others, frozenset(term.residuals)), []).append(term)
-    return [
-        group[0]
-        if len(group) == 1
-        else Term(
-            {**group[0].constraints, name: values.union(term.accepts(name) for term in group)},
-            group[0].residuals,
-        )
-        for group in groups.values()
-    ]
+def _merged(terms: list[Term]) -> list[Term]:
+    """One pass over all attributes, uniting terms that are equal in everything else."""
+    alive = dict(enumerate(terms))
+    holders: dict[str, list[int]] = {}
+    for place, term in alive.items():
+        for name in term.constraints:
+            holders.setdefault(name, []).append(place)
+    for name, places in sorted(holders.items()):
+        groups: dict[object, list[int]] = {}
+        for place in places:
+            if place in alive:
+                groups.setdefault(alive[place].key_without(name), []).append(place)
+        for first, *others in groups.values():
+            if others:
+                group = [alive[first], *(alive.pop(other) for other in others)]
+                united = values.union(term.accepts(name) for term in group)
+                alive[first] = Term({**group[0].constraints, name: united}, group[0].residuals)
+    return list(alive.values())
 
 
 def _without_contained(terms: list[Term]) -> list[Term]:
@@ -194,6 +221,10 @@ def _without_contained(terms: list[Term]) -> list[Term]:
             kept = [other for other in kept if not term.contains(other)]
             kept.append(term)
     return kept
+
+
+def _size(terms: Iterable[Term]) -> int:
+    return sum(term.size for term in terms)
 
 
 class _Expansion:
@@ -211,7 +242,7 @@ class _Expansion:
                 parts = [self.terms(operand, wanted=wanted) for operand in operands]
                 if isinstance(node, And) is wanted:
                     return self._all_of(parts)
-                return self._limited(simplify(term for part in parts for term in part))
+                return self._simplified(tuple(term for part in parts for term in part))
         return self._test(node, wanted=wanted)
 
     def _all_of(self, parts: list[NormalForm]) -> NormalForm:
@@ -223,16 +254,19 @@ class _Expansion:
         return parts[0]
 
     def _both(self, left: NormalForm, right: NormalForm) -> NormalForm:
-        self._count(len(left) * len(right))
+        self._count(_size(left) * len(right) + _size(right) * len(left))
         met = [a.meet(b) for a, b in product(left, right)]
         possible = tuple(term for term in met if term is not None)
-        return possible if len(possible) <= 1 else self._limited(simplify(possible))
-
-    def _limited(self, terms: NormalForm) -> NormalForm:
-        self._count(len(terms))
-        if len(terms) > TERMS_MAX:
+        if any(len(term.residuals) > RESIDUALS_MAX for term in possible):
             raise TooComplex
-        return terms
+        return possible if len(possible) <= 1 else self._simplified(possible)
+
+    def _simplified(self, terms: tuple[Term, ...]) -> NormalForm:
+        self._count(_size(terms))
+        simpler = simplify(terms)
+        if len(simpler) > TERMS_MAX:
+            raise TooComplex
+        return simpler
 
     def _count(self, work: int) -> None:
         self.work += work
@@ -242,22 +276,23 @@ class _Expansion:
     def _test(self, node: Test, *, wanted: bool) -> NormalForm:
         match node:
             case Always(verdict):
-                return (ANYTHING,) if verdict is wanted else ()
+                return _always(holds=verdict is wanted)
             case Holds(Attribute(name)):
                 return _one(name, values.comparison("=", wanted))
             case IsNull(Attribute(name)):
                 return _one(name, values.NULL if wanted else values.PRESENT)
             case Compare(sign, left, right):
                 return self._compare(sign if wanted else OPPOSITE[sign], left, right)
-            case Between(value, low, high):
-                bounds = And((Compare(">=", value, low), Compare("<=", value, high)))
-                return self.terms(bounds, wanted=wanted)
-            case In(Attribute(name), members):
-                found = values.members(m.value for m in members if isinstance(m, Literal))
-                return _one(name, found if wanted else values.kind(_sample(members)) - found)
-            case In(value, members):
-                each = Or(tuple(Compare("=", value, member) for member in members))
-                return self.terms(each, wanted=wanted)
+            case Between():
+                return self.terms(node.bounds(), wanted=wanted)
+            case In(Attribute(name)):
+                constants = node.constants()
+                found = values.members(constants)
+                return _one(name, found if wanted else values.kind(constants[0]) - found)
+            case In():
+                if not attributes(node):
+                    return _always(holds=logic.evaluate(node, {}) is wanted)
+                return _residual(node if wanted else negation(node), values.NUMBERS)
             case Like(Attribute(name)):
                 return _like(name, node, wanted=wanted)
             case Matches(Attribute(name)):
@@ -280,24 +315,23 @@ class _Expansion:
         match test:
             case Compare(sign, Attribute(name), Literal(constant)):
                 return _one(name, values.comparison(sign, constant))
-        names = attributes(test)
-        if not names:
-            return (ANYTHING,) if logic.evaluate(test, {}) else ()
+        if not attributes(test):
+            return _always(holds=logic.evaluate(test, {}) is True)
         # What arithmetic touches is a number; two attributes that compare are both there.
         numeric = any(isinstance(node, Arithmetic | Negative) for node in walk(test))
-        implied = values.NUMBERS if numeric else values.COMPARABLE
-        return (Term(dict.fromkeys(names, implied), (test,)),)
+        return _residual(test, values.NUMBERS if numeric else values.COMPARABLE)
+
+
+def _always(*, holds: bool) -> NormalForm:
+    return (ANYTHING,) if holds else ()
+
+
+def _residual(condition: Condition, implied: ValueSet) -> NormalForm:
+    return (Term(dict.fromkeys(attributes(condition), implied), (condition,)),)
 
 
 def _one(name: str, accepted: ValueSet) -> NormalForm:
     return (Term({name: accepted}),) if accepted else ()
-
-
-def _sample(members: tuple[Literal | Variable, ...]) -> bool | int | float | str:
-    first = members[0]
-    if isinstance(first, Variable):
-        raise UnboundError(f"${first.name} must be bound first")
-    return first.value
 
 
 def _like(name: str, node: Like, *, wanted: bool) -> NormalForm:

@@ -35,6 +35,7 @@ from sterna.model.filters.tree import (
     conjunction,
     disjunction,
     negation,
+    write,
     write_scalar,
 )
 
@@ -64,7 +65,7 @@ def parse(text: str) -> Condition:
         raise FilterError("the filter is empty; write TRUE to match every event", text)
     try:
         part = _grammar().parse(text)
-        return _condition(part)  # type: ignore[arg-type] # The transformer makes parts.
+        condition = _condition(part)  # type: ignore[arg-type] # The transformer makes parts.
     except _Misfit as misfit:
         raise misfit.located(text) from None
     except VisitError as error:
@@ -75,6 +76,10 @@ def parse(text: str) -> Condition:
         raise _unexpected_token(text, error) from None
     except UnexpectedCharacters as error:
         raise _unexpected_character(text, error) from None
+    # Written out with spaces and full numbers, dense text grows, and it must parse back.
+    if len(text) > LENGTH_MAX // 8 and len(write(condition)) > LENGTH_MAX:
+        raise FilterError(f"written out, the filter is longer than {LENGTH_MAX:,} characters", text)
+    return condition
 
 
 def place_problem(node: Near | Within) -> str | None:
@@ -143,7 +148,7 @@ def _grammar() -> Lark:
 
 
 def _keyword_or_name(token: Token) -> Token:
-    word = token.upper()
+    word = token.upper() if token.isascii() else token
     return Token.new_borrow_pos(word, token, token) if word in KEYWORDS else token
 
 

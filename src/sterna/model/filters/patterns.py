@@ -67,61 +67,66 @@ def like_test(segments: list[Segment]) -> StringTest:
     the left, each as early as possible: an earlier place never spoils what follows, so nothing is
     ever tried twice.
     """
-    first, last = segments[0], segments[-1]
-    texts = [literal(segment) for segment in segments]
+    match [literal(segment) for segment in segments]:
+        case [str(whole)]:
+            return whole.__eq__
+        case [str(prefix), ""]:
+            return lambda text: text.startswith(prefix)
+        case ["", str(suffix)]:
+            return lambda text: text.endswith(suffix)
+        case ["", str(part), ""]:
+            return lambda text: part in text
     if len(segments) == 1:
-        if texts[0] is not None:
-            return texts[0].__eq__
-        return lambda text: len(text) == len(first) and _fits(first, text, 0)
-    if len(segments) == 2 and texts[0] is not None and not last:
-        return _starts(texts[0])
-    if len(segments) == 2 and texts[1] is not None and not first:
-        return _ends(texts[1])
-    middle = [segment for segment in segments[1:-1] if segment]
-    if not first and not last and len(middle) == 1 and None not in middle[0]:
-        return _contains("".join(c for c in middle[0] if c is not None))
+        only = _Runs(segments[0])
+        return lambda text: len(text) == only.length and only.fits(text, 0)
+    first, *middle, last = (_Runs(segment) for segment in segments)
+    return _anchored(first, [runs for runs in middle if runs.length], last)
 
+
+class _Runs:
+    """A segment as the texts between its one-character wildcards, with the places they stand at."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.length = len(segment)
+        self.runs: list[tuple[int, str]] = []
+        start = 0
+        for place, character in enumerate((*segment, None)):
+            if character is None:
+                text = literal(segment[start:place])
+                if text:
+                    self.runs.append((start, text))
+                start = place + 1
+
+    def fits(self, text: str, position: int) -> bool:
+        return all(text.startswith(run, position + place) for place, run in self.runs)
+
+    def find(self, text: str, start: int, end: int) -> int:
+        """The first position where the segment fits between start and end; -1 if there is none."""
+        last = end - self.length
+        if not self.runs:
+            return start if start <= last else -1
+        offset, run = self.runs[0]
+        while start <= last:
+            start = text.find(run, start + offset, last + offset + len(run)) - offset
+            if start < 0 or self.fits(text, start):
+                return max(start, -1)
+            start += 1
+        return -1
+
+
+def _anchored(first: _Runs, middle: list[_Runs], last: _Runs) -> StringTest:
     def test(text: str) -> bool:
-        end = len(text) - len(last)
-        position = len(first)
-        if position > end or not _fits(first, text, 0) or not _fits(last, text, end):
+        position, end = first.length, len(text) - last.length
+        if position > end or not first.fits(text, 0) or not last.fits(text, end):
             return False
-        for segment in middle:
-            position = _find(segment, text, position, end)
+        for runs in middle:
+            position = runs.find(text, position, end)
             if position < 0:
                 return False
-            position += len(segment)
+            position += runs.length
         return True
 
     return test
-
-
-def _starts(prefix: str) -> StringTest:
-    return lambda text: text.startswith(prefix)
-
-
-def _ends(suffix: str) -> StringTest:
-    return lambda text: text.endswith(suffix)
-
-
-def _contains(part: str) -> StringTest:
-    return lambda text: part in text
-
-
-def _fits(segment: Segment, text: str, position: int) -> bool:
-    return all(
-        wanted is None or wanted == text[position + offset] for offset, wanted in enumerate(segment)
-    )
-
-
-def _find(segment: Segment, text: str, start: int, end: int) -> int:
-    plain = literal(segment)
-    if plain is not None:
-        return text.find(plain, start, end)
-    for position in range(start, end - len(segment) + 1):
-        if _fits(segment, text, position):
-            return position
-    return -1
 
 
 # ---- Topics

@@ -13,12 +13,17 @@ that the schema does not have is missing in every row, so it is NULL.
 Spark's own rules differ from the filter language in places: it compares integers with doubles
 inexactly, treats NaN as the largest number, and raises errors on overflow. Every value is therefore
 taken apart by type first, and each comparison is made between two columns of known types.
+
+A long IN list is written as SQL text and parsed by Spark at once, because handing thousands of
+constants to the JVM one by one takes seconds. The rest is not: Spark's parser needs exponential
+time for deeply nested parentheses.
 """
 
 import math
+import operator
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -47,6 +52,7 @@ from sterna.model.event import INT_MAX, INT_MIN, Scalar
 from sterna.model.filters import patterns
 from sterna.model.filters.errors import UnboundError
 from sterna.model.filters.tree import (
+    MIRRORED,
     OPPOSITE,
     Always,
     And,
@@ -86,13 +92,15 @@ ATTRIBUTES_TYPE = MapType(StringType(), VALUE_TYPE)
 
 _TWO_63 = 2.0**63
 _EXACT = 2**53
+_SHORT = 50
 
 
 @dataclass(frozen=True)
 class Operand:
     """A value as Spark sees it: one column for each type it may have, null where it has another.
 
-    NaN is null here, because it compares with nothing. `constant` is set for literals.
+    `missing` is the test for NULL, `constant` is set for literals, and `texts` has the SQL of the
+    columns of an attribute.
     """
 
     bool: Column | None = None
@@ -101,6 +109,14 @@ class Operand:
     string: Column | None = None
     missing: Column | None = None
     constant: Scalar | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def comparable(self) -> Column | None:
+        """The float, with null for NaN, which compares with nothing."""
+        if self.float is None or self.constant is not None:
+            return self.float
+        return F.nanvl(self.float, F.lit(None).cast("double"))
 
     @property
     def double(self) -> Column:
@@ -135,12 +151,10 @@ class _Translation:
                 return _first([self.value(value).bool], "boolean")
             case Compare(sign, left, right):
                 return _compare(sign, self.value(left), self.value(right))
-            case Between(value, low, high):
-                middle = self.value(value)
-                above = _compare(">=", middle, self.value(low))
-                return above & _compare("<=", middle, self.value(high))
-            case In(value, members):
-                return _in(self.value(value), [self.value(member).constant for member in members])
+            case Between():
+                return self.condition(node.bounds())
+            case In(value):
+                return _in(self.value(value), node.constants())
             case Like(value, pattern, escape):
                 text = self.value(value).string
                 segments = patterns.like_segments(pattern, escape)
@@ -158,7 +172,7 @@ class _Translation:
                     return self.condition(node.box())
                 return _polygon(corners, self.value(lat).double, self.value(lon).double)
             case InMyloc():
-                raise UnboundError("the filter refers to myloc: bind it first")
+                raise UnboundError("the filter refers to myloc: bind it to a location first")
 
     # ---- Values
 
@@ -179,34 +193,28 @@ class _Translation:
             case Arithmetic(sign, left, right):
                 return _arithmetic(sign, self.value(left), self.value(right))
             case Variable(name):
-                raise UnboundError(f"the filter refers to ${name}: bind it first")
+                raise UnboundError(f"the filter refers to ${name}: bind it to a value first")
 
     def _attribute(self, name: str) -> Operand:
         found = _column(self.schema, name)
         if found is None:
             return Operand()
-        column, kind = found
-        missing = column.isNull()
+        sql, kind = found
         match kind:
             case BooleanType():
-                return Operand(bool=column, missing=missing)
+                return _typed(sql, bool=sql)
             case ByteType() | ShortType() | IntegerType() | LongType():
-                return Operand(int=column.cast("bigint"), missing=missing)
+                return _typed(sql, int=f"CAST({sql} AS BIGINT)")
             case FloatType() | DoubleType():
-                return Operand(float=_comparable(column.cast("double")), missing=missing)
+                return _typed(sql, float=f"CAST({sql} AS DOUBLE)")
             case StringType() | CharType() | VarcharType():
-                return Operand(string=column, missing=missing)
+                return _typed(sql, string=_by_code_point(sql, kind))
             case NullType():
                 return Operand()
             case StructType() if _is_value_type(kind):
-                parts = {field: column[field] for field in VALUE_TYPE.names}
-                return Operand(
-                    bool=parts["bool"],
-                    int=parts["int"],
-                    float=_comparable(parts["float"]),
-                    string=parts["string"],
-                    missing=_fold(lambda a, b: a & b, (p.isNull() for p in parts.values())),
-                )
+                parts = {part: f"{sql}.`{part}`" for part in VALUE_TYPE.names}
+                absent = (F.expr(part).isNull() for part in parts.values())
+                return replace(_typed(sql, **parts), missing=_fold(operator.and_, absent))
         raise TypeError(
             f"attribute {name!r} has the Spark type {kind.simpleString()}, which filters cannot "
             "compare; cast it to boolean, bigint, double or string first"
@@ -216,34 +224,55 @@ class _Translation:
 # ---- Columns
 
 
-def _column(schema: StructType, name: str) -> tuple[Column, DataType] | None:
-    """The column of an attribute and its type."""
-    kinds = {field.name: field.dataType for field in schema.fields}
+def _column(schema: StructType, name: str) -> tuple[str, DataType] | None:
+    """The SQL of an attribute's column and its type."""
+    kinds = {part.name: part.dataType for part in schema.fields}
+    entries = kinds.get("attributes")
+    if isinstance(entries, MapType):
+        del kinds["attributes"]
     if name in kinds:
-        return F.col(_quoted(name)), kinds[name]
+        return _quoted(name), kinds[name]
     nested = _nested(kinds, name)
     if nested is not None:
         return nested
-    attributes = kinds.get("attributes")
-    if isinstance(attributes, MapType) and isinstance(attributes.keyType, StringType):
-        return F.try_element_at(F.col("attributes"), F.lit(name)), attributes.valueType
+    if isinstance(entries, MapType) and isinstance(entries.keyType, StringType):
+        return f"TRY_ELEMENT_AT(`attributes`, {_text(name)})", entries.valueType
     return None
 
 
-def _nested(kinds: dict[str, DataType], name: str) -> tuple[Column, DataType] | None:
-    head, *fields = name.split(".")
+def _nested(kinds: Mapping[str, DataType], name: str) -> tuple[str, DataType] | None:
+    head, *parts = name.split(".")
     kind = kinds.get(head)
     path = [_quoted(head)]
-    for field in fields:
-        if not isinstance(kind, StructType) or field not in kind.names:
+    for part in parts:
+        if not isinstance(kind, StructType) or part not in kind.names:
             return None
-        kind = kind[field].dataType
-        path.append(_quoted(field))
-    return None if kind is None else (F.col(".".join(path)), kind)
+        kind = kind[part].dataType
+        path.append(_quoted(part))
+    return None if kind is None else (".".join(path), kind)
 
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def _typed(sql: str, **texts: str) -> Operand:
+    """An attribute with the SQL of each type it may have."""
+    columns: dict[str, Any] = {kind: F.expr(text) for kind, text in texts.items()}
+    return Operand(missing=F.expr(sql).isNull(), texts=texts, **columns)
+
+
+def _by_code_point(sql: str, kind: DataType) -> str:
+    """The order of strings is ours, whatever collation the column has."""
+    plain = getattr(kind, "collation", "UTF8_BINARY") == "UTF8_BINARY"
+    return sql if plain else f"COLLATE({sql}, 'UTF8_BINARY')"
+
+
+def _text(value: str) -> str:
+    """A string literal; anything unusual as bytes, so that no setting of the parser matters."""
+    if re.fullmatch(r"[A-Za-z0-9_./ -]*", value):
+        return f"'{value}'"
+    return f"CAST(X'{value.encode().hex()}' AS STRING)"
 
 
 def _is_value_type(kind: StructType) -> bool:
@@ -260,10 +289,6 @@ def _literal(constant: Scalar) -> Operand:
     if isinstance(constant, int):
         return Operand(int=F.lit(constant).cast("bigint"), constant=constant)
     return Operand(float=F.lit(constant), constant=constant)
-
-
-def _comparable(number: Column) -> Column:
-    return F.when(~F.isnan(number), number)
 
 
 def _first(choices: Iterable[Column | None], kind: str) -> Column:
@@ -300,19 +325,18 @@ _OPERATORS: dict[str, Callable[[Any, Any], Column]] = {
 def _compare(sign: str, a: Operand, b: Operand) -> Column:
     """At most one of the pairings is not null: the one of the types that both really have."""
     apply = _OPERATORS[sign]
-    pairings: list[Column] = []
-    for kind in ("int", "float", "string", "bool"):
-        left, right = getattr(a, kind), getattr(b, kind)
-        if left is not None and right is not None and (kind != "bool" or sign in ("=", "<>")):
-            pairings.append(apply(left, right))
-    if a.int is not None and b.float is not None:
-        pairings.append(_compare_mixed(sign, a.int, b.float, b.constant))
-    if a.float is not None and b.int is not None:
-        mirrored = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(sign, sign)
+    real_a, real_b = a.comparable, b.comparable
+    same = [(a.int, b.int), (real_a, real_b), (a.string, b.string)]
+    if sign in ("=", "<>"):
+        same.append((a.bool, b.bool))
+    pairings = [apply(x, y) for x, y in same if x is not None and y is not None]
+    if a.int is not None and real_b is not None:
+        pairings.append(_compare_mixed(sign, a.int, real_b, b.constant))
+    if real_a is not None and b.int is not None:
         if isinstance(b.constant, int) and abs(b.constant) <= _EXACT:
-            pairings.append(apply(a.float, F.lit(float(b.constant))))
+            pairings.append(apply(real_a, F.lit(float(b.constant))))
         else:
-            pairings.append(_compare_mixed(mirrored, b.int, a.float, a.constant))
+            pairings.append(_compare_mixed(MIRRORED[sign], b.int, real_a, a.constant))
     return _first(pairings, "boolean")
 
 
@@ -349,29 +373,40 @@ def _compare_constant(sign: str, whole: Column, constant: float) -> Column:
     return ~present if bound < INT_MIN else whole <= F.lit(bound)
 
 
-def _in(value: Operand, constants: list[Scalar | None]) -> Column:
+def _in(value: Operand, constants: Sequence[Scalar]) -> Column:
     """One look-up in a list for each type that can be found there."""
     numbers = [c for c in constants if isinstance(c, int | float) and not isinstance(c, bool)]
     whole = sorted({int(n) for n in numbers if n == math.floor(n) and INT_MIN <= n <= INT_MAX})
-    real = sorted({float(n) + 0.0 for n in numbers if float(n) == n})
+    real = sorted({float(n) for n in numbers if float(n) == n})
     strings = sorted({c for c in constants if isinstance(c, str)})
     booleans = sorted({c for c in constants if isinstance(c, bool)})
     chosen: list[Column] = []
     if numbers and value.int is not None:
-        chosen.append(_member(value.int, whole))
-    if numbers and value.float is not None:  # Adding zero makes -0.0 equal to 0.0 in a hash set.
-        chosen.append(_member(value.float + F.lit(0.0), real))
+        chosen.append(_member(value.int, whole, value.texts.get("int"), _whole))
+    if numbers and value.comparable is not None:
+        sql = value.texts.get("float")
+        guarded = sql and f"NANVL({sql}, CAST(NULL AS DOUBLE))"
+        chosen.append(_member(value.comparable, real, guarded, "{!r}D".format))
     if strings and value.string is not None:
-        chosen.append(_member(value.string, strings))
+        chosen.append(_member(value.string, strings, value.texts.get("string"), _text))
     if booleans and value.bool is not None:
-        chosen.append(_member(value.bool, booleans))
+        chosen.append(value.bool.isin(booleans))
     return _first(chosen, "boolean")
 
 
-def _member(column: Column, constants: list[Any]) -> Column:
-    if constants:
+def _member(
+    column: Column, constants: list[Any], sql: str | None, write: Callable[[Any], str]
+) -> Column:
+    if not constants:
+        return F.when(column.isNotNull(), F.lit(False))  # noqa: FBT003
+    if sql is None or len(constants) <= _SHORT:
         return column.isin(constants)
-    return F.when(column.isNotNull(), F.lit(False))  # noqa: FBT003
+    return F.expr(f"{sql} IN ({', '.join(map(write, constants))})")
+
+
+def _whole(value: int) -> str:
+    """An integer literal; the smallest has no literal of its own."""
+    return f"{value}L" if value != INT_MIN else f"({INT_MIN + 1}L - 1L)"
 
 
 # ---- Arithmetic
@@ -382,8 +417,8 @@ def _arithmetic(sign: str, a: Operand, b: Operand) -> Operand:
     if not _has_number(a) or not _has_number(b):
         return Operand()
     if sign == "/":
-        return Operand(float=_comparable(F.try_divide(a.double, b.double)))
-    real = _comparable(_OPERATORS[sign](a.double, b.double))
+        return Operand(float=F.try_divide(a.double, b.double))
+    real = _OPERATORS[sign](a.double, b.double)
     if a.int is None or b.int is None:
         return Operand(float=real)
     whole = {"+": F.try_add, "-": F.try_subtract, "*": F.try_multiply}[sign](a.int, b.int)
@@ -446,12 +481,14 @@ def _escaped(character: str) -> str:
 
 
 def _is_position(lat: Column, lon: Column) -> Column:
+    # NaN lies above every number in Spark, so it is no position either.
     return lat.between(F.lit(-90.0), F.lit(90.0)) & lon.between(F.lit(-180.0), F.lit(180.0))
 
 
 def _near(node: Near, lat: Column, lon: Column) -> Column:
     centre, metres = node.circle()
-    close = geo.haversine(lat, lon, centre) <= F.lit(geo.haversine_limit(metres))
+    close = F.abs(lat - F.lit(centre[0])) <= F.lit(geo.latitude_reach(metres))
+    close &= geo.haversine(lat, lon, centre) <= F.lit(geo.haversine_limit(metres))
     return F.when(_is_position(lat, lon), close)
 
 

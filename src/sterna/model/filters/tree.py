@@ -110,6 +110,12 @@ class Between:
     low: Value
     high: Value
 
+    def bounds(self) -> "And":
+        """The same as two comparisons."""
+        return And(
+            (comparison(">=", self.value, self.low), comparison("<=", self.value, self.high))
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class In:
@@ -117,6 +123,10 @@ class In:
 
     value: Value
     members: tuple[Constant, ...]
+
+    def constants(self) -> list[Scalar]:
+        """The members, once they are bound."""
+        return [_bound(member) for member in self.members]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +173,8 @@ class Near:
 
     def circle(self) -> tuple[tuple[float, float], float]:
         """The centre and the radius, once they are bound."""
-        numbers = []
-        for constant in (self.latitude, self.longitude, self.metres):
-            if isinstance(constant, Variable):
-                raise UnboundError(
-                    f"the filter refers to ${constant.name}: bind it to a value first"
-                )
-            numbers.append(float(constant.value))
-        latitude, longitude, metres = numbers
+        parts = (self.latitude, self.longitude, self.metres)
+        latitude, longitude, metres = (float(_bound(part)) for part in parts)
         return (latitude, longitude), metres
 
 
@@ -214,6 +218,12 @@ Test = Always | Holds | Compare | Between | In | InMyloc | Like | Matches | IsNu
 """A condition without conditions inside."""
 Condition = Test | Not | And | Or
 Node = Value | Condition
+
+
+def _bound(constant: Constant) -> Scalar:
+    if isinstance(constant, Variable):
+        raise UnboundError(f"the filter refers to ${constant.name}: bind it to a value first")
+    return constant.value
 
 
 # ---- Building

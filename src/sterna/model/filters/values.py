@@ -13,6 +13,7 @@ pass over the cuts, and every set has exactly one such form, so emptiness and eq
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -41,8 +42,7 @@ class ValueSet:
     cuts: tuple[Cut, ...]
 
     def __contains__(self, value: Scalar | None) -> bool:
-        place = cut_at(value)
-        return sum(cut <= place for cut in self.cuts) % 2 == 1
+        return bisect_right(self.cuts, cut_at(value)) % 2 == 1
 
     def __bool__(self) -> bool:
         return bool(self.cuts)
@@ -64,11 +64,22 @@ class ValueSet:
         return ValueSet(_sweep(self.cuts, _inverse(other.cuts), both=True))
 
     def __le__(self, other: "ValueSet") -> bool:
-        """Whether this is a subset of the other."""
-        mine, theirs = self.cuts, other.cuts
-        if len(mine) == 2 and len(theirs) == 2:  # The common case: one stretch each.
-            return bool(theirs[0] <= mine[0] and mine[1] <= theirs[1])
-        return mine == theirs or not _sweep(mine, _inverse(theirs), both=True)
+        """Whether this is a subset of the other: each stretch lies inside one of the other's."""
+        theirs = other.cuts
+        for start, end in self.stretches():
+            place = bisect_right(theirs, start)
+            if not place % 2 or theirs[place] < end:
+                return False
+        return True
+
+    def overlaps(self, other: "ValueSet") -> bool:
+        """Whether the two have a value in common."""
+        few, many = sorted((self, other), key=lambda values: len(values.cuts))
+        for start, end in few.stretches():
+            place = bisect_right(many.cuts, start)
+            if place % 2 or (place < len(many.cuts) and many.cuts[place] < end):
+                return True
+        return False
 
     def stretches(self) -> Iterator[tuple[Cut, Cut]]:
         """Every stretch from a cut to the next."""

@@ -34,8 +34,9 @@ def in_words(terms: NormalForm) -> Condition:
 
 def term_in_words(term: Term) -> Condition:
     parts = []
+    residuals = [implied(residual) for residual in term.residuals]
     for name, accepted in sorted(term.constraints.items()):
-        known = values.intersection(implied(residual).accepts(name) for residual in term.residuals)
+        known = values.intersection(residual.accepts(name) for residual in residuals)
         if not known <= accepted:  # Otherwise a residual says it already.
             parts.append(set_in_words(Attribute(name), accepted))
     return conjunction([*parts, *sorted(term.residuals, key=repr)])
