@@ -28,9 +28,9 @@ EVENTS = (
     Sample(
         "free space", {"service": "parking", "location": "2nd St", "price": 2, "size": "compact"}
     ),
-    Sample("far away", {"service": "parking", "location": "4th St", "price": 1.5, "size": "van"}),
+    Sample("far", {"service": "parking", "location": "4th St", "price": 1.5, "size": "van"}),
     Sample("no price", {"service": "parking", "location": "Rebeca Drive", "size": "van"}),
-    Sample("ice ahead", {"topic": "road/a100/ice", "speed": 80, "lat": 52.5163, "lon": 13.3777}),
+    Sample("ice", {"topic": "road/a100/ice", "speed": 80, "lat": 52.5163, "lon": 13.3777}),
 )
 
 
@@ -40,7 +40,8 @@ def tour() -> None:
     console.print(
         Panel.fit(
             "[bold]Sterna[/]: publish/subscribe for things that move.\n"
-            "Subscribers say what they want as a filter; every line below is computed right now.",
+            "Subscribers say what they want as a filter.\n"
+            "[dim]Everything below is computed while you watch.[/]",
             border_style="cyan",
         )
     )
@@ -50,7 +51,11 @@ def tour() -> None:
 
 
 def _matching() -> None:
-    _heading("1", "Events and filters", "SQL conditions on attributes; what is missing is unknown.")
+    _heading(
+        "1",
+        "Events and filters",
+        "SQL conditions on attributes. ? is UNKNOWN: what is missing cannot be judged.",
+    )
     filters = (
         "service = 'parking' AND price <= 2",
         "price > 1 OR size IN ('van', 'bus')",
@@ -58,8 +63,8 @@ def _matching() -> None:
         "topic MATCHES 'road/+/ice' AND speed > 50",
         "near(lat, lon, 52.5200, 13.4050, 2500)",
     )
-    table = Table(box=None, padding=(0, 2))
-    table.add_column("filter", style="cyan")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("filter", style="cyan", no_wrap=True)
     for sample in EVENTS:
         table.add_column(sample.name, justify="center")
     for text in filters:
@@ -91,9 +96,8 @@ def _places() -> None:
         console.print(f"  in [bold]{location:7}[/] it covers {reach}  →  {found}")
     cell = BERLIN.locate(52.5163, 13.3777)
     disks = [str(len(BERLIN.ploc(cell, steps))) for steps in range(4)]
-    console.print(
-        f"On GPS, places are H3 cells: {cell} and {' → '.join(disks)} cells in 0 to 3 steps."
-    )
+    console.print(f"On GPS, places are H3 cells: {cell} and, in 0 to 3 steps,")
+    console.print(f"  {' → '.join(disks)} cells.")
 
 
 def _algebra() -> None:
@@ -130,29 +134,32 @@ def _errors() -> None:
 
 def _next() -> None:
     console.print()
-    console.rule("[bold]What to try next", style="dim")
-    table = Table(box=None, padding=(0, 2), show_header=False)
-    for command, what in (
-        ('sterna filter explain "speed > 50 AND lane IN (1, 2)" speed=60 lane=3', "why no match"),
-        ('sterna filter covers "price < 10" "price BETWEEN 1 AND 5"', "ask your own question"),
-        ("sterna filter --help", "everything about filters"),
-        ("python examples/filters.py", "the same from Python, with Spark"),
-        ("docs/reference/filter-language.md", "the whole language"),
+    console.rule("[bold]What to try next", align="left", style="dim")
+    for what, command in (
+        (
+            "Why does an event fail?",
+            """sterna filter explain "speed > 50 AND lane = 2" speed=60 lane=3""",
+        ),
+        (
+            "Ask your own question:",
+            """sterna filter covers "price < 10" "price BETWEEN 1 AND 5\"""",
+        ),
+        ("All about filters:", "sterna filter --help"),
+        ("The same from Python, with Spark:", ".venv/bin/python examples/filters.py"),
+        ("The whole language:", "docs/reference/filter-language.md"),
     ):
-        table.add_row(Text(command, "bold cyan"), Text(what, "dim"))
-    console.print(table)
-    console.print(
-        "[dim]The command lives in .venv/bin (source .venv/bin/activate puts it on the PATH).[/]"
-    )
+        console.print(Text.assemble((f"{what}\n", "dim"), (f"  {command}", "bold cyan")))
+    console.print("[dim]`source .venv/bin/activate` puts the sterna command on your PATH.[/]")
 
 
 def _heading(number: str, title: str, lead: str) -> None:
     console.print()
-    console.rule(f"[bold]{number}  {title}[/]  [dim]{lead}", align="left", style="dim")
+    console.rule(f"[bold]{number}  {title}[/]", align="left", style="dim")
+    console.print(f"[dim]{lead}[/]")
 
 
 def _verdict(verdict: bool | None) -> Text:
-    word, style = {True: ("yes", "bold green"), False: ("no", "red"), None: ("unknown", "yellow")}[
+    word, style = {True: ("yes", "bold green"), False: ("no", "red"), None: ("?", "yellow")}[
         verdict
     ]
     return Text(word, style)
