@@ -6,6 +6,7 @@ what `explain` uses. None is UNKNOWN for conditions and NULL for values.
 
 import operator
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from sterna.model import geo
 from sterna.model.event import INT_MAX, INT_MIN, Scalar
@@ -37,7 +38,7 @@ from sterna.model.filters.tree import (
 
 Verdict = bool | None
 
-_COMPARISONS: dict[str, Callable[..., bool]] = {
+COMPARISONS: dict[str, Callable[..., Any]] = {
     "=": operator.eq,
     "<>": operator.ne,
     "<": operator.lt,
@@ -45,6 +46,7 @@ _COMPARISONS: dict[str, Callable[..., bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+"""The comparisons as Python and Spark columns understand them."""
 
 
 def evaluate(node: Condition, event: Mapping[str, Scalar | None]) -> Verdict:
@@ -124,7 +126,7 @@ def compare(sign: str, a: Scalar | None, b: Scalar | None) -> Verdict:
         comparable = isinstance(a, str) and isinstance(b, str)
     else:  # NaN compares with nothing.
         comparable = a is not None and b is not None and a == a and b == b  # noqa: PLR0124
-    return _COMPARISONS[sign](a, b) if comparable else None
+    return COMPARISONS[sign](a, b) if comparable else None
 
 
 def number_in(value: Scalar | None, members: frozenset[Scalar]) -> Verdict:

@@ -53,7 +53,6 @@ RESIDUALS_MAX = 32
 WORK_MAX = 1_000_000
 """Cuts and residuals that may be handled on the way to a normal form; this bounds the time."""
 
-
 CONTAINMENT_MAX = 200_000
 """Terms times their total size up to which terms are searched for others inside them."""
 

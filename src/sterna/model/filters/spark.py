@@ -49,7 +49,7 @@ from pyspark.sql.types import (
 
 from sterna.model import geo
 from sterna.model.event import INT_MAX, INT_MIN, Scalar
-from sterna.model.filters import patterns
+from sterna.model.filters import logic, patterns
 from sterna.model.filters.errors import UnboundError
 from sterna.model.filters.tree import (
     MIRRORED,
@@ -92,7 +92,7 @@ ATTRIBUTES_TYPE = MapType(StringType(), VALUE_TYPE)
 
 _TWO_63 = 2.0**63
 _EXACT = 2**53
-_SHORT = 50
+_SHORT = 50  # Members up to which an IN list is cheaper as objects than as text.
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,9 @@ class _Translation:
     def condition(self, node: Condition) -> Column:
         match node:
             case And(operands):
-                return _fold(lambda a, b: a & b, map(self.condition, operands))
+                return _fold(operator.and_, map(self.condition, operands))
             case Or(operands):
-                return _fold(lambda a, b: a | b, map(self.condition, operands))
+                return _fold(operator.or_, map(self.condition, operands))
             case Not(operand):
                 return ~self.condition(operand)
             case Always(verdict):
@@ -164,7 +164,7 @@ class _Translation:
                 return _first([None if text is None else _matches(text, topic)], "boolean")
             case IsNull(value):
                 missing = self.value(value).missing
-                return F.lit(True) if missing is None else missing  # noqa: FBT003
+                return F.lit(True) if missing is None else missing
             case Near(lat, lon):
                 return _near(node, self.value(lat).double, self.value(lon).double)
             case Within(lat, lon, corners):
@@ -309,22 +309,10 @@ def _fold(join: Callable[[Column, Column], Column], columns: Iterable[Column]) -
 
 # ---- Comparisons
 
-_OPERATORS: dict[str, Callable[[Any, Any], Column]] = {
-    "=": lambda a, b: a == b,
-    "<>": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-}
-
 
 def _compare(sign: str, a: Operand, b: Operand) -> Column:
     """At most one of the pairings is not null: the one of the types that both really have."""
-    apply = _OPERATORS[sign]
+    apply = logic.COMPARISONS[sign]
     real_a, real_b = a.comparable, b.comparable
     same = [(a.int, b.int), (real_a, real_b), (a.string, b.string)]
     if sign in ("=", "<>"):
@@ -350,19 +338,19 @@ def _compare_mixed(sign: str, whole: Column, real: Column, constant: Scalar | No
     match sign:
         case "=":
             inside = (real == F.floor(real)) & (whole == F.floor(real))
-            verdict = F.when(above | below, F.lit(False)).otherwise(inside)  # noqa: FBT003
+            verdict = F.when(above | below, F.lit(False)).otherwise(inside)
         case "<=":
-            verdict = F.when(above, F.lit(True)).when(below, F.lit(False))  # noqa: FBT003
+            verdict = F.when(above, F.lit(True)).when(below, F.lit(False))
             verdict = verdict.otherwise(whole <= F.floor(real))
         case _:
-            verdict = F.when(above, F.lit(True)).when(below, F.lit(False))  # noqa: FBT003
+            verdict = F.when(above, F.lit(True)).when(below, F.lit(False))
             verdict = verdict.otherwise(whole < F.ceil(real))
     return F.when(whole.isNotNull() & real.isNotNull(), verdict)
 
 
 def _compare_constant(sign: str, whole: Column, constant: float) -> Column:
     """An integer column with a float constant: an integer comparison that Spark can push down."""
-    present = F.when(whole.isNotNull(), F.lit(True))  # noqa: FBT003
+    present = F.when(whole.isNotNull(), F.lit(True))
     if sign == "=":
         if constant == math.floor(constant) and INT_MIN <= constant <= INT_MAX:
             return whole == F.lit(int(constant))
@@ -398,7 +386,7 @@ def _member(
     column: Column, constants: list[Any], sql: str | None, write: Callable[[Any], str]
 ) -> Column:
     if not constants:
-        return F.when(column.isNotNull(), F.lit(False))  # noqa: FBT003
+        return F.when(column.isNotNull(), F.lit(False))
     if sql is None or len(constants) <= _SHORT:
         return column.isin(constants)
     return F.expr(f"{sql} IN ({', '.join(map(write, constants))})")
@@ -411,6 +399,8 @@ def _whole(value: int) -> str:
 
 # ---- Arithmetic
 
+_ON_FLOATS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
 
 def _arithmetic(sign: str, a: Operand, b: Operand) -> Operand:
     """Exact on integers (null on overflow), in doubles otherwise; division always in doubles."""
@@ -418,7 +408,7 @@ def _arithmetic(sign: str, a: Operand, b: Operand) -> Operand:
         return Operand()
     if sign == "/":
         return Operand(float=F.try_divide(a.double, b.double))
-    real = _OPERATORS[sign](a.double, b.double)
+    real = _ON_FLOATS[sign](a.double, b.double)
     if a.int is None or b.int is None:
         return Operand(float=real)
     whole = {"+": F.try_add, "-": F.try_subtract, "*": F.try_multiply}[sign](a.int, b.int)
@@ -501,6 +491,6 @@ def _polygon(corners: tuple[geo.Point, ...], lat: Column, lon: Column) -> Column
         for a, b, slope in geo.edges(corners)
     ]
     if not crossings:
-        return F.when(_is_position(lat, lon), F.lit(False))  # noqa: FBT003
-    odd = _fold(lambda a, b: a != b, crossings)
+        return F.when(_is_position(lat, lon), F.lit(False))
+    odd = _fold(operator.ne, crossings)
     return F.when(_is_position(lat, lon), odd)
