@@ -45,7 +45,8 @@ lock: ## Resolve requirements.lock anew from pyproject.toml
 	@scripts/lock $(PYTHON)
 
 clean: ## Remove everything that set-up and tests made
-	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build src/*.egg-info
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build spark-warehouse src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: java
 java:

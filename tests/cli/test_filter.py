@@ -195,7 +195,7 @@ def test_explain_beyond_the_normal_form() -> None:
     huge = " AND ".join(f"(a{i} = 1 OR b{i} = 1)" for i in range(40))
 
     assert sterna_json("filter", "explain", huge)[1]["normal_form"] is None
-    assert "more than 64 alternatives" in sterna("filter", "explain", huge)[2]
+    assert "more than 64 alternatives" in sterna("filter", "explain", huge)[1]
 
 
 @pytest.mark.parametrize("text", ["x = ':car:'", "x = '[bold]'", "x = '\\[/]'", "x = 'é😀'"])
@@ -226,6 +226,52 @@ def test_odd_terminals_and_odd_bytes_are_no_accident() -> None:
     assert (binary.returncode, b"not text in UTF-8" in binary.stderr) == (2, True)
     deep = run("filter", "match", "a = 1", "--events", "-", stdin=b"[" * 100_000)
     assert (deep.returncode, b"nested too deeply" in deep.stderr) == (2, True)
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"a": 1}\n' * 100_000)
+    pipeline = 'set -o pipefail; "$0" filter match "a = 1" --events "$1" | head -1'
+    piped = subprocess.run(
+        ["bash", "-c", pipeline, COMMAND, events],  # noqa: S607
+        capture_output=True,
+        check=False,
+    )
+
+    assert (piped.returncode, piped.stdout, piped.stderr) == (0, b'{"a": 1}\n', b"")
+
+
+def test_output_that_cannot_be_written_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [COMMAND, "filter", "merge", "a = 1"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+
+    assert (ended.returncode, ended.stderr) == (2, b"error: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--set", "y=1"], "does not refer to $y"),
+        (["--graph", "a.csv", "--h3", "9"], "not both"),
+        (["--set", "x='t'"], "works on numbers"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: list[str], problem: str) -> None:
+    status, document = sterna_json("filter", "match", "a + $x > 1", "a=1", *options)
+
+    assert status == 2
+    assert problem in document["error"]
+
+
+def test_one_way_streets(tmp_path: Path) -> None:
+    graph = tmp_path / "streets.csv"
+    graph.write_text("1st,2nd\n")
+    where = ["--at", "2nd", "--graph", str(graph)]
+
+    assert sterna("filter", "match", "loc IN myloc(1)", "loc=1st", *where)[0] == 0
+    assert sterna("filter", "match", "loc IN myloc(1)", "loc=1st", *where, "--directed")[0] == 1
 
 
 def test_a_number_out_of_range_is_refused() -> None:

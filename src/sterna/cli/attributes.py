@@ -46,7 +46,7 @@ def _value(written: str) -> Scalar | None:
         return word == "true"
     if word == "null":
         return None
-    if word in ("nan", "inf", "-inf"):
+    if word.lstrip("+-") in ("nan", "inf", "infinity"):
         return float(word)
     for kind in (int, float):
         try:

@@ -1,9 +1,10 @@
 """`sterna filter`: try out, compare and explain filters."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 import typer
 from rich.table import Table
@@ -11,11 +12,11 @@ from rich.text import Text
 from rich.tree import Tree
 
 from sterna.cli.attributes import parse_assignments, parse_json
-from sterna.cli.output import NO, YES, console, errors, fail, print_json
+from sterna.cli.output import NO, YES, console, fail, print_json
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter, FilterError, UnboundError, merge
 from sterna.model.filters.explain import Explanation, explain
-from sterna.model.filters.normal_form import TERMS_MAX
+from sterna.model.filters.normal_form import RESIDUALS_MAX, TERMS_MAX
 from sterna.model.filters.tree import write
 from sterna.model.filters.wording import term_in_words
 from sterna.model.location import HexGrid, LocationError, LocationSpace, MovementGraph
@@ -24,7 +25,8 @@ app = typer.Typer(
     help="Try out, compare and explain filters.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    epilog="The language: docs/reference/filter-language.md",
+    epilog="A filter that starts with a minus goes after `--`. "
+    "The language: docs/reference/filter-language.md",
 )
 
 Answer = TypeVar("Answer")
@@ -49,6 +51,7 @@ Graph = Annotated[
     Path | None,
     typer.Option("--graph", metavar="FILE", help="Movement graph for myloc, CSV or JSON."),
 ]
+Directed = Annotated[bool, typer.Option("--directed", help="The graph's edges go one way only.")]
 Resolution = Annotated[
     int | None,
     typer.Option("--h3", metavar="RESOLUTION", help="H3 grid for myloc, instead of a graph."),
@@ -100,12 +103,14 @@ def match(
     at: Location = None,
     graph: Graph = None,
     h3: Resolution = None,
+    directed: Directed = False,
 ) -> None:
     """Does an event match?
 
     Exit status: 0 yes (with --events: at least one does), 1 no, 2 error.
     """
-    parsed = _bound(_parse(text, as_json=as_json), variables, at, graph, h3, as_json=as_json)
+    parsed = _parse(text, as_json=as_json)
+    parsed = _bound(parsed, variables, at, graph, h3, directed=directed, as_json=as_json)
     if events is not None:
         if assignments:
             fail("give the event as NAME=VALUE or --events, not both", as_json=as_json)
@@ -177,12 +182,14 @@ def explain_(
     at: Location = None,
     graph: Graph = None,
     h3: Resolution = None,
+    directed: Directed = False,
 ) -> None:
     """Show the normal form, and why an event fails.
 
     With an event, every predicate is shown with its verdict and the values it looked at.
     """
-    parsed = _bound(_parse(text, as_json=as_json), variables, at, graph, h3, as_json=as_json)
+    parsed = _parse(text, as_json=as_json)
+    parsed = _bound(parsed, variables, at, graph, h3, directed=directed, as_json=as_json)
     form = _answered(lambda: parsed.normal_form, as_json=as_json)
     terms = None if form is None else [write(term_in_words(term)) for term in form]
     explained = None
@@ -208,12 +215,12 @@ def _parse(text: str, *, as_json: bool) -> Filter:
     try:
         return Filter(text)
     except FilterError as error:
-        fail(
-            str(error) if not as_json else error.problem,
-            as_json=as_json,
-            line=error.line,
-            column=error.column,
-        )
+        _refuse(error, as_json=as_json)
+
+
+def _refuse(error: FilterError, *, as_json: bool) -> NoReturn:
+    message = error.problem if as_json else str(error)
+    fail(message, as_json=as_json, line=error.line, column=error.column)
 
 
 def _attributes(assignments: list[str] | None, *, as_json: bool) -> dict[str, Scalar]:
@@ -230,13 +237,19 @@ def _bound(
     graph: Path | None,
     resolution: int | None,
     *,
+    directed: bool,
     as_json: bool,
 ) -> Filter:
+    if graph is not None and resolution is not None:
+        fail("give --graph or --h3, not both", as_json=as_json)
     try:
         context = parse_assignments(variables or [])
+        unknown = [f"${name}" for name in context if name not in parsed.variables]
+        if unknown:
+            fail(f"the filter does not refer to {', '.join(unknown)}", as_json=as_json)
         space: LocationSpace | None = None
         if graph is not None:
-            space = MovementGraph.load(graph)
+            space = MovementGraph.load(graph, directed=directed)
         elif resolution is not None:
             space = HexGrid(resolution)
         if at is not None and space is None:
@@ -244,7 +257,9 @@ def _bound(
                 "--at needs a --graph FILE or an --h3 RESOLUTION to be a place in", as_json=as_json
             )
         bound = parsed.bind(context, location=at, space=space)
-    except (FilterError, UnboundError, LocationError, TypeError, ValueError) as error:
+    except FilterError as error:
+        _refuse(error, as_json=as_json)
+    except (UnboundError, LocationError, TypeError, ValueError) as error:
         fail(str(error), as_json=as_json)
     missing = [f"--set {name}=…" for name in bound.variables]
     if bound.uses_myloc:
@@ -265,17 +280,27 @@ def _match_lines(parsed: Filter, source: str, *, as_json: bool) -> None:
             fail(f"line {number}: {error}", as_json=as_json)
         found += matched
         if matched and not as_json:
-            sys.stdout.write(line if line.endswith("\n") else line + "\n")
+            _write(line if line.endswith("\n") else line + "\n")
     if as_json:
         print_json({"matches": found > 0, "matched": found})
     raise typer.Exit(YES if found else NO)
 
 
+def _write(line: str) -> None:
+    try:
+        sys.stdout.write(line)
+    except BrokenPipeError:  # The reader, such as head, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(YES) from None
+
+
 def _lines(source: str, *, as_json: bool) -> Iterator[str]:
+    if source == "-" and sys.stdin is None:
+        fail("standard input is closed", as_json=as_json)
     try:
         with sys.stdin.buffer if source == "-" else Path(source).open("rb") as file:
-            for line in file:
-                yield line.decode()
+            for number, line in enumerate(file):
+                yield line.decode("utf-8" if number else "utf-8-sig")
     except OSError as error:
         fail(f"cannot read {source}: {error.strerror}", as_json=as_json)
     except UnicodeDecodeError:
@@ -286,8 +311,8 @@ def _lines(source: str, *, as_json: bool) -> Iterator[str]:
 def _answered(question: Callable[[], Answer], *, as_json: bool) -> Answer:
     try:
         return question()
-    except UnboundError as error:
-        fail(str(error), as_json=as_json)
+    except UnboundError:
+        fail("filters with $variables or myloc cannot be compared: write values", as_json=as_json)
 
 
 # ---- Output
@@ -314,7 +339,10 @@ def _word(verdict: bool | None) -> str:
 
 def _show_normal_form(parsed: Filter, terms: list[str] | None) -> None:
     if terms is None:
-        errors.print(f"[yellow]The normal form has more than {TERMS_MAX} alternatives.[/]")
+        console.print(
+            f"No normal form: it would have more than {TERMS_MAX} alternatives, or more than "
+            f"{RESIDUALS_MAX} conditions in one that are not about a single attribute."
+        )
         return
     console.print("Normal form: an event matches if one alternative is TRUE for it.")
     table = Table()

@@ -1,6 +1,7 @@
 """The `sterna` command."""
 
 import io
+import os
 import sys
 import traceback
 from typing import Annotated
@@ -45,6 +46,9 @@ def run() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         app()
+    except OSError as error:
+        sys.stderr.write(f"error: {error.strerror or error}\n")
+        os._exit(ERROR)  # What standard output still holds cannot be written.
     except Exception:  # noqa: BLE001 - a fault of ours must not look like the answer "no".
         traceback.print_exc()
         sys.exit(ERROR)

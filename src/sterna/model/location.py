@@ -6,12 +6,13 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 import h3
 
 REMEMBERED_MAX = 2_000_000
-"""Locations in all the results of `ploc` that a space remembers."""
+"""Locations in all the results of `ploc` that a space remembers; a result counts as 16 more."""
 
 CELLS_MAX = 100_000
 """Cells that one `ploc` in a grid may have."""
@@ -40,22 +41,26 @@ class _Memory:
     def __init__(self) -> None:
         self._results: OrderedDict[tuple[str, int], frozenset[str]] = OrderedDict()
         self._size = 0
+        self._lock = Lock()
 
     def __reduce__(self) -> tuple[type["_Memory"], tuple[()]]:
         return _Memory, ()
 
     def get(self, location: str, steps: int) -> frozenset[str] | None:
-        found = self._results.get((location, steps))
-        if found is not None:
-            self._results.move_to_end((location, steps))
-        return found
+        with self._lock:
+            found = self._results.get((location, steps))
+            if found is not None:
+                self._results.move_to_end((location, steps))
+            return found
 
     def keep(self, location: str, steps: int, result: frozenset[str]) -> frozenset[str]:
-        self._results[location, steps] = result
-        self._size += len(result)
-        while self._size > REMEMBERED_MAX:
-            self._size -= len(self._results.popitem(last=False)[1])
-        return result
+        with self._lock:
+            if (location, steps) not in self._results:
+                self._results[location, steps] = result
+                self._size += len(result) + 16
+            while self._size > REMEMBERED_MAX:
+                self._size -= len(self._results.popitem(last=False)[1]) + 16
+            return result
 
 
 class MovementGraph:
@@ -73,7 +78,10 @@ class MovementGraph:
         directed: bool = False,
     ) -> None:
         neighbours: dict[str, dict[str, None]] = {name: {} for name in locations}
-        for start, end in edges:
+        for edge in edges:
+            if type(edge) not in (tuple, list) or len(edge) != 2:
+                raise LocationError(f"an edge is a pair of locations, not {edge!r}")
+            start, end = edge
             neighbours.setdefault(start, {})[end] = None
             neighbours.setdefault(end, {})
             if not directed:
@@ -88,16 +96,17 @@ class MovementGraph:
     def load(cls, path: str | Path, *, directed: bool = False) -> "MovementGraph":
         """Read a graph from a file.
 
-        `.json`: `{"edges": [["kitchen", "hall"], …], "locations": […], "directed": false}`.
-        Anything else is CSV: one edge a line, `kitchen,hall`; a line with one name is a location;
-        a first line `from,to` is a heading.
+        `.json`: `{"edges": [["kitchen", "hall"], …], "locations": […], "directed": false}`; what
+        the file says about `directed` goes before the argument. Anything else is CSV: one edge a
+        line, `kitchen,hall`; a line with one name is a location; a first line `from,to` is a
+        heading.
         """
         path = Path(path)
         try:
             text = path.read_text(encoding="utf-8-sig")
         except OSError as error:
             raise LocationError(f"cannot read {path}: {error.strerror}") from None
-        except UnicodeDecodeError:
+        except ValueError:
             raise LocationError(f"{path} is not a text file in UTF-8") from None
         if path.suffix.lower() == ".json":
             return cls._from_json(path, text, directed=directed)
@@ -167,13 +176,18 @@ class MovementGraph:
     def _from_csv(cls, path: Path, text: str, *, directed: bool) -> "MovementGraph":
         edges: list[tuple[str, str]] = []
         places: list[str] = []
-        rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+        rows = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
         try:
             for row in rows:
                 names = [cell.strip() for cell in row]
-                first = rows.line_num == 1 and [name.lower() for name in names] == ["from", "to"]
-                if first or not any(names):
+                heading = not edges and not places and [n.lower() for n in names] == ["from", "to"]
+                if heading or not any(names):
                     continue
+                if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
+                    raise LocationError(
+                        f"{path}, line {rows.line_num}: a comma goes between two locations, "
+                        f"found {row[0]!r}"
+                    )
                 if not all(_is_name(name) for name in names) or len(names) > 2:
                     raise LocationError(
                         f"{path}, line {rows.line_num}: expected two locations, "
@@ -203,8 +217,8 @@ class HexGrid:
     """
 
     def __init__(self, resolution: int) -> None:
-        if not 0 <= resolution <= 15:
-            raise LocationError(f"H3 resolutions go from 0 to 15, not {resolution}")
+        if type(resolution) is not int or not 0 <= resolution <= 15:
+            raise LocationError(f"H3 resolutions go from 0 to 15, not {resolution!r}")
         self.resolution = resolution
         self._memory = _Memory()
 
@@ -255,8 +269,8 @@ class HexGrid:
 
 
 def _check_steps(steps: int) -> None:
-    if steps < 0:
-        raise LocationError(f"a number of steps is not negative: {steps}")
+    if type(steps) is not int or steps < 0:
+        raise LocationError(f"a number of steps is whole and not negative: {steps!r}")
 
 
 def _is_name(value: object) -> bool:

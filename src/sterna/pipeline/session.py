@@ -50,7 +50,7 @@ def require_java() -> None:
         found = f"{place} has Java {version}" if version else f"none was found in {place}"
         raise SparkUnavailable(
             f"Spark needs Java {JAVA_MIN} or newer, and {found}. Install one "
-            "(Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install "
+            "(Debian, Ubuntu: apt-get install openjdk-17-jre-headless, or 21; macOS: brew install "
             "openjdk@17) and, if it is not on the PATH, set JAVA_HOME"
         )
 

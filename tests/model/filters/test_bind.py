@@ -105,6 +105,26 @@ def test_a_value_that_does_not_fit_is_refused() -> None:
         Filter("location IN myloc").bind(location="1st")
 
 
+def test_filters_combine() -> None:
+    f, g = Filter("a = 1"), Filter("b = 2 OR c = 3")
+
+    assert f & g == Filter("a = 1 AND (b = 2 OR c = 3)")
+    assert f | g == Filter("a = 1 OR b = 2 OR c = 3")
+    assert ~(f & g) == Filter("NOT (a = 1 AND (b = 2 OR c = 3))")
+    assert ~~f == f
+
+
+@pytest.mark.spec("MOD-3")
+def test_combining_too_deeply_is_an_error() -> None:
+    f, b, c = Filter("a = 1"), Filter("b = 1"), Filter("c = 1")
+    for _ in range(30):
+        f = (f & b) | c
+    assert Filter(str(f)) == f
+
+    with pytest.raises(ValueError, match="nested more than 64 deep"):
+        _ = (((((f & b) | c) & b) | c) & b) | c
+
+
 def test_filters_travel_by_pickle() -> None:
     f = Filter("price < 5 AND NOT name LIKE 'a%'")
     f.matches({})

@@ -8,21 +8,19 @@ plain OR.
 from collections.abc import Iterable, Sequence
 
 from sterna.model.filters import values
+from sterna.model.filters.logic import Verdict
 from sterna.model.filters.normal_form import NormalForm, Term, simplify
 
-WORK_MAX = 100_000
-"""Cuts in the pieces that a term may fall into while alternatives are cut from it, before `covers`
-gives up."""
-
-Verdict = bool | None
-"""None: not sure."""
+QUESTION_MAX = 1_000_000
+"""Cuts that may be looked at to answer one question; this bounds the time to about a second."""
 
 
 def covers(wide: NormalForm, narrow: NormalForm) -> Verdict:
-    """Whether every event of `narrow` is one of `wide`."""
+    """Whether every event of `narrow` is one of `wide`; None when not sure."""
+    question = _Question()
     verdict: Verdict = True
     for term in narrow:
-        covered = _covered(term, wide)
+        covered = question.covered(term, wide)
         if covered is False:
             return False
         verdict = verdict and covered
@@ -30,12 +28,13 @@ def covers(wide: NormalForm, narrow: NormalForm) -> Verdict:
 
 
 def overlaps(one: NormalForm, other: NormalForm) -> Verdict:
-    """Whether some event is in both."""
+    """Whether some event is in both; None when not sure."""
+    question = _Question()
     verdict: Verdict = False
     for a in one:
         for b in other:
-            if a.meets(b):
-                if not a.residuals and not b.residuals:
+            if question.meet(a, b):
+                if not a.residuals and not b.residuals and not question.spent:
                     return True
                 verdict = None
     return verdict
@@ -50,7 +49,7 @@ def merge_widely(forms: Iterable[NormalForm]) -> NormalForm:
     """A superset of the union, with one term for each combination of constrained attributes.
 
     The over-approximation is bounded: each attribute that is constrained in the inputs stays
-    constrained, to values that one of the merged inputs accepts; only new combinations come in.
+    constrained, to values that one of the merged terms accepts; only new combinations come in.
     """
     shapes: dict[object, list[Term]] = {}
     for term in merge_exactly(forms):
@@ -66,31 +65,51 @@ def _hull(terms: Sequence[Term]) -> Term:
     )
 
 
-def _covered(term: Term, by: NormalForm) -> Verdict:
-    relevant = [alternative for alternative in by if alternative.meets(term)]
-    if any(alternative.contains(term) for alternative in relevant):
-        return True
-    # No alternative alone covers the term: cut them away one after the other and see what is left.
-    # Those that ask for nothing else than the term does leave the fewest pieces.
-    relevant.sort(
-        key=lambda alternative: len(alternative.constraints.keys() - term.constraints.keys())
-    )
-    left = [term]
-    work = 0
-    for alternative in relevant:
-        if not alternative.implied_by(term):
-            continue
-        pieces: list[Term] = []
-        for piece in left:
-            new = list(piece.without(alternative)) if alternative.meets(piece) else [piece]
-            work += sum(part.size for part in new)
-            if work > WORK_MAX:
+class _Question:
+    """The work that goes into one answer."""
+
+    def __init__(self) -> None:
+        self.work = 0
+
+    @property
+    def spent(self) -> bool:
+        """Whether so much work was done that the answer is left open."""
+        return self.work > QUESTION_MAX
+
+    def meet(self, a: Term, b: Term) -> bool:
+        """Whether two terms can hold at once; True when not sure."""
+        self.work += min(a.size, b.size)
+        return self.spent or a.meets(b)
+
+    def covered(self, term: Term, by: NormalForm) -> Verdict:
+        relevant = [alternative for alternative in by if self.meet(alternative, term)]
+        for alternative in relevant:
+            self.work += term.size
+            if self.spent:
                 return None
-            pieces += new
-        left = pieces
-        if not left:
-            return True
-    # What is left is certainly outside only if no residual has a say in it.
-    uncut = [alternative for alternative in relevant if alternative.residuals]
-    sure = not term.residuals and not any(a.meets(piece) for a in uncut for piece in left)
-    return False if sure else None
+            if alternative.contains(term):
+                return True
+        # No alternative alone covers the term: cut them away one after the other and see what is
+        # left. Those that ask for nothing else than the term does leave the fewest pieces.
+        names = term.constraints.keys()
+        relevant.sort(key=lambda alternative: len(alternative.constraints.keys() - names))
+        left = [term]
+        for alternative in relevant:
+            if not alternative.implied_by(term):
+                continue
+            left = [rest for piece in left for rest in self._outside(piece, alternative)]
+            if self.spent:
+                return None
+            if not left:
+                return True
+        # What is left is certainly outside only if no residual has a say in it.
+        uncut = [alternative for alternative in relevant if alternative.residuals]
+        sure = not term.residuals and not any(self.meet(a, piece) for a in uncut for piece in left)
+        return False if sure and not self.spent else None
+
+    def _outside(self, piece: Term, alternative: Term) -> list[Term]:
+        if self.spent or not self.meet(piece, alternative):
+            return [piece]
+        rest = list(piece.without(alternative))
+        self.work += sum(part.size for part in rest)
+        return rest

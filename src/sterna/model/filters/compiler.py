@@ -117,7 +117,7 @@ class _Compilation:
                 return self.true(node.bounds()) if wanted else self.false(node.bounds())
             case In(Attribute(name)):
                 return self._in(self.variables[name], node, wanted=wanted)
-            case In(value) if not attributes(node):
+            case In() if not attributes(node):
                 return str(logic.evaluate(node, {}) is wanted)
             case In(value):
                 members = self._constant(frozenset(node.constants()))

@@ -14,14 +14,15 @@ class FilterError(ValueError):
         self.problem = problem
         self.text = text
         self.position = min(position, len(text))
+        self.width = width
         self.line = text.count("\n", 0, self.position) + 1
         self.column = self.position - text.rfind("\n", 0, self.position)
-        super().__init__(f"line {self.line}, column {self.column}: {problem}\n{self._caret(width)}")
+        super().__init__(f"line {self.line}, column {self.column}: {problem}\n{self._caret()}")
 
-    def __reduce__(self) -> tuple[type["FilterError"], tuple[str, str, int]]:
-        return FilterError, (self.problem, self.text, self.position)
+    def __reduce__(self) -> tuple[type["FilterError"], tuple[str, str, int, int]]:
+        return FilterError, (self.problem, self.text, self.position, self.width)
 
-    def _caret(self, width: int) -> str:
+    def _caret(self) -> str:
         start = self.position - self.column + 1
         end = self.text.find("\n", start)
         line = self.text[start : end if end >= 0 else len(self.text)]
@@ -32,7 +33,7 @@ class FilterError(ValueError):
             line = ("…" if cut else "") + line[cut : cut + _EXCERPT] + more
             column -= cut - (1 if cut else 0)
         shown = "".join(c if c.isprintable() else "·" for c in line)
-        carets = "^" * max(1, min(width, len(shown) - column))
+        carets = "^" * max(1, min(self.width, len(shown) - column))
         return f"  {shown}\n  {' ' * column}{carets}"
 
 

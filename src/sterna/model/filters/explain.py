@@ -58,9 +58,8 @@ def _values(condition: Condition, event: Mapping[str, Scalar | None]) -> str:
     found = []
     for name in attributes(condition):
         value = compute(Attribute(name), event)
-        comparable = value is not None and value == value  # noqa: PLR0124 - NaN differs from itself.
         shown = f"is {describe(value)}"
-        if comparable and value is not None:
+        if value is not None and value == value:  # noqa: PLR0124 - NaN differs from itself.
             shown = f"= {write_scalar(value)}"
             if evaluate(condition, event) is None:
                 shown += f", {describe(value)}"

@@ -11,7 +11,7 @@ from sterna.model.filters.compiler import CompiledTest, compile_condition
 from sterna.model.filters.errors import FilterError, UnboundError
 from sterna.model.filters.logic import Verdict, evaluate
 from sterna.model.filters.normal_form import ANYTHING, NormalForm, TooComplex, normal_form
-from sterna.model.filters.parser import MEMBERS_MAX, parse
+from sterna.model.filters.parser import DEPTH_MAX, MEMBERS_MAX, parse
 from sterna.model.filters.wording import in_words
 from sterna.model.location import LocationSpace
 
@@ -29,7 +29,7 @@ class Filter:
 
     Filters are immutable; two are equal if they say the same with the same words, whatever the
     spacing, case of keywords and needless parentheses. `str()` gives text that parses back to an
-    equal filter.
+    equal filter (unless merging or binding has made it longer than the parser accepts).
     """
 
     def __init__(self, text: str) -> None:
@@ -63,13 +63,13 @@ class Filter:
         return Filter.from_condition, (self._condition,)
 
     def __and__(self, other: "Filter") -> "Filter":
-        return Filter.from_condition(tree.conjunction([self._condition, other._condition]))
+        return _composed(tree.conjunction([self._condition, other._condition]))
 
     def __or__(self, other: "Filter") -> "Filter":
-        return Filter.from_condition(tree.disjunction([self._condition, other._condition]))
+        return _composed(tree.disjunction([self._condition, other._condition]))
 
     def __invert__(self) -> "Filter":
-        return Filter.from_condition(tree.negation(self._condition))
+        return _composed(tree.negation(self._condition))
 
     # ---- Events
 
@@ -210,7 +210,8 @@ class Filter:
             return Filter(text)  # The parser knows what may stand where.
         except FilterError as error:
             given = ", ".join(f"${name} = {tree.write(value)}" for name, value in literals.items())
-            raise FilterError(f"with {given}: {error.problem}", text, error.position) from None
+            problem = f"with {given}: {error.problem}"
+            raise FilterError(problem, text, error.position, error.width) from None
 
     def _require_bound(self) -> None:
         if not self.is_bound:
@@ -233,8 +234,16 @@ def merge(filters: Iterable[Filter], *, exact: bool = True) -> Filter:
     simple = [form for form in forms if form is not None]
     terms = algebra.merge_exactly(simple) if exact else algebra.merge_widely(simple)
     intact = [f.condition for f, form in zip(distinct, forms, strict=True) if form is None]
-    if not simple:
-        return Filter.from_condition(tree.disjunction(intact))
-    return Filter.from_condition(
-        tree.disjunction([in_words(terms), *intact]) if intact else in_words(terms)
-    )
+    if intact:
+        return Filter.from_condition(
+            tree.disjunction([*([in_words(terms)] if terms else []), *intact])
+        )
+    merged = Filter.from_condition(in_words(terms))
+    merged.normal_form = terms  # However many there are, they are known already.
+    return merged
+
+
+def _composed(condition: tree.Condition) -> Filter:
+    if tree.depth(condition) > DEPTH_MAX:
+        raise ValueError(f"conditions nested more than {DEPTH_MAX} deep; combine fewer filters")
+    return Filter.from_condition(condition)

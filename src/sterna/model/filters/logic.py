@@ -37,6 +37,7 @@ from sterna.model.filters.tree import (
 )
 
 Verdict = bool | None
+"""TRUE, FALSE, or None where neither can be said."""
 
 COMPARISONS: dict[str, Callable[..., Any]] = {
     "=": operator.eq,

@@ -14,6 +14,7 @@ from sterna.model import geo
 from sterna.model.filters import logic, patterns, values
 from sterna.model.filters.errors import UnboundError
 from sterna.model.filters.tree import (
+    MIRRORED,
     OPPOSITE,
     Always,
     And,
@@ -311,6 +312,8 @@ class _Expansion:
 
     def _compare(self, sign: str, left: Value, right: Value) -> NormalForm:
         test = comparison(sign, left, right)
+        if not isinstance(test.right, Literal) and write(test.right) < write(test.left):
+            test = Compare(MIRRORED[test.operator], test.right, test.left)  # One form for both.
         match test:
             case Compare(sign, Attribute(name), Literal(constant)):
                 return _one(name, values.comparison(sign, constant))
@@ -325,8 +328,8 @@ def _always(*, holds: bool) -> NormalForm:
     return (ANYTHING,) if holds else ()
 
 
-def _residual(condition: Condition, implied: ValueSet) -> NormalForm:
-    return (Term(dict.fromkeys(attributes(condition), implied), (condition,)),)
+def _residual(condition: Condition, possible: ValueSet) -> NormalForm:
+    return (Term(dict.fromkeys(attributes(condition), possible), (condition,)),)
 
 
 def _one(name: str, accepted: ValueSet) -> NormalForm:
@@ -348,26 +351,26 @@ def _matches(name: str, node: Matches, *, wanted: bool) -> NormalForm:
     levels = node.topic.split("/")
     exact: ValueSet | None = None
     if not {"+", "#"} & set(levels):
-        exact = implied = values.members([node.topic])
+        exact = possible = values.members([node.topic])
     elif levels == ["#"]:
-        exact = implied = values.STRINGS - values.starting_with("$")
+        exact = possible = values.STRINGS - values.starting_with("$")
     elif levels[-1] == "#" and "+" not in levels:
         parent = "/".join(levels[:-1])
-        exact = implied = values.members([parent]) | values.starting_with(parent + "/")
+        exact = possible = values.members([parent]) | values.starting_with(parent + "/")
     else:
-        implied = values.starting_with(patterns.topic_prefix(node.topic))
+        possible = values.starting_with(patterns.topic_prefix(node.topic))
         if levels[0] == "+":
-            implied = implied - values.starting_with("$")
-    return _string(name, node, exact, implied, wanted=wanted)
+            possible = possible - values.starting_with("$")
+    return _string(name, node, exact, possible, wanted=wanted)
 
 
 def _string(
-    name: str, node: Like | Matches, exact: ValueSet | None, implied: ValueSet, *, wanted: bool
+    name: str, node: Like | Matches, exact: ValueSet | None, possible: ValueSet, *, wanted: bool
 ) -> NormalForm:
     if exact is not None:
         return _one(name, exact if wanted else values.STRINGS - exact)
     if wanted:
-        return (Term({name: implied}, (node,)),)
+        return (Term({name: possible}, (node,)),)
     return (Term({name: values.STRINGS}, (negation(node),)),)
 
 
@@ -388,7 +391,7 @@ def _place(
 
 def _near_latitudes(node: Near) -> ValueSet:
     (latitude, _), metres = node.circle()
-    reach = geo.latitude_reach(metres)
+    reach = geo.latitude_reach(metres) + 1e-9  # Wider than the test itself, which rounds otherwise.
     return _between(max(-90.0, latitude - reach), min(90.0, latitude + reach))
 
 

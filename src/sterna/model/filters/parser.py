@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple, NoReturn
 
 from lark import Lark, Token, Transformer, v_args
-from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
+from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from sterna.model.event import INT_MAX, INT_MIN
 from sterna.model.filters import patterns
@@ -68,10 +68,6 @@ def parse(text: str) -> Condition:
         condition = _condition(part)  # type: ignore[arg-type] # The transformer makes parts.
     except _Misfit as misfit:
         raise misfit.located(text) from None
-    except VisitError as error:
-        if isinstance(error.orig_exc, _Misfit):
-            raise error.orig_exc.located(text) from None
-        raise
     except UnexpectedToken as error:
         raise _unexpected_token(text, error) from None
     except UnexpectedCharacters as error:
@@ -80,31 +76,6 @@ def parse(text: str) -> Condition:
     if len(text) > LENGTH_MAX // 8 and len(write(condition)) > LENGTH_MAX:
         raise FilterError(f"written out, the filter is longer than {LENGTH_MAX:,} characters", text)
     return condition
-
-
-def place_problem(node: Near | Within) -> str | None:
-    """Why the constants of a geographic test make no sense, if they do not."""
-    if isinstance(node, Within):
-        points = list(node.corners)
-    else:
-        latitude, longitude, metres = (
-            c.value if isinstance(c, Literal) else 0
-            for c in (node.latitude, node.longitude, node.metres)
-        )
-        for value in (latitude, longitude, metres):
-            if isinstance(value, bool | str):
-                return f"near() takes a position and a distance in numbers, not {value!r}"
-        points = [(float(latitude), float(longitude))]
-        if float(metres) < 0:
-            return f"a distance in metres is not negative: {metres}"
-    for latitude, longitude in points:
-        if not -90 <= latitude <= 90:
-            return f"latitudes go from -90 to 90, not {latitude}"
-        if not -180 <= longitude <= 180:
-            return f"longitudes go from -180 to 180, not {longitude}"
-    if isinstance(node, Within) and len(points) == 2 and points[0][0] > points[1][0]:
-        return "a box is given by its south-west and its north-east corner, in this order"
-    return None
 
 
 class _Part(NamedTuple):
@@ -206,7 +177,9 @@ class _Builder(Transformer[Token, _Part]):
         for member in listed:
             constant = _value(member)
             if not isinstance(constant, Literal | Variable):
-                _reject("an IN list holds constants: strings, numbers or $variables", member)
+                _reject(
+                    "an IN list holds constants: strings, numbers, booleans or $variables", member
+                )
             kinds |= dict.fromkeys(filter(None, [_kind(constant)]))
             if len(kinds) > 1:
                 first, second = kinds
@@ -377,10 +350,35 @@ def _constant(part: _Part, problem: str) -> Literal | Variable:
 
 
 def _placed(node: Near | Within, word: Token, end: Token) -> _Part:
-    problem = place_problem(node)
+    problem = _place_problem(node)
     if problem:
         _reject(problem, _join(node, word, end))
     return _join(node, word, end)
+
+
+def _place_problem(node: Near | Within) -> str | None:
+    """Why the constants of a geographic test make no sense, if they do not."""
+    if isinstance(node, Within):
+        points = list(node.corners)
+    else:
+        latitude, longitude, metres = (
+            c.value if isinstance(c, Literal) else 0
+            for c in (node.latitude, node.longitude, node.metres)
+        )
+        for value in (latitude, longitude, metres):
+            if isinstance(value, bool | str):
+                return f"near() takes a position and a distance in numbers, not {value!r}"
+        points = [(float(latitude), float(longitude))]
+        if float(metres) < 0:
+            return f"a distance in metres is not negative: {metres}"
+    for latitude, longitude in points:
+        if not -90 <= latitude <= 90:
+            return f"latitudes go from -90 to 90, not {latitude}"
+        if not -180 <= longitude <= 180:
+            return f"longitudes go from -180 to 180, not {longitude}"
+    if isinstance(node, Within) and len(points) == 2 and points[0][0] > points[1][0]:
+        return "a box is given by its south-west and its north-east corner, in this order"
+    return None
 
 
 def _negated(test: Condition, word: Token | None, *parts: "_Part | Token") -> _Part:
@@ -437,7 +435,7 @@ _WORDS = {
     "QUOTED": "an attribute",
     "VARIABLE": "a value",
     "STRING": "a string",
-    "INTEGER": "a number",
+    "INTEGER": "a whole number",
     "FLOAT": "a number",
     "COMPARISON": "a comparison (= <> < <= > >=)",
     "LPAR": "'('",

@@ -288,6 +288,15 @@ def walk(node: Node) -> Iterator[Node]:
         stack.extend(reversed(children(node)))
 
 
+def depth(node: Node) -> int:
+    """How many nodes stand inside each other."""
+    deepest, level = 0, [node]
+    while level:
+        deepest += 1
+        level = [child for parent in level for child in children(parent)]
+    return deepest
+
+
 def transform(node: Node, change: Callable[[Node], Node]) -> Node:
     """The tree with `change` applied to every node, bottom up."""
     new: dict[str, object] = {}

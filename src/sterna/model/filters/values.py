@@ -180,11 +180,6 @@ def previous_number(value: float) -> float | None:
     return preceding
 
 
-def pick(values: ValueSet) -> Scalar | None:
-    """Some value of the set (which must not be empty): the first of its first stretch."""
-    return value_at(values.cuts[0])
-
-
 def value_at(cut: Cut) -> Scalar | None:
     """The value at a place of the line."""
     if len(cut) == 2:
