@@ -1,5 +1,7 @@
 """LIKE patterns and topic filters against definitions that are obviously right and slow."""
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +30,18 @@ def test_like_by_definition(pattern: str, text: str) -> None:
     test = patterns.like_test(patterns.like_segments(pattern, None))
 
     assert test(text) == like(pattern, text)
+
+
+@pytest.mark.spec("MOD-2")
+def test_like_finds_a_segment_wherever_it_is() -> None:
+    """Every pattern of one segment of three against every text of up to six letters."""
+    for segment in product("ab_", repeat=3):
+        for pattern in (f"%{''.join(segment)}%", f"a%{''.join(segment)}%b"):
+            test = patterns.like_test(patterns.like_segments(pattern, None))
+            for length in range(7):
+                for letters in product("ab", repeat=length):
+                    text = "".join(letters)
+                    assert test(text) == like(pattern, text), (pattern, text)
 
 
 @given(texts, texts)
