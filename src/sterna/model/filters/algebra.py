@@ -50,6 +50,7 @@ def merge_widely(forms: Iterable[NormalForm]) -> NormalForm:
 
     The over-approximation is bounded: each attribute that is constrained in the inputs stays
     constrained, to values that one of the merged terms accepts; only new combinations come in.
+    (What a shared residual condition narrows further, it narrows in the result too.)
     """
     shapes: dict[object, list[Term]] = {}
     for term in merge_exactly(forms):
