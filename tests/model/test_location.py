@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from sterna import HexGrid, LocationError, MovementGraph
 from sterna.model import location
-from tests.scale import examples
+from tests.scale import examples, soon
 
 pytestmark = pytest.mark.spec("MOD-6")
 
@@ -49,13 +48,12 @@ def test_ploc_is_fast_for_thousands_of_locations() -> None:
         [(f"{x},{y}", f"{x + 1},{y}") for x in range(side) for y in range(side)]
         + [(f"{x},{y}", f"{x},{y + 1}") for x in range(side) for y in range(side)]
     )
-    started = time.monotonic()
-    for _ in range(20):
-        for place in graph.locations:
-            graph.ploc(place, 3)
+    with soon():
+        for _ in range(20):
+            for place in graph.locations:
+                graph.ploc(place, 3)
 
-    assert len(graph) > 4_900
-    assert time.monotonic() - started < 5  # 100,000 answers: the first of each counts steps.
+        assert len(graph) > 4_900
 
 
 def test_hexagons() -> None:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from itertools import product
 
@@ -16,7 +15,7 @@ from sterna.model.event import Scalar
 from sterna.model.filters import values
 from sterna.model.filters.logic import evaluate
 from sterna.model.filters.normal_form import NormalForm
-from tests.scale import examples
+from tests.scale import examples, soon
 from tests.strategies import events, exact_conjunctions, exact_texts, filter_texts
 
 pytestmark = pytest.mark.spec("MOD-4")
@@ -343,27 +342,24 @@ def alternatives(count: int) -> str:
 
 
 def test_beyond_the_limit_of_the_normal_form_the_answer_is_safe_and_quick() -> None:
-    started = time.monotonic()
-    huge, one = Filter(alternatives(40)), Filter("a0 = 1")
+    with soon():
+        huge, one = Filter(alternatives(40)), Filter("a0 = 1")
 
-    assert huge.normal_form is None
-    assert huge.covers(huge)
-    assert not one.covers(huge)
-    assert not huge.covers(one)
-    assert huge.overlaps(one)
-    assert merge([huge, one]).matches({"a0": 1})
-    assert merge([huge, one], exact=False).matches({"a0": 1})
-    assert Filter("TRUE").covers(huge)
-    assert not Filter("FALSE").overlaps(huge)
-    assert time.monotonic() - started < 5
+        assert huge.normal_form is None
+        assert huge.covers(huge)
+        assert not one.covers(huge)
+        assert not huge.covers(one)
+        assert huge.overlaps(one)
+        assert merge([huge, one]).matches({"a0": 1})
+        assert merge([huge, one], exact=False).matches({"a0": 1})
+        assert Filter("TRUE").covers(huge)
+        assert not Filter("FALSE").overlaps(huge)
 
 
 def test_cutting_many_alternatives_from_each_other_ends_soon() -> None:
     grid = " OR ".join(f"a{i} > {i} AND b{i} < {i} AND c{i} <> {i}" for i in range(60))
-    started = time.monotonic()
-
-    assert not Filter(grid).covers(Filter("z IS NULL"))
-    assert time.monotonic() - started < 5
+    with soon():
+        assert not Filter(grid).covers(Filter("z IS NULL"))
 
 
 def test_a_verdict_tells_no_from_not_sure() -> None:
@@ -403,11 +399,9 @@ def test_every_question_is_answered_soon() -> None:
         )
 
     even, odd = lists(0, "a"), lists(1, "b")
-    started = time.monotonic()
-
-    assert even.overlaps_verdict(odd) is None
-    assert even.covers_verdict(odd) in (None, False)
-    assert time.monotonic() - started < 5
+    with soon():
+        assert even.overlaps_verdict(odd) is None
+        assert even.covers_verdict(odd) in (None, False)
 
 
 def test_a_merge_covers_its_inputs_however_many_there_are() -> None:
@@ -420,10 +414,9 @@ def test_a_merge_covers_its_inputs_however_many_there_are() -> None:
 
 
 def test_a_merge_of_very_many_filters_stays_one_list() -> None:
-    started = time.monotonic()
-    merged = merge(Filter(f"x = {i} AND y = 'a'") for i in range(2_000))
+    with soon(20):
+        merged = merge(Filter(f"x = {i} AND y = 'a'") for i in range(2_000))
 
-    assert merged.normal_form is not None
-    assert len(merged.normal_form) == 1
-    assert merged.matches({"x": 1_999, "y": "a"})
-    assert time.monotonic() - started < 20
+        assert merged.normal_form is not None
+        assert len(merged.normal_form) == 1
+        assert merged.matches({"x": 1_999, "y": "a"})
