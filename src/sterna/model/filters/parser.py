@@ -229,13 +229,18 @@ class _Builder(Transformer[Token, _Part]):
     def is_null(self, part: _Part, _is: Token, word: Token | None, null: Token) -> _Part:
         return _negated(IsNull(_attribute(part, "IS NULL")), word, part, null)
 
-    def near(self, word: Token, *parts: Any) -> _Part:
-        lat, lon, *constants = parts[1::2]
+    def near(self, word: Token, _l: Token, listed: list[_Part], end: Token) -> _Part:
+        if len(listed) != 5:
+            _reject(
+                "near() takes the names of two attributes, then latitude, longitude and metres: "
+                "near(lat, lon, 52.5, 13.4, 500)",
+                _join(Always(verdict=True), word, end),
+            )
+        lat, lon = (_attribute(part, "near()") for part in listed[:2])
         values = [
-            _constant(part, "near() takes a number or a $variable here") for part in constants
+            _constant(part, "near() takes a number or a $variable here") for part in listed[2:]
         ]
-        node = Near(_attribute(lat, "near()"), _attribute(lon, "near()"), *values)
-        return _placed(node, word, parts[-1])
+        return _placed(Near(lat, lon, *values), word, end)
 
     def within(self, word: Token, _l: Token, listed: list[_Part], end: Token) -> _Part:
         if len(listed) < 6 or len(listed) % 2:
