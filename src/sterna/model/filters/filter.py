@@ -85,12 +85,12 @@ class Filter:
         Compiled on first use. A missing attribute (or None) is NULL; a value that is neither bool,
         int, float nor str raises TypeError.
         """
-        self._require_bound()
+        self.require_bound()
         return compile_condition(self._condition)
 
     def verdict(self, attributes: Mapping[str, Scalar | None]) -> Verdict:
         """TRUE, FALSE or None for UNKNOWN. Slower than `matches`."""
-        self._require_bound()
+        self.require_bound()
         plain = {name: plain_scalar(name, attributes.get(name)) for name in self.attributes}
         return evaluate(self._condition, plain)
 
@@ -101,7 +101,7 @@ class Filter:
         """
         from sterna.model.filters.spark import to_column  # noqa: PLC0415 - Spark is optional.
 
-        self._require_bound()
+        self.require_bound()
         return to_column(self._condition, schema)
 
     # ---- Sets of events
@@ -109,7 +109,7 @@ class Filter:
     @cached_property
     def normal_form(self) -> NormalForm | None:
         """The alternatives the algebra works on; None beyond its limits."""
-        self._require_bound()
+        self.require_bound()
         try:
             return normal_form(self._condition)
         except TooComplex:
@@ -213,7 +213,8 @@ class Filter:
             problem = f"with {given}: {error.problem}"
             raise FilterError(problem, text, error.position, error.width) from None
 
-    def _require_bound(self) -> None:
+    def require_bound(self) -> None:
+        """Raise UnboundError if something in it still depends on a client."""
         if not self.is_bound:
             open_names = [f"${name}" for name in self.variables] + ["myloc"] * self.uses_myloc
             raise UnboundError(
