@@ -14,7 +14,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import Timing, measure
+from sterna.bench.measure import Timing, measure
 from sterna import Filter, merge
 from sterna.model.event import Scalar
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sterna import __version__
+from sterna.cli import bench as bench_command
 from sterna.cli import filter as filter_command
 from sterna.cli import tour as tour_command
 from sterna.cli.output import ERROR
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.add_typer(filter_command.app, name="filter")
+app.add_typer(bench_command.app, name="bench")
 app.command(name="tour")(tour_command.tour)
 
 

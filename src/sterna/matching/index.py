@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key", bound=Hashable)
 
-FEW_MAX = 24
+FEW_MAX = 48
 """Up to so many filters are asked one by one, which is faster and needs no compiled code. Measured
 by `sterna bench match`."""
 
@@ -93,6 +93,13 @@ class MatchIndex(Generic[Key]):
         Filters that the compiled code cannot decide on its own are held, but not counted.
         """
         return sys.getsizeof(self._few) if self._table is None else self._table.memory()
+
+    def table(self) -> "Table":
+        """The compiled table, made now if it was not needed yet. For measurements."""
+        if self._table is None:
+            self._use_table()
+        assert self._table is not None
+        return self._table
 
     def _use_table(self) -> None:
         """Go over to the compiled table, for good."""

@@ -60,7 +60,7 @@ LIST_PENALTY = 4.0
 """How much better than its share of the events suggests another test has to be than one of several
 values: rows with different lists, together in a tile, accept nearly anything."""
 
-TILES_AHEAD, RECORDS_AHEAD = 8, 12
+TILES_AHEAD, BLOCKS_AHEAD, RECORDS_AHEAD = 8, 3, 12
 """How early memory is asked for that will be needed."""
 
 
@@ -950,6 +950,8 @@ def match_one(t, e, room):
                 ahead = t.tile_chunk[room.tiles[i + TILES_AHEAD]]
                 prefetch(t.words, ahead)
                 prefetch(t.words, ahead + 8)
+            if i + BLOCKS_AHEAD < listed:
+                _prefetch_blocks(t, room.tiles[i + BLOCKS_AHEAD], e.groups[0])
             tile = room.tiles[i]
             alive = _survivors(t, tile, e.groups[0])
             while alive:
@@ -1020,6 +1022,15 @@ def _list_tiles(t, e, event, excluded, tiles):
 
 
 @kernel
+def _prefetch_blocks(t, tile, groups):
+    chunk = np.uint64(t.tile_chunk[tile])
+    for k in range(np.uint64(t.tile_blocks[tile])):
+        block = t.words[chunk + k]
+        group = np.uint64(groups[block >> _HALF & _ATTRIBUTE])
+        prefetch(t.words, np.int64(chunk + (block & _START) + group))
+
+
+@kernel
 def _survivors(t, tile, groups):
     """The rows of a tile that no block rules out for an event with these groups."""
     alive = t.tile_alive[tile]
@@ -1064,18 +1075,19 @@ def match_filed(t, e, first, hits):
 
 
 @kernel
-def plan_visits(t, e, first, room, ends, visits):
+def plan_visits(t, e, first, most, room, ends, visits):
     """Find for each tile which events, from the first on, it has to be asked for.
 
     `ends` tells for each tile where its events end in the last column of `visits`. Return the event
-    to go on with: as many are planned as there is surely room for.
+    to go on with: no more than `most` are planned, nor more than there is surely room for.
     """
     made = t.counts[TILES]
     for tile in range(made + 1):
         ends[tile] = 0
     count = 0
     event = first
-    while event < len(e.values) and (event == first or count + made <= len(visits)):
+    last = min(len(e.values), first + most)
+    while event < last and (event == first or count + made <= len(visits)):
         _find_cells(t, e, event)
         listed = _list_tiles(t, e, event, room.excluded, room.tiles)
         for i in range(listed):
@@ -1138,3 +1150,12 @@ def sort_hits(hits, ends, positions, rows):
         positions[ends[event]] = event
         rows[ends[event]] = hits[i, 1]
         ends[event] += 1
+
+
+@kernel
+def prefetch_keys(keys, rows):
+    """Begin to load the keys of rows: as objects of Python they are spread over all memory."""
+    for i in range(len(rows)):
+        prefetch(keys, np.int64(rows[i]))
+    for i in range(len(rows)):
+        prefetch_object(keys[rows[i]])

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sterna.matching import kernels
+from sterna.matching.checks import Check, Checks
 from sterna.matching.columns import Columns
-from sterna.matching.grams import grams_of, required_grams
 from sterna.matching.kernels import (
     BLOCKS_MAX,
     CELLS_MAX,
@@ -44,6 +44,7 @@ from sterna.matching.records import (
     head,
     write_test,
 )
+from sterna.matching.tokens import Tokens, required
 from sterna.model.event import Scalar, plain_scalar
 from sterna.model.filters.filter import Filter
 from sterna.model.filters.normal_form import ANYTHING, Term
@@ -64,7 +65,7 @@ FILED_VALUES_MIN = 1000
 FILED_ROWS_MAX = 64
 """Rows that may be filed under a value; tiles handle more of them faster."""
 
-FILED_GRAM_ROWS_MAX = 2048
+FILED_TOKEN_ROWS_MAX = 2048
 """The same for parts of strings, where tiles help less."""
 
 FILED_POINTS_MAX = 4
@@ -74,11 +75,14 @@ REPACK_MIN, REPACK_FACTOR = 64, 4
 """Tiles are packed afresh when the table is so many times as large as the last time, or after that
 many changes for each row."""
 
-VISITS_MIN = 1 << 18
+VISITS_MIN = 1 << 19
 """How many visits of events to tiles are planned at a time, at least."""
 
-HITS_MIN = 1 << 18
-"""Room for hits of a batch, before they are collected."""
+HITS_MAX = 1 << 18
+"""How many hits are found at a time."""
+
+KEYS_AHEAD = 512
+"""How many keys are asked for before they are needed."""
 
 Array = npt.NDArray[Any]
 
@@ -86,13 +90,13 @@ Array = npt.NDArray[Any]
 class Attribute:
     """What the table knows of an attribute."""
 
-    __slots__ = ("grams", "ids", "place")
+    __slots__ = ("ids", "place", "tokens")
 
     def __init__(self, place: int) -> None:
         self.place = place
         self.ids: dict[Scalar, int] = {}
         """The values that tests name, each with its number."""
-        self.grams: dict[str, int] = {}
+        self.tokens = Tokens()
         """Parts of strings under which rows are filed, numbered like values."""
 
 
@@ -103,10 +107,10 @@ class Table:
         self._attributes: dict[str, Attribute] = {}
         self._by_place: list[Attribute] = []
         self._rows: dict[Hashable, int | tuple[int, ...]] = {}
-        self._filters: dict[int, Filter] = {}
+        self._checks: dict[int, Check] = {}
         self._first_row: dict[int, int] = {}
         self._value_of: list[Scalar] = []
-        self._gram_of: dict[int, tuple[Attribute, str]] = {}
+        self._token_of: dict[int, tuple[Attribute, str]] = {}
         self._free: dict[tuple[str, int], list[int]] = {}
         self._used = {"row": 0, "record": 0, "value": 0}
         self._tiled = 0
@@ -114,10 +118,10 @@ class Table:
         self._summary_rows = 0
         self._chunk_bound = CHUNK_STEP
         self._unused = np.empty((64, 2), np.int64)
-        self._spare: list[_Spare] = []
+        self._spare: list[Spare] = []
         self._batch_buffers: list[_BatchBuffers] = []
         self._keys = np.empty(64, object)
-        self._arrays = _first_arrays()
+        self.arrays = _first_arrays()
         self._arrays_changed()
 
     def __len__(self) -> int:
@@ -125,6 +129,19 @@ class Table:
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._rows
+
+    @property
+    def attributes(self) -> int:
+        """How many attributes its tests name."""
+        return len(self._by_place)
+
+    def place_of(self, name: str) -> int:
+        """Which column of encoded events an attribute has."""
+        return self._attributes[name].place
+
+    def details(self, row: int) -> tuple[int, Check | None]:
+        """The first row of the same subscription, and what the record does not say."""
+        return self._first_row.get(row, row), self._checks.get(row)
 
     # ---- Adding and removing
 
@@ -137,24 +154,24 @@ class Table:
             row = self._take("row", 1)
             rows.append(row)
             self._keys[row] = key
-            flags = self._write(row, term, sure=form is not None, shared=len(terms) > 1)
-            if flags & UNSURE:
-                self._filters[row] = filter_
-            if flags & SHARED:
+            if form is None:
+                self._checks[row] = filter_.matches
+            if len(terms) > 1:
                 self._first_row[row] = rows[0]
+            self._write(row, term)
         self._rows[key] = rows[0] if len(rows) == 1 else tuple(rows)
 
     def remove(self, key: Hashable) -> None:
         """Remove a subscription; KeyError if there is none."""
         rows = self._rows.pop(key)
         for row in rows if isinstance(rows, tuple) else (rows,):
-            arrays = self._arrays
+            arrays = self.arrays
             in_tile = arrays.row_slot[row] >= 0
             length, unused = kernels.remove(arrays, row, self._unused)
             self._give("record", length, int(arrays.row_record[row]))
             self._give("row", 1, row)
             self._keys[row] = None
-            self._filters.pop(row, None)
+            self._checks.pop(row, None)
             self._first_row.pop(row, None)
             if unused:
                 self._forget(self._unused[:unused].tolist())
@@ -162,17 +179,20 @@ class Table:
                 self._tiled -= 1
                 self._changed()
 
-    def _write(self, row: int, term: Term, *, sure: bool, shared: bool) -> int:
-        """Write the record of a row and put the row where it belongs; return its flags."""
-        sure = sure and not term.residuals
+    def _write(self, row: int, term: Term) -> None:
+        """Write the record of a row and put the row where it belongs."""
         tests: list[tuple[Attribute, Written]] = []
+        left_open = tuple(islice(term.constraints, TESTS_MAX, None))
         for name, accepted in islice(term.constraints.items(), TESTS_MAX):
             attribute = self._attributes.get(name) or self._new_attribute(name)
             test = write_test(accepted, attribute.place, self._namer(attribute))
             tests.append((attribute, test))
-            sure = sure and test.exact
-        sure = sure and len(tests) == len(term.constraints)
-        flags = (0 if sure else UNSURE) | (SHARED if shared else 0)
+            if not test.exact:
+                left_open += (name,)
+        if left_open or term.residuals:
+            self._checks[row] = Checks(term, left_open)
+        unsure = row in self._checks
+        flags = (UNSURE if unsure else 0) | (SHARED if row in self._first_row else 0)
         words = [head(row, flags, len(tests))]
         tests.sort(key=_form)
         for _, test in tests:
@@ -180,21 +200,20 @@ class Table:
         if len(words) > len(self._unused):
             self._unused = np.empty((2 * len(words), 2), np.int64)
         record = self._take("record", len(words))
-        self._arrays.records[record : record + len(words)] = words
-        self._arrays.row_record[row] = record
+        self.arrays.records[record : record + len(words)] = words
+        self.arrays.row_record[row] = record
         under = self._values_to_file_under(tests)
-        if not under and not sure:
-            under = self._gram_to_file_under(term)
+        if not under and unsure:
+            under = self._token_to_file_under(term)
         if under:
             for value in under:
                 self._make_room_for_nodes()
-                kernels.file(self._arrays, row, value)
+                kernels.file(self.arrays, row, value)
         else:
             self._make_room_for_tiles()
-            kernels.insert(self._arrays, row)
+            kernels.insert(self.arrays, row)
             self._tiled += 1
             self._changed()
-        return flags
 
     def _changed(self) -> None:
         self._changes_left -= 1
@@ -203,7 +222,7 @@ class Table:
 
     def _values_to_file_under(self, tests: list[tuple[Attribute, Written]]) -> list[int]:
         """The values of the test that few other rows name, if there is such a test."""
-        filed = self._arrays.value_filed
+        filed = self.arrays.value_filed
         best: list[int] = []
         fewest = FILED_ROWS_MAX
         for attribute, test in tests:
@@ -218,33 +237,31 @@ class Table:
                     best = list(test.named)
         return best
 
-    def _gram_to_file_under(self, term: Term) -> list[int]:
+    def _token_to_file_under(self, term: Term) -> list[int]:
         """A part of a string that every match has and few other rows ask for, if there is one."""
-        filed = self._arrays.value_filed
-        fewest = FILED_GRAM_ROWS_MAX
-        best: tuple[Attribute, str] | None = None
-        for name, gram in required_grams(term):
-            attribute = self._attributes[name]
-            value = attribute.grams.get(gram)
-            count = int(filed[value]) if value is not None else 0
-            if count < fewest:
-                fewest = count
-                best = attribute, gram
-        if best is None:
+        choices = [
+            (*self._attributes[name].tokens.rarest(tokens), name)
+            for name, tokens in required(term)
+        ]
+        if not choices:
             return []
-        attribute, gram = best
-        value = attribute.grams.get(gram)
-        if value is None:
-            value = attribute.grams[gram] = self._new_value(gram)
-            self._gram_of[value] = best
-        return [value]
+        *_, token, name = min(choices)
+        attribute = self._attributes[name]
+        number = attribute.tokens.get(token)
+        if number is None:
+            number = self._new_value(token)
+            attribute.tokens.add(token, number)
+            self._token_of[number] = attribute, token
+        elif self.arrays.value_filed[number] >= FILED_TOKEN_ROWS_MAX:
+            return []
+        return [number]
 
     # ---- Attributes and values
 
     def _new_attribute(self, name: str) -> Attribute:
         attribute = self._attributes[name] = Attribute(len(self._attributes))
         self._by_place.append(attribute)
-        have = len(self._arrays.cells)
+        have = len(self.arrays.cells)
         if attribute.place >= have:
             self._enlarge("attribute", 2 * have)
         self._divide(attribute, np.empty(0), np.empty(0, np.int64))
@@ -256,13 +273,13 @@ class Table:
             number = attribute.ids.get(value)
             if number is None:
                 number = attribute.ids[value] = self._new_value(value)
-                arrays, a = self._arrays, attribute.place
+                arrays, a = self.arrays, attribute.place
                 if isinstance(value, str):
                     shared = arrays.shared_from[a]
                     arrays.value_cell[number] = shared + number % (arrays.cells[a] - shared)
                 else:
                     arrays.value_number[number] = value
-            self._arrays.value_uses[number] += 1
+            self.arrays.value_uses[number] += 1
             return number
 
         return known
@@ -272,7 +289,7 @@ class Table:
         if number == len(self._value_of):
             self._value_of.append(value)
         self._value_of[number] = value
-        arrays = self._arrays
+        arrays = self.arrays
         arrays.value_cell[number] = -1
         arrays.value_number[number] = math.nan
         arrays.first_node[number] = -1
@@ -281,8 +298,8 @@ class Table:
     def _forget(self, unused: Iterable[tuple[int, int]]) -> None:
         for place, value in unused:
             if place < 0:
-                attribute, gram = self._gram_of.pop(value)
-                del attribute.grams[gram]
+                attribute, token = self._token_of.pop(value)
+                attribute.tokens.remove(token)
             else:
                 del self._by_place[place].ids[self._value_of[value]]
             self._give("value", 1, value)
@@ -292,7 +309,7 @@ class Table:
 
         Numbers are cut at the bounds; the first strings have cells of their own.
         """
-        arrays, a = self._arrays, attribute.place
+        arrays, a = self.arrays, attribute.place
         numbers = len(bounds) + 1
         own = min(len(strings), STRING_CELLS)
         shared = SHARED_CELLS if len(strings) else 1
@@ -334,7 +351,7 @@ class Table:
 
     def _repack(self) -> None:
         """Divide all values anew, sort all rows anew, and fill the tiles one after the other."""
-        arrays = self._arrays
+        arrays = self.arrays
         rows = np.flatnonzero(arrays.row_slot >= 0)
         filed = np.flatnonzero(arrays.row_slot <= kernels.FILED)
         self._summary_rows = 0
@@ -349,7 +366,7 @@ class Table:
             strings = ids[arrays.value_cell[ids] >= 0]
             most_used = np.argsort(-arrays.value_uses[strings], kind="stable")
             self._divide(attribute, bounds, strings[most_used])
-        arrays = self._arrays
+        arrays = self.arrays
         arrays.summary[:] = 0
         arrays.summary_uses[:] = 0
         arrays.counts[: NODES] = 0
@@ -362,15 +379,15 @@ class Table:
         self._move_records(np.concatenate([rows, filed]))
         for first in range(0, len(rows), FILL_ROWS):
             self._make_room_for_tiles()
-            kernels.append_tile(self._arrays, rows[first : first + FILL_ROWS])
+            kernels.append_tile(self.arrays, rows[first : first + FILL_ROWS])
         self._changes_left = max(REPACK_MIN, (REPACK_FACTOR - 1) * len(rows))
 
     def _constants(self, rows: Array) -> list[Array]:
         """For each attribute, the numbers that rows compare it with."""
-        count = kernels.count_constants(self._arrays, rows)
+        count = kernels.count_constants(self.arrays, rows)
         attributes = np.empty(count, np.int32)
         constants = np.empty(count)
-        kernels.list_constants(self._arrays, rows, attributes, constants)
+        kernels.list_constants(self.arrays, rows, attributes, constants)
         finite = np.isfinite(constants)
         attributes, constants = attributes[finite], constants[finite]
         order = np.argsort(attributes, kind="stable")
@@ -379,10 +396,10 @@ class Table:
 
     def _move_records(self, rows: Array) -> None:
         """Write the records of rows one after the other: those of a tile are close together."""
-        length = kernels.total_length(self._arrays, rows)
+        length = kernels.total_length(self.arrays, rows)
         records = np.empty(max(64, length), np.int64)
-        kernels.move_records(self._arrays, rows, records)
-        self._arrays = self._arrays._replace(records=records)
+        kernels.move_records(self.arrays, rows, records)
+        self.arrays = self.arrays._replace(records=records)
         self._used["record"] = length
         self._free = {what: free for what, free in self._free.items() if what[0] != "record"}
         self._arrays_changed()
@@ -395,7 +412,7 @@ class Table:
             return free.pop()
         first = self._used[group]
         self._used[group] = end = first + count
-        have = len(getattr(self._arrays, _FIRST_OF[group]))
+        have = len(getattr(self.arrays, _FIRST_OF[group]))
         if end > have:
             self._enlarge(group, max(end, have + have // 4))
         return first
@@ -404,13 +421,13 @@ class Table:
         self._free.setdefault((group, count), []).append(first)
 
     def _make_room_for_nodes(self) -> None:
-        have = len(self._arrays.node_record)
-        if self._arrays.counts[NODES] == have:
+        have = len(self.arrays.node_record)
+        if self.arrays.counts[NODES] == have:
             self._enlarge("node", have + have // 4)
 
     def _make_room_for_tiles(self) -> None:
         """Let there be room for two more tiles, whatever is in them."""
-        arrays = self._arrays
+        arrays = self.arrays
         have = len(arrays.tile_alive)
         if arrays.counts[TILES] + 2 > have:
             self._enlarge("tile", have + have // 4 + 63 & ~63)
@@ -434,21 +451,21 @@ class Table:
     def _grow(self, names: Mapping[str, int], size: int, axis: int = 0) -> None:
         larger = {}
         for name, empty in names.items():
-            old = getattr(self._arrays, name)
+            old = getattr(self.arrays, name)
             shape = list(old.shape)
             shape[axis] = size
             new = np.full(shape, empty, old.dtype)
             new[tuple(slice(0, length) for length in old.shape)] = old
             larger[name] = new
-        self._arrays = self._arrays._replace(**larger)
+        self.arrays = self.arrays._replace(**larger)
         self._arrays_changed()
 
     def _arrays_changed(self) -> None:
         addresses = (ctypes.c_int64 * len(self._keys)).from_address(self._keys.ctypes.data)
-        self._arrays = self._arrays._replace(
-            numbers=self._arrays.records.view(np.float64), keys=np.frombuffer(addresses, np.int64)
+        self.arrays = self.arrays._replace(
+            numbers=self.arrays.records.view(np.float64), keys=np.frombuffer(addresses, np.int64)
         )
-        self._reading = Reading(*(getattr(self._arrays, name) for name in Reading._fields))
+        self.reading = Reading(*(getattr(self.arrays, name) for name in Reading._fields))
         self._spare.clear()
         self._batch_buffers.clear()
 
@@ -456,11 +473,11 @@ class Table:
         """Bytes in use."""
         arrays = sum(
             array.nbytes
-            for name, array in self._arrays._asdict().items()
+            for name, array in self.arrays._asdict().items()
             if name not in {"numbers", "keys"}
         )
-        tables: list[Any] = [self._rows, self._filters, self._first_row, self._value_of]
-        tables += [table for known in self._by_place for table in (known.ids, known.grams)]
+        tables: list[Any] = [self._rows, self._checks, self._first_row, self._value_of]
+        tables += [known.ids for known in self._by_place]
         numbers = sum(len(table) for table in tables) * sys.getsizeof(1 << 30)
         return int(arrays + self._keys.nbytes + sum(map(sys.getsizeof, tables)) + numbers)
 
@@ -471,9 +488,9 @@ class Table:
         try:
             spare = self._spare.pop()
         except IndexError:  # None yet, or other threads have them.
-            spare = _Spare(len(self._by_place), self._arrays)
-        events = self._encode(attributes, spare)
-        count, flags = kernels.match_one(self._reading, events, spare.room)
+            spare = Spare(len(self._by_place), self.arrays)
+        events = self.encode(attributes, spare)
+        count, flags = kernels.match_one(self.reading, events, spare.room)
         found = spare.room.found[:count]
         if flags:
             keys = [self._keys[row] for row in self._settle(found.tolist(), attributes)]
@@ -482,7 +499,7 @@ class Table:
         self._spare.append(spare)
         return keys
 
-    def _encode(self, attributes: Mapping[str, Scalar | None], spare: "_Spare") -> Events:
+    def encode(self, attributes: Mapping[str, Scalar | None], spare: "Spare") -> Events:
         """Write an event into the spare arrays."""
         kinds, numbers, rests, values = spare.views
         spare.clear()
@@ -510,8 +527,8 @@ class Table:
                     numbers[place], rests[place] = floor(value)
             elif kind is str:
                 kinds[place] = STRING
-                if attribute.grams:
-                    tokens.update(_tokens(attribute, value))
+                if attribute.tokens:
+                    tokens.update(attribute.tokens.of(value))
             else:
                 kinds[place] = TRUE if value else FALSE
                 continue
@@ -530,8 +547,8 @@ class Table:
             first = self._first_row.get(row, row)
             if first in seen:
                 continue
-            filter_ = self._filters.get(row)
-            if filter_ is None or filter_.matches(attributes):
+            check = self._checks.get(row)
+            if check is None or check(attributes):
                 seen.add(first)
                 settled.append(row)
         return settled
@@ -540,7 +557,7 @@ class Table:
 
     def match_batch(self, columns: Columns) -> tuple[Array, Array]:
         """The positions of events, ascending, each with the key of a subscription that matches."""
-        events = self._encode_batch(columns)
+        events = self.encode_batch(columns)
         hits, flags = self._hits(events)
         positions = np.empty(len(hits), np.int64)
         rows = np.empty(len(hits), np.int32)
@@ -548,38 +565,52 @@ class Table:
         if flags:
             kept = self._settle_batch(positions, rows, columns)
             positions, rows = positions[kept], rows[kept]
-        return positions, self._keys.take(rows)
+        return positions, self._keys_of(rows)
+
+    def _keys_of(self, rows: Array) -> Array:
+        keys = np.empty(len(rows), object)
+        for first in range(0, len(rows), KEYS_AHEAD):
+            portion = rows[first : first + KEYS_AHEAD]
+            kernels.prefetch_keys(self.reading.keys, portion)
+            self._keys.take(portion, out=keys[first : first + KEYS_AHEAD], mode="clip")
+        return keys
 
     def _hits(self, events: Events) -> tuple[Array, int]:
         """All pairs of an event and a row that hold, and the flags of those rows."""
         portions: list[Array] = []
         flags = event = 0
-        tiles = int(self._arrays.counts[TILES])
+        tiles = int(self.arrays.counts[TILES])
         try:
             buffers = self._batch_buffers.pop()
         except IndexError:
-            buffers = _BatchBuffers(self._arrays)
+            buffers = _BatchBuffers(self.arrays)
         hits = buffers.hits
         while event < len(events.values):
-            event, count, more = kernels.match_filed(self._reading, events, event, hits)
+            event, count, more = kernels.match_filed(self.reading, events, event, hits)
             portions.append(hits[:count].copy())
             flags |= more
         event = 0 if tiles else len(events.values)
         while event < len(events.values):
             event = kernels.plan_visits(
-                self._reading, events, event, buffers.room, buffers.ends, buffers.visits
+                self.reading,
+                events,
+                event,
+                len(hits) // TILE_ROWS,
+                buffers.room,
+                buffers.ends,
+                buffers.visits,
             )
             tile = 0
             while tile < tiles:
                 tile, count, more = kernels.match_tiles(
-                    self._reading, events, tile, buffers.ends, buffers.visits, hits
+                    self.reading, events, tile, buffers.ends, buffers.visits, hits
                 )
                 portions.append(hits[:count].copy())
                 flags |= more
         self._batch_buffers.append(buffers)
         return np.concatenate([hits[:0], *portions]), flags
 
-    def _encode_batch(self, columns: Columns) -> Events:
+    def encode_batch(self, columns: Columns) -> Events:
         shape = len(columns), len(self._by_place)
         events = _new_events(*shape)
         tokens: list[dict[int, None]] | None = None
@@ -589,11 +620,11 @@ class Table:
                 continue
             place = attribute.place
             column.encode(events.kinds[:, place], events.numbers[:, place], events.rests[:, place])
-            if attribute.grams:
+            if attribute.tokens:
                 tokens = tokens or [{} for _ in range(len(columns))]
                 for found, value in zip(tokens, column.plain(), strict=True):
                     if type(value) is str:
-                        found.update(_tokens(attribute, value))
+                        found.update(attribute.tokens.of(value))
             if attribute.ids:
                 number = attribute.ids.get
                 numbers = np.array([number(value, -1) for value in column.plain()], np.int32)
@@ -609,7 +640,7 @@ class Table:
         self, positions: Array, rows: Array, columns: Columns
     ) -> npt.NDArray[np.bool_]:
         """Which hits remain when unsure rows are asked and shared subscriptions counted once."""
-        flags = self._arrays.records[self._arrays.row_record[rows]] >> FLAGS & (UNSURE | SHARED)
+        flags = self.arrays.records[self.arrays.row_record[rows]] >> FLAGS & (UNSURE | SHARED)
         kept = np.ones(len(rows), bool)
         seen: set[tuple[int, int]] = set()
         position, attributes = -1, {}
@@ -619,8 +650,8 @@ class Table:
                 position = int(positions[i])
                 attributes = columns.event(position)
             mark = position, self._first_row.get(row, row)
-            filter_ = self._filters.get(row)
-            if mark not in seen and (filter_ is None or filter_.matches(attributes)):
+            check = self._checks.get(row)
+            if mark not in seen and (check is None or check(attributes)):
                 seen.add(mark)
             else:
                 kept[i] = False
@@ -630,12 +661,6 @@ class Table:
 def _form(test: tuple[Attribute, Written]) -> int:
     """Tests are sorted by form, the cheapest first: the processor can then guess what comes."""
     return test[1].words[0] & 255
-
-
-def _tokens(attribute: Attribute, text: str) -> dict[int, None]:
-    """The numbers of the parts of a string under which rows are filed."""
-    known = attribute.grams
-    return {known[gram]: None for gram in grams_of(text) if gram in known}
 
 
 # ---- Arrays
@@ -723,7 +748,7 @@ def _new_events(count: int, attributes: int) -> Events:
     )
 
 
-class _Spare:
+class Spare:
     """Room for matching one event; each thread uses its own."""
 
     def __init__(self, attributes: int, arrays: Arrays) -> None:
@@ -752,7 +777,7 @@ class _BatchBuffers:
     def __init__(self, arrays: Arrays) -> None:
         tiles = len(arrays.tile_alive)
         visits = max(VISITS_MIN, tiles)
-        self.room = _Spare(0, arrays).room
+        self.room = Spare(0, arrays).room
         self.ends = np.empty(tiles + 1, np.int64)
         self.visits = np.empty((visits, 3), np.int32)
-        self.hits = np.empty((max(HITS_MIN, TILE_ROWS * visits), 2), np.int32)
+        self.hits = np.empty((max(HITS_MAX, TILE_ROWS), 2), np.int32)

@@ -10,7 +10,13 @@ from sterna.model.filters import algebra, tree
 from sterna.model.filters.compiler import CompiledTest, compile_condition
 from sterna.model.filters.errors import FilterError, UnboundError
 from sterna.model.filters.logic import Verdict, evaluate
-from sterna.model.filters.normal_form import ANYTHING, NormalForm, TooComplex, normal_form
+from sterna.model.filters.normal_form import (
+    ANYTHING,
+    NormalForm,
+    TooComplex,
+    normal_form,
+    usual_form,
+)
 from sterna.model.filters.parser import DEPTH_MAX, MEMBERS_MAX, parse
 from sterna.model.filters.wording import in_words
 from sterna.model.location import LocationSpace
@@ -109,6 +115,9 @@ class Filter:
     @cached_property
     def normal_form(self) -> NormalForm | None:
         """The alternatives the algebra works on; None beyond its limits."""
+        usual = usual_form(self._condition)
+        if usual is not None:
+            return usual
         self.require_bound()
         try:
             return normal_form(self._condition)
@@ -155,7 +164,9 @@ class Filter:
     @cached_property
     def is_bound(self) -> bool:
         """Whether nothing in it depends on a client any more."""
-        return not self.variables and not self.uses_myloc
+        return not any(
+            isinstance(node, tree.Variable | tree.InMyloc) for node in tree.walk(self._condition)
+        )
 
     def bind(
         self,

@@ -71,7 +71,7 @@ class Term:
         self, constraints: Mapping[str, ValueSet], residuals: tuple[Condition, ...] = ()
     ) -> None:
         self.constraints = {
-            name: accepted for name, accepted in constraints.items() if accepted != ALL
+            name: accepted for name, accepted in constraints.items() if accepted.cuts != ALL.cuts
         }
         self.residuals = residuals
         self._key: object = None
@@ -171,6 +171,38 @@ def normal_form(condition: Condition) -> NormalForm:
     return _Expansion().terms(condition, wanted=True)
 
 
+def usual_form(condition: Condition) -> NormalForm | None:
+    """The same, quickly, for tests against constants, each on another attribute: most filters."""
+    tests = condition.operands if type(condition) is And else (condition,)
+    constraints: dict[str, ValueSet] = {}
+    for test in tests:
+        found = against_constants(test)
+        if found is None:
+            return None
+        name, accepted = found
+        if name in constraints or not accepted:
+            return None
+        constraints[name] = accepted
+    return (Term(constraints),)
+
+
+def against_constants(test: Condition) -> tuple[str, ValueSet] | None:
+    """The attribute and the values for which a test is TRUE, if that is all there is to it."""
+    kind = type(test)  # Faster than a match statement.
+    if kind is Compare and type(test.left) is Attribute and type(test.right) is Literal:
+        return test.left.name, values.comparison(test.operator, test.right.value)
+    if kind is In and type(test.value) is Attribute:
+        if all(type(member) is Literal for member in test.members):
+            return test.value.name, values.members(member.value for member in test.members)
+    elif (
+        kind is Between
+        and type(test.value) is Attribute
+        and type(test.low) is type(test.high) is Literal
+    ):
+        return test.value.name, values.between(test.low.value, test.high.value)
+    return None
+
+
 def implied(residual: Condition) -> Term:
     """What a residual condition says about single attributes."""
     (term,) = normal_form(residual)
@@ -246,12 +278,34 @@ class _Expansion:
         return self._test(node, wanted=wanted)
 
     def _all_of(self, parts: list[NormalForm]) -> NormalForm:
+        if all(len(part) == 1 for part in parts):
+            return self._conjoined([term for (term,) in parts])
         while len(parts) > 1:  # Pairwise, so that long conjunctions stay cheap.
             parts = [
                 self._both(*parts[i : i + 2]) if i + 1 < len(parts) else parts[i]
                 for i in range(0, len(parts), 2)
             ]
         return parts[0]
+
+    def _conjoined(self, terms: list[Term]) -> NormalForm:
+        """What `_both` gives for single terms, but all at once: most filters are no more."""
+        constraints: dict[str, list[ValueSet]] = {}
+        residuals: dict[Condition, None] = {}
+        for term in terms:
+            self._count(term.size)
+            for name, accepted in term.constraints.items():
+                constraints.setdefault(name, []).append(accepted)
+            residuals.update(dict.fromkeys(term.residuals))
+        met: dict[str, ValueSet] = {}
+        for name, sets in constraints.items():
+            met[name] = values.intersection(sets) if len(sets) > 1 else sets[0]
+            if not met[name]:
+                return ()
+        if len(residuals) > RESIDUALS_MAX:
+            raise TooComplex
+        if len(residuals) > 1 and _contradictory(tuple(residuals)):
+            return ()
+        return (Term(met, tuple(residuals)),)
 
     def _both(self, left: NormalForm, right: NormalForm) -> NormalForm:
         self._count(_size(left) * len(right) + _size(right) * len(left))

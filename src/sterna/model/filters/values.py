@@ -116,6 +116,13 @@ def comparison(operator: str, value: Scalar) -> ValueSet:
             return _stretch(here, end)
 
 
+def between(low: Scalar, high: Scalar) -> ValueSet:
+    """The values for which `attribute BETWEEN low AND high` is TRUE."""
+    if _kind_of(low) != _kind_of(high):
+        return NOTHING
+    return _stretch(cut_at(low), cut_after(high))
+
+
 def members(values: Iterable[Scalar]) -> ValueSet:
     """Exactly these values."""
     cuts: list[Cut] = []

@@ -1,0 +1,1 @@
+"""What `sterna bench` runs: workloads, contenders and how they are timed."""

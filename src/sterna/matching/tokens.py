@@ -1,0 +1,163 @@
+"""Tokens: parts of strings under which rows that ask for a pattern are filed.
+
+A token is how a string begins, or letters that occur somewhere in it.
+A row is filed under one token that every matching string has; an event looks up all tokens of its
+strings. Tokens come in few lengths, so that those are not many.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from sterna.model.filters import patterns, values
+from sterna.model.filters.normal_form import Term
+from sterna.model.filters.tree import Attribute, Like, Matches
+from sterna.model.filters.values import STRINGS_RANK, ValueSet
+
+BEGINNING_MIN, BEGINNING_MAX = 3, 64
+"""How long a token for the beginning of a string may be."""
+
+PARTS = (6, 3)
+"""How long the others may be; the longest that fits is taken."""
+
+_BEGINS = "\ud800"
+"""Marks a beginning; no string has this letter, which is half of one."""
+
+COUNTED_MAX = 100_000
+"""Tokens that are counted; the rare ones are forgotten when there are more."""
+
+
+class Tokens:
+    """The tokens of one attribute under which rows are filed, each with its number."""
+
+    __slots__ = ("_counts", "_lengths", "_numbers")
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._lengths: Counter[int] = Counter()
+        self._counts: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def get(self, token: str) -> int | None:
+        return self._numbers.get(token)
+
+    def add(self, token: str, number: int) -> None:
+        self._numbers[token] = number
+        self._lengths[_length(token)] += 1
+
+    def remove(self, token: str) -> None:
+        del self._numbers[token]
+        length = _length(token)
+        self._lengths[length] -= 1
+        if not self._lengths[length]:
+            del self._lengths[length]
+
+    def rarest(self, tokens: list[str]) -> tuple[int, int, str]:
+        """Of the tokens that a row could be filed under, the one that fewest rows have had.
+
+        What many filters ask for, many events will have. Return how many it was, then what makes a
+        longer token the better one, then the token.
+        """
+        self._counts.update(tokens)
+        if len(self._counts) > COUNTED_MAX:
+            self._counts = Counter({token: n for token, n in self._counts.items() if n > 1})
+        return min((self._counts[token], -len(token), token) for token in tokens)
+
+    def of(self, text: str) -> dict[int, None]:
+        """The numbers of all tokens of a string."""
+        found = {}
+        number = self._numbers.get
+        for length in self._lengths:
+            if length < 0:
+                known = number(_BEGINS + text[:-length])
+                if known is not None:
+                    found[known] = None
+            else:
+                for start in range(len(text) - length + 1):
+                    known = number(text[start : start + length])
+                    if known is not None:
+                        found[known] = None
+        return found
+
+
+def _length(token: str) -> int:
+    """How long a token is, negative for beginnings."""
+    return 1 - len(token) if token.startswith(_BEGINS) else len(token)
+
+
+def required(term: Term) -> Iterator[tuple[str, list[str]]]:
+    """Attributes, each with tokens that its value has in every event that the term accepts."""
+    for name, accepted in term.constraints.items():
+        beginning = _common_beginning(accepted)
+        tokens = _tokens(beginning, beginning)
+        if tokens:
+            yield name, tokens
+    for residual in term.residuals:
+        match residual:
+            case Like(Attribute(name)):
+                segments = patterns.like_segments(residual.pattern, residual.escape)
+                runs = list(_runs_of_segments(segments))
+                beginning = runs[0]
+            case Matches(Attribute(name)):
+                runs = list(_runs_of_topic(residual.topic))
+                beginning = runs[0]
+            case _:
+                continue
+        tokens = [token for run in runs for token in _tokens("", run)] + _tokens(beginning, "")
+        if tokens:
+            yield name, tokens
+
+
+def _tokens(beginning: str, run: str) -> list[str]:
+    """Tokens of a string that begins so and has this run of letters somewhere."""
+    found = []
+    if len(beginning) >= BEGINNING_MIN:
+        found.append(_BEGINS + beginning[:BEGINNING_MAX])
+    length = next((length for length in PARTS if length <= len(run)), len(run) + 1)
+    return found + [run[start : start + length] for start in range(len(run) - length + 1)]
+
+
+def _common_beginning(accepted: ValueSet) -> str:
+    """What all accepted values begin with, if those are strings given by their beginnings."""
+    cuts = accepted.cuts
+    if not cuts or cuts[0][0] != STRINGS_RANK:
+        return ""
+    common: str = cuts[0][1]
+    listed = True
+    for start, end in accepted.stretches():
+        text: str = start[1]
+        if ValueSet((start, end)) == values.starting_with(text):
+            listed = False
+        elif end != values.cut_after(text):
+            return ""
+        while not text.startswith(common):
+            common = common[:-1]
+    return "" if listed else common
+
+
+def _runs_of_segments(segments: list[patterns.Segment]) -> Iterator[str]:
+    """The runs of plain letters in the segments of a LIKE pattern, where None is any letter."""
+    for segment in segments:
+        run = ""
+        for letter in (*segment, None):
+            if letter is None:
+                yield run
+                run = ""
+            else:
+                run += letter
+
+
+def _runs_of_topic(topic: str) -> Iterator[str]:
+    """The runs of plain levels in a topic filter; what `#` stands for may be missing."""
+    run = ""
+    for place, level in enumerate(topic.removesuffix("/#").split("/")):
+        slash = "/" if place else ""
+        if level == "+":
+            yield run + slash
+            run = ""
+        elif level == "#":
+            break
+        else:
+            run += slash + level
+    yield run
