@@ -14,8 +14,8 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from sterna.bench.measure import Timing, measure
 from sterna import Filter, merge
+from sterna.bench.measure import Timing, measure
 from sterna.model.event import Scalar
 
 Event = dict[str, Scalar | None]

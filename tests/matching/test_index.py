@@ -1,25 +1,18 @@
 """MOD-7: the matching index answers as brute force does, after any adds and removes."""
 
-import pickle
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sterna import Filter, UnboundError
+from sterna import Filter
 from sterna.matching import MatchIndex, table
 from sterna.matching import index as index_module
-from sterna.model.event import INT_MAX, INT_MIN, Scalar
+from sterna.model.event import Scalar
 from tests.scale import CAMPAIGN, examples
-from tests.strategies import events, filter_texts, scalars
+from tests.strategies import events, filter_texts
 
 pytestmark = pytest.mark.spec("MOD-7")
 

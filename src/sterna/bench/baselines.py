@@ -15,10 +15,10 @@ from sterna.matching.columns import Columns
 from sterna.matching.kernels import Events, _in_set, _next, holds, kernel
 from sterna.matching.records import KINDS, POINT, POINTS, RANGE, SET
 from sterna.matching.table import Spare, Table
+from sterna.model.event import Scalar
 from sterna.model.filters import patterns, values
 from sterna.model.filters.tree import Attribute, Condition, Like, Matches, Not
-from sterna.model.filters.values import STRINGS_RANK, ValueSet
-from sterna.model.event import Scalar
+from sterna.model.filters.values import ValueSet
 
 Array = npt.NDArray[Any]
 Event = dict[str, Scalar]
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """The strings of events as letters: of event i and attribute a from start[i, a] to end[i, a]."""
+    """The strings of events as letters: those of event i and attribute a are a stretch of them."""
 
     start: Any
     end: Any
@@ -65,7 +65,7 @@ class Baseline:
         events = self._table.encode(event, self._spare)
         texts = self._texts(Columns({name: [event.get(name)] for name, _ in self._programmed}))
         self._seen[:] = -1
-        return self._match(events, texts, 0).tolist()  # type: ignore[no-any-return]
+        return self._match(events, texts, 0).tolist()
 
     def match_batch(self, columns: Columns) -> tuple[Array, Array]:
         """Positions of events, each with the number of a subscription that matches."""
@@ -97,7 +97,7 @@ class Baseline:
     def _list_rows(self) -> Rows:
         arrays = self._table.arrays
         live = np.flatnonzero(arrays.row_slot != -1)
-        subscription = {}
+        subscription: dict[int, int] = {}
         owners = np.empty(len(live), np.int64)
         programs: list[tuple[str, bool, list[int]]] = []
         first_program = [0]
@@ -199,7 +199,7 @@ def _program_fits(r: Any, p: int, texts: Any, event: int) -> bool:
 
 @kernel
 def _fits(program: Any, p: int, p_end: int, text: Any, t: int, t_end: int) -> bool:
-    """Whether a program fits a text; after the last run of any letters, only that is tried again."""
+    """Whether a program fits a text. Of runs of any letters, only the last is tried again."""
     run = -1
     run_start = 0
     while t < t_end or p < p_end:
@@ -231,7 +231,8 @@ _SLASH = ord("/")
 
 
 def _programs(check: Any) -> Iterable[tuple[str, bool, list[int]]]:
-    assert isinstance(check, Checks), "the baselines know patterns and no other residuals"
+    if not isinstance(check, Checks):
+        raise TypeError("the baselines know patterns and no other residuals")
     for name, accepted in check.open_sets():
         wanted, letters = _program_of_set(accepted)
         yield name, wanted, letters
@@ -242,14 +243,12 @@ def _programs(check: Any) -> Iterable[tuple[str, bool, list[int]]]:
 def _program_of_set(accepted: ValueSet) -> tuple[bool, list[int]]:
     """The program of strings that begin alike, or of all others."""
     for wanted, strings in ((True, accepted), (False, values.STRINGS - accepted)):
-        start = strings.cuts[0]
-        assert start[0] == STRINGS_RANK
-        text = start[1]
+        text = strings.cuts[0][1]
         if strings == values.starting_with(text):
             return wanted, [*map(ord, text), ANY_RUN]
         if strings == values.members([text]) | values.starting_with(text + "/"):
             return wanted, [*map(ord, text), REST_OF_TOPIC]
-    raise AssertionError("the baselines know no other sets of strings")
+    raise TypeError("the baselines know no other sets of strings")
 
 
 def _program_of_residual(residual: Condition) -> tuple[str, bool, list[int]]:
@@ -258,7 +257,7 @@ def _program_of_residual(residual: Condition) -> tuple[str, bool, list[int]]:
             return name, False, _program(pattern)
         case Like(Attribute(name)) | Matches(Attribute(name)):
             return name, True, _program(residual)
-    raise AssertionError("the baselines know patterns and no other residuals")
+    raise TypeError("the baselines know patterns and no other residuals")
 
 
 def _program(pattern: Like | Matches) -> list[int]:
@@ -335,7 +334,8 @@ def _index_tests(rows: Rows, table: Table) -> Postings:
 @kernel
 def _list_tests(r: Any, listed: Any) -> int:
     """Write for each test its row, attribute, form, and then: its bounds; or, for each value, that
-    and its place in the list; or where the test is."""
+    and its place in the list; or where the test is.
+    """
     count = 0
     for i in range(len(r.start)):
         test = r.start[i] + 1
@@ -400,9 +400,12 @@ def _count_all(
             counts[p.other_row[i]] += one
     count = 0
     for i in range(len(counts)):
-        if counts[i] == p.needed[i] and seen[r.subscription[i]] != event:
-            if _programs_fit(r, i, texts, event):
-                seen[r.subscription[i]] = event
-                found[count] = r.subscription[i]
-                count += 1
+        if (
+            counts[i] == p.needed[i]
+            and seen[r.subscription[i]] != event
+            and _programs_fit(r, i, texts, event)
+        ):
+            seen[r.subscription[i]] = event
+            found[count] = r.subscription[i]
+            count += 1
     return count

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sterna.bench.baselines import Baseline, BruteForce, Counting
-from sterna.bench.measure import Timing, compare, measure
+from sterna.bench.measure import Timing, Work, compare, measure
 from sterna.bench.workloads import Event, Workload
 from sterna.matching import MatchIndex
 from sterna.matching import index as index_module
@@ -153,12 +153,14 @@ def _measure(
     batch = columns_of(events[:BATCH])
     hits = _agreed(index, baselines, batch)
     progress(f"matching one by one in {size:,} subscriptions")
-    contenders = {"index": _single(index.match, events)}
+    contenders: dict[str, Work] = {"index": _single(index.match, events)}
     contenders |= {name: _single(b.match, _affordable(b, events)) for name, b in baselines.items()}
     single = Figures.of(compare(contenders))
     progress(f"matching batches in {size:,} subscriptions")
     contenders = {"index": (lambda: index.match_batch(batch), len(events[:BATCH]))}
-    contenders |= {name: _batched(b, _affordable(b, events[:BATCH])) for name, b in baselines.items()}
+    contenders |= {
+        name: _batched(b, _affordable(b, events[:BATCH])) for name, b in baselines.items()
+    }
     batched = Figures.of(compare(contenders))
     progress(f"adding and removing in {size:,} subscriptions")
     insert, normal_form, remove = _changes(workload, index, seed)
@@ -177,7 +179,9 @@ def _measure(
     )
 
 
-def _single(match: Callable[[Event], object], events: list[Event]) -> tuple[Callable[[], None], int]:
+def _single(
+    match: Callable[[Event], object], events: list[Event]
+) -> tuple[Callable[[], None], int]:
     def work() -> None:
         for event in events:
             match(event)
@@ -216,9 +220,7 @@ def _first(values: Any, count: int) -> Any:
     return values[:count]
 
 
-def _changes(
-    workload: Workload, index: MatchIndex[int], seed: int
-) -> tuple[Timing, float, Timing]:
+def _changes(workload: Workload, index: MatchIndex[int], seed: int) -> tuple[Timing, float, Timing]:
     """The cost of adding a subscription whose normal form is known, of that, and of removing."""
     filters = list(workload.filters(CHANGES, seed + 7))
     started = time.perf_counter()

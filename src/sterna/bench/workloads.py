@@ -1,9 +1,11 @@
 """Subscriptions and events to measure matching with, made from a seed."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from sterna.matching import MatchIndex
 from sterna.model.event import Scalar
@@ -11,6 +13,7 @@ from sterna.model.filters import Filter, tree
 from sterna.model.filters.tree import Attribute, Between, Compare, Condition, In, Like, Literal
 
 Event = dict[str, Scalar]
+Floats = npt.NDArray[np.float64]
 
 ATTRIBUTES = 20
 EVENT_ATTRIBUTES = 15
@@ -57,7 +60,9 @@ def ids() -> Workload:
 
 def topics() -> Workload:
     """MQTT-style topics, with wildcards, and a range on the value."""
-    return Workload("topics", "topic filters with + and #, and a range", _topic_filters, _topic_events)
+    return Workload(
+        "topics", "topic filters with + and #, and a range", _topic_filters, _topic_events
+    )
 
 
 def text() -> Workload:
@@ -68,9 +73,9 @@ def text() -> Workload:
 # ---- Standard
 
 
-def _zipf(count: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
-    weights: np.ndarray[tuple[int], np.dtype[np.float64]] = 1 / np.arange(1, count + 1)
-    return weights / weights.sum()
+def _zipf(count: int) -> Floats:
+    weights: Floats = 1 / np.arange(1, count + 1)
+    return np.asarray(weights / weights.sum())
 
 
 _CATEGORIES = [np.cumsum(_zipf(20 + 10 * k)) for k in range(ATTRIBUTES // 2)]
@@ -97,7 +102,7 @@ def _standard_filters(count: int, seed: int, width: float) -> Iterator[Filter]:
 
 
 def _conjunction(tests: Iterator[Condition]) -> Filter:
-    return Filter.from_condition(tree.And(tuple(tests)))  # type: ignore[arg-type]
+    return Filter.from_condition(tree.And(tuple(tests)))
 
 
 def _number_test(attribute: int, draws: list[float], width: float) -> Condition:
@@ -111,7 +116,7 @@ def _number_test(attribute: int, draws: list[float], width: float) -> Condition:
     return Between(name, Literal(NUMBERS_MAX * low), Literal(NUMBERS_MAX * (low + wide)))
 
 
-def _category_test(attribute: int, draws: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> Condition:
+def _category_test(attribute: int, draws: Floats) -> Condition:
     name = Attribute(f"a{attribute}")
     values = np.searchsorted(_CATEGORIES[attribute // 2], draws[2:]).tolist()
     if draws[0] < 0.5:
@@ -129,7 +134,9 @@ def _standard_events(count: int, seed: int) -> list[Event]:
             f"a{a}": number * NUMBERS_MAX
             if a % 2 == 0
             else f"v{np.searchsorted(_CATEGORIES[a // 2], number)}"
-            for a, number in ((a, float(numbers[i, a])) for a in order[i, :EVENT_ATTRIBUTES].tolist())
+            for a, number in (
+                (a, float(numbers[i, a])) for a in order[i, :EVENT_ATTRIBUTES].tolist()
+            )
         }
         for i in range(count)
     ]
@@ -140,13 +147,13 @@ def _width_for(match_rate: float) -> float:
     events = _standard_events(300, 90)
     low, high = 0.01, 2.0
     for _ in range(8):
-        width = (low * high) ** 0.5
+        width = math.sqrt(low * high)
         index: MatchIndex[int] = MatchIndex()
         for key, filter_ in enumerate(_standard_filters(1500, 80, width)):
             index.add(key, filter_)
         rate = sum(len(index.match(event)) for event in events) / len(events) / len(index)
         low, high = (width, high) if rate < match_rate else (low, width)
-    return width
+    return math.sqrt(low * high)
 
 
 # ---- Identifiers
@@ -230,9 +237,7 @@ def _text_filters(count: int, seed: int) -> Iterator[Filter]:
         title = Like(Attribute("title"), (f"%{part}%", f"{part}%", f"%{part}")[int(draws[2] * 3)])
         author = Compare("=", Attribute("author"), Literal(f"author-{int(draws[3] * 5000)}"))
         price = Compare("<", Attribute("price"), Literal(100 * draws[4]))
-        place = In(
-            Attribute("place"), tuple(Literal(f"place-{int(d * 300)}") for d in draws[5:7])
-        )
+        place = In(Attribute("place"), tuple(Literal(f"place-{int(d * 300)}") for d in draws[5:7]))
         old = tree.Not(Compare("=", Attribute("state"), Literal("used")))
         unnamed = tree.Not(tree.IsNull(Attribute("author")))
         match int(draws[8] * 4):

@@ -44,7 +44,9 @@ def match(
     match_rate: Annotated[
         float,
         typer.Option(
-            min=0.00001, max=0.5, help="Share of the subscriptions that an event matches (standard)."
+            min=0.00001,
+            max=0.5,
+            help="Share of the subscriptions that an event matches (standard).",
         ),
     ] = 0.001,
     events: Annotated[
@@ -52,7 +54,9 @@ def match(
     ] = 1000,
     workload: Annotated[
         list[WorkloadName] | None,
-        typer.Option(help="Only this workload; may be repeated. [default: all]", show_default=False),
+        typer.Option(
+            help="Only this workload; may be repeated. [default: all]", show_default=False
+        ),
     ] = None,
     curve: Annotated[
         bool, typer.Option("--curve", help="Measure every power of ten from 1,000 on as well.")
@@ -127,10 +131,8 @@ def _progress() -> "Iterator[Progress]":
 
 def _show(report: "Report") -> None:
     for each in (*report.curve, report):
-        table = Table(
-            title=f"[bold]{each.workload}[/bold]: {each.subscriptions:,} subscriptions, {each.about}",
-            title_justify="left",
-        )
+        title = f"[bold]{each.workload}[/bold]: {each.subscriptions:,} subscriptions, {each.about}"
+        table = Table(title=title, title_justify="left")
         table.add_column("µs per event")
         for name in ("index", "counting", "brute force"):
             table.add_column(name, justify="right")
@@ -144,7 +146,9 @@ def _show(report: "Report") -> None:
         )
         if each.churn is not None:
             times = each.churn.times_faster["churned"]
-            console.print(f"  after replacing half of them: {times:.2f} times as long as made afresh")
+            console.print(
+                f"  after replacing half of them: {times:.2f} times as long as made afresh"
+            )
         console.print()
 
 

@@ -73,7 +73,9 @@ class _Numbers:
     def plain(self) -> list[Scalar | None]:
         if self._plain is None:
             values = self._data.tolist()
-            self._plain = [v if there else None for v, there in zip(values, self._valid, strict=True)]
+            self._plain = [
+                v if there else None for v, there in zip(values, self._valid, strict=True)
+            ]
         return self._plain
 
     def encode(self, kinds: Array, numbers: Array, rests: Array) -> None:

@@ -42,8 +42,9 @@ class MatchIndex(Generic[Key]):
     def add(self, key: Key, filter_: Filter) -> None:
         """Add a filter under a key that is not in the index yet."""
         if not isinstance(filter_, Filter):
-            kind = type(filter_).__name__
-            raise TypeError(f"a {kind} is no filter; write Filter('…') around its text")
+            raise TypeError(
+                f"a {type(filter_).__name__} is no filter; write Filter('…') around its text"
+            )
         if key in self:
             raise ValueError(f"{key!r} is in the index already; remove it first")
         if self._table is None and len(self._few) >= FEW_MAX:
@@ -96,12 +97,9 @@ class MatchIndex(Generic[Key]):
 
     def table(self) -> "Table":
         """The compiled table, made now if it was not needed yet. For measurements."""
-        if self._table is None:
-            self._use_table()
-        assert self._table is not None
-        return self._table
+        return self._table or self._use_table()
 
-    def _use_table(self) -> None:
+    def _use_table(self) -> "Table":
         """Go over to the compiled table, for good."""
         from sterna.matching.compilation import compile_kernels  # noqa: PLC0415 - numba is large.
         from sterna.matching.table import Table  # noqa: PLC0415
@@ -112,6 +110,7 @@ class MatchIndex(Generic[Key]):
             table.add(key, filter_)
         self._table = table
         self._few = {}
+        return table
 
     def _ask_few(self, columns: "Columns") -> "tuple[npt.NDArray[np.int64], npt.NDArray[Any]]":
         import numpy as np  # noqa: PLC0415

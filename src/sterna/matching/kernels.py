@@ -115,6 +115,52 @@ class Arrays(NamedTuple):
     keys: Any  # Where the rows' keys are in memory.
 
 
+class Reading(NamedTuple):
+    """The arrays that matching reads; fewer, so that a call costs less."""
+
+    counts: Any
+    number_cells: Any
+    bounds: Any
+    group_of: Any
+    summary_row: Any
+    summary_uses: Any
+    value_cell: Any
+    first_node: Any
+    node_record: Any
+    node_next: Any
+    records: Any
+    numbers: Any
+    tile_alive: Any
+    tile_record: Any
+    tile_chunk: Any
+    tile_blocks: Any
+    words: Any
+    summary: Any
+    keys: Any
+
+
+class Events(NamedTuple):
+    """Events: one for each row of the arrays, with a column for each attribute."""
+
+    kinds: Any
+    numbers: Any  # The largest float up to a number, NaN if it is none,
+    rests: Any  # and what is missing to the number: nothing, but for large integers.
+    values: Any  # The known value that it is, else -1.
+    tokens: Any  # Other things under which rows are filed, of all events,
+    token_ends: Any  # and where those of each event end.
+    cells: Any  # Room for the cells
+    groups: Any  # and the groups of the values.
+
+
+class Room(NamedTuple):
+    """Room to work in, for one thread."""
+
+    excluded: Any
+    tiles: Any
+    records: Any
+    found: Any
+
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -181,7 +227,7 @@ def _prefetch(builder: Any, place: Any) -> None:
 
 
 @kernel
-def number_cell(t, attribute, number):
+def number_cell(t: Any, attribute: int, number: float) -> int:
     """The number cell in which a number lies."""
     low = 0
     high = t.number_cells[attribute] - 1
@@ -195,21 +241,21 @@ def number_cell(t, attribute, number):
 
 
 @kernel
-def _cell_of_value(t, attribute, value):
+def _cell_of_value(t: Arrays, attribute: int, value: int) -> int:
     """The cell of a value that a test names."""
     cell = np.int64(t.value_cell[value])
     return cell if cell >= 0 else number_cell(t, attribute, t.value_number[value])
 
 
 @kernel
-def _add(mask, first, last):
+def _add(mask: Any, first: int, last: int) -> None:
     """Add the cells from first to last to a mask."""
     for cell in range(first, last + 1):
         mask[cell >> 6] |= _ONE << np.uint64(cell & 63)
 
 
 @kernel
-def _add_kinds(t, attribute, kinds, mask):
+def _add_kinds(t: Arrays, attribute: int, kinds: int, mask: Any) -> None:
     """Add all cells of these kinds."""
     mask[0] |= np.uint64(kinds & 15)
     strings_from = NUMBERS + t.number_cells[attribute]
@@ -221,7 +267,7 @@ def _add_kinds(t, attribute, kinds, mask):
 
 
 @kernel
-def _accept(t, test, mask):
+def _accept(t: Arrays, test: int, mask: Any) -> None:
     """Write which cells hold values that a test may accept."""
     head = t.records[test]
     form = head & 255
@@ -246,7 +292,7 @@ def _accept(t, test, mask):
 
 
 @kernel
-def _accept_set(t, test, attribute, mask):
+def _accept_set(t: Arrays, test: int, attribute: int, mask: Any) -> None:
     _add_kinds(t, attribute, t.records[test + 1], mask)
     strings = test + 4 + 4 * t.records[test + 2]
     for i in range(test + 4, strings, 4):
@@ -266,7 +312,7 @@ def _accept_set(t, test, attribute, mask):
 
 
 @kernel
-def _next(t, test):
+def _next(t: Any, test: int) -> int:
     """Where the test after this one begins."""
     head = t.records[test]
     form = head & 255
@@ -278,15 +324,15 @@ def _next(t, test):
 
 
 @kernel
-def _among(t, value, start, end):
-    for i in range(start, end):
+def _among(t: Any, value: int, start: int, end: int) -> bool:
+    for i in range(start, end):  # noqa: SIM110 - no generators in kernels.
         if t.records[i] == value:
             return True
     return False
 
 
 @kernel
-def holds(t, record, kinds, numbers, rests, values):
+def holds(t: Any, record: int, kinds: Any, numbers: Any, rests: Any, values: Any) -> bool:
     """Whether all tests of a record hold for an event: the exact answer."""
     test = record + 1
     for _ in range(t.records[record] & 0xFFFF):
@@ -329,7 +375,7 @@ def holds(t, record, kinds, numbers, rests, values):
 
 
 @kernel
-def _in_set(t, test, kind, number, rest, value):
+def _in_set(t: Any, test: int, kind: int, number: float, rest: float, value: int) -> bool:
     if t.records[test + 1] >> kind & 1:
         return True
     strings = test + 4 + 4 * t.records[test + 2]
@@ -353,7 +399,7 @@ def _in_set(t, test, kind, number, rest, value):
 
 
 @kernel
-def write_key(t, row):
+def write_key(t: Arrays, row: int) -> None:
     """Find a row's place in the order: its two most selective tests, and what they accept."""
     best = second = np.inf
     key = other = _KEY_LAST
@@ -380,14 +426,14 @@ _KEY_LAST = 0x3FFFFFFF
 
 
 @kernel
-def write_keys(t, rows):
+def write_keys(t: Arrays, rows: Any) -> None:
     """Find the places of many rows."""
     for row in rows:
         write_key(t, row)
 
 
 @kernel
-def _extent(t, attribute, mask):
+def _extent(t: Arrays, attribute: int, mask: Any) -> tuple[float, int, int]:
     """About which share of the events lies in the cells of a mask, and the first and last cell."""
     share = 0.0
     first = CELLS_MAX - 1
@@ -404,7 +450,7 @@ def _extent(t, attribute, mask):
 
 
 @kernel
-def _position(t, key):
+def _position(t: Arrays, key: int) -> int:
     """The position, among the tiles in order, of the one where a key belongs."""
     low = 0
     high = t.counts[ORDERED]
@@ -418,7 +464,7 @@ def _position(t, key):
 
 
 @kernel
-def _put_in_order(t, position, tile, key):
+def _put_in_order(t: Arrays, position: int, tile: int, key: int) -> None:
     for i in range(t.counts[ORDERED], position, -1):
         t.order_key[i] = t.order_key[i - 1]
         t.order_tile[i] = t.order_tile[i - 1]
@@ -440,7 +486,7 @@ _ATTRIBUTE = np.uint64(0xFFFFFF)
 
 
 @kernel
-def _take_chunk(t, length):
+def _take_chunk(t: Arrays, length: int) -> int:
     size = length // CHUNK_STEP
     start = t.free_chunks[size]
     if start >= 0:
@@ -454,7 +500,7 @@ def _take_chunk(t, length):
 
 
 @kernel
-def _clear_tile(t, tile):
+def _clear_tile(t: Arrays, tile: int) -> None:
     """Empty a tile and give its chunk back."""
     chunk = t.tile_chunk[tile]
     for k in range(t.tile_blocks[tile]):
@@ -471,7 +517,7 @@ def _clear_tile(t, tile):
 
 
 @kernel
-def _leave_summary(t, tile, attribute):
+def _leave_summary(t: Arrays, tile: int, attribute: int) -> None:
     keep = ~(_ONE << np.uint64(tile & 63))
     first = t.summary_row[attribute]
     for row in range(first, first + t.cells[attribute]):
@@ -480,7 +526,7 @@ def _leave_summary(t, tile, attribute):
 
 
 @kernel
-def _new_tile(t):
+def _new_tile(t: Arrays) -> int:
     if t.counts[FREE_TILES]:
         t.counts[FREE_TILES] -= 1
         return np.int64(t.free_tiles[t.counts[FREE_TILES]])
@@ -489,7 +535,7 @@ def _new_tile(t):
 
 
 @kernel
-def _fill(t, tile, rows):
+def _fill(t: Arrays, tile: int, rows: Any) -> None:
     """Write rows into an empty tile."""
     _make_blocks(t, tile, rows)
     for i in range(len(rows)):
@@ -509,7 +555,7 @@ def _fill(t, tile, rows):
 
 
 @kernel
-def _make_blocks(t, tile, rows):
+def _make_blocks(t: Arrays, tile: int, rows: Any) -> None:
     """Give a tile the blocks that its rows need."""
     _count_tests(t, rows)
     least = max(2, len(rows) // BLOCK_ROWS_SHARE)
@@ -542,7 +588,7 @@ def _make_blocks(t, tile, rows):
 
 
 @kernel
-def _count_tests(t, rows):
+def _count_tests(t: Arrays, rows: Any) -> None:
     for row in rows:
         record = t.row_record[row]
         test = record + 1
@@ -552,13 +598,11 @@ def _count_tests(t, rows):
 
 
 @kernel
-def _list_block(t, count, attribute, rows):
+def _list_block(t: Arrays, count: int, attribute: int, rows: int) -> None:
     """Add to the list of wanted blocks: what rules out most first, what the summary has last."""
     tested = t.tested[attribute]
     place = count
-    while place and (
-        t.wanted[place - 1, 1] == rows or (t.wanted[place - 1, 1] < tested and tested < rows)
-    ):
+    while place and (t.wanted[place - 1, 1] == rows or (t.wanted[place - 1, 1] < tested < rows)):
         t.wanted[place, 0] = t.wanted[place - 1, 0]
         t.wanted[place, 1] = t.wanted[place - 1, 1]
         place -= 1
@@ -567,7 +611,7 @@ def _list_block(t, count, attribute, rows):
 
 
 @kernel
-def _set_bits(t, tile, row, slot):
+def _set_bits(t: Arrays, tile: int, row: int, slot: int) -> None:
     """Let a row take a place in a tile, ruled out where its tests say so."""
     record = t.row_record[row]
     bit = _ONE << np.uint64(slot)
@@ -587,7 +631,7 @@ def _set_bits(t, tile, row, slot):
 
 
 @kernel
-def _rule_out(t, start, test, bit):
+def _rule_out(t: Arrays, start: int, test: int, bit: Any) -> None:
     """Set a row's bit in each word of a block whose cells its test does not accept."""
     attribute = t.records[test] >> 8 & 0xFFFFFF
     _accept(t, test, t.mask)
@@ -604,7 +648,7 @@ def _rule_out(t, start, test, bit):
 
 
 @kernel
-def insert(t, row):
+def insert(t: Arrays, row: int) -> None:
     """Put a row, whose record is written, into the tile where it belongs."""
     write_key(t, row)
     key = t.row_key[row]
@@ -627,7 +671,7 @@ def insert(t, row):
 
 
 @kernel
-def _loosen(t, tile, row, attribute):
+def _loosen(t: Arrays, tile: int, row: int, attribute: int) -> bool:
     """Let the summary no longer rule a tile out where a row accepts; False if it has no test."""
     record = t.row_record[row]
     test = record + 1
@@ -647,7 +691,7 @@ def _loosen(t, tile, row, attribute):
 
 
 @kernel
-def _split(t, position):
+def _split(t: Arrays, position: int) -> None:
     """Share a full tile's rows between it and a new one behind it."""
     tile = np.int64(t.order_tile[position])
     rows = t.work
@@ -667,7 +711,7 @@ def _split(t, position):
 
 
 @kernel
-def _remove_from_tile(t, row):
+def _remove_from_tile(t: Arrays, row: int) -> None:
     slot = np.int64(t.row_slot[row])
     tile = slot // TILE_ROWS
     keep = ~(_ONE << np.uint64(slot % TILE_ROWS))
@@ -683,7 +727,7 @@ def _remove_from_tile(t, row):
 
 
 @kernel
-def _drop_tile(t, tile, key):
+def _drop_tile(t: Arrays, tile: int, key: int) -> None:
     _clear_tile(t, tile)
     position = _position(t, key)
     while t.order_tile[position] != tile:  # Equal keys may begin several tiles.
@@ -697,7 +741,7 @@ def _drop_tile(t, tile, key):
 
 
 @kernel
-def append_tile(t, rows):
+def append_tile(t: Arrays, rows: Any) -> None:
     """Write rows, sorted by key, into a new tile behind all others."""
     tile = _new_tile(t)
     _fill(t, tile, rows)
@@ -708,7 +752,7 @@ def append_tile(t, rows):
 
 
 @kernel
-def file(t, row, value):
+def file(t: Arrays, row: int, value: int) -> None:
     """File a row under a value."""
     node = t.counts[FREE_NODE] - 1
     if node >= 0:
@@ -724,7 +768,7 @@ def file(t, row, value):
 
 
 @kernel
-def _unfile(t, record, value):
+def _unfile(t: Arrays, record: int, value: int) -> None:
     before = -1
     node = np.int64(t.first_node[value])
     while t.node_record[node] != record:
@@ -741,8 +785,8 @@ def _unfile(t, record, value):
 
 
 @kernel
-def _unfile_row(t, row):
-    """Take a row from under the values where it is: all those of one test, or a part of a string."""
+def _unfile_row(t: Arrays, row: int) -> None:
+    """Take a row from under the values of one test, or from under a part of a string."""
     record = np.int64(t.row_record[row])
     value = FILED - np.int64(t.row_slot[row])
     test = record + 1
@@ -760,7 +804,7 @@ def _unfile_row(t, row):
 
 
 @kernel
-def remove(t, row, unused):
+def remove(t: Arrays, row: int, unused: Any) -> tuple[int, int]:
     """Take a row out. Return how long its record is, and how many values nobody uses any more.
 
     Those are listed, with their attributes; for parts of strings the attribute is -1.
@@ -802,7 +846,7 @@ def remove(t, row, unused):
 
 
 @kernel
-def record_length(t, row):
+def record_length(t: Arrays, row: int) -> int:
     """How many words the record of a row has."""
     record = np.int64(t.row_record[row])
     test = record + 1
@@ -812,7 +856,7 @@ def record_length(t, row):
 
 
 @kernel
-def total_length(t, rows):
+def total_length(t: Arrays, rows: Any) -> int:
     """How many words the records of rows have."""
     total = 0
     for row in rows:
@@ -821,7 +865,7 @@ def total_length(t, rows):
 
 
 @kernel
-def move_records(t, rows, records):
+def move_records(t: Arrays, rows: Any, records: Any) -> None:
     """Copy the records of rows, one behind the other."""
     for node in range(t.counts[NODES]):  # Nodes keep rows while their records move.
         if t.node_record[node] >= 0:
@@ -843,7 +887,7 @@ def move_records(t, rows, records):
 
 
 @kernel
-def count_constants(t, rows):
+def count_constants(t: Arrays, rows: Any) -> int:
     """How many numbers `list_constants` will write."""
     count = 0
     for row in rows:
@@ -857,7 +901,7 @@ def count_constants(t, rows):
 
 
 @kernel
-def list_constants(t, rows, attributes, constants):
+def list_constants(t: Arrays, rows: Any, attributes: Any, constants: Any) -> None:
     """Write the numbers with which rows compare attributes."""
     at = 0
     for row in rows:
@@ -880,54 +924,8 @@ def list_constants(t, rows, attributes, constants):
 # ---- Matching
 
 
-class Reading(NamedTuple):
-    """The arrays that matching reads; fewer, so that a call costs less."""
-
-    counts: Any
-    number_cells: Any
-    bounds: Any
-    group_of: Any
-    summary_row: Any
-    summary_uses: Any
-    value_cell: Any
-    first_node: Any
-    node_record: Any
-    node_next: Any
-    records: Any
-    numbers: Any
-    tile_alive: Any
-    tile_record: Any
-    tile_chunk: Any
-    tile_blocks: Any
-    words: Any
-    summary: Any
-    keys: Any
-
-
-class Events(NamedTuple):
-    """Events: one for each row of the arrays, with a column for each attribute."""
-
-    kinds: Any
-    numbers: Any  # The largest float up to a number, NaN if it is none,
-    rests: Any  # and what is missing to the number: nothing, but for large integers.
-    values: Any  # The known value that it is, else -1.
-    tokens: Any  # Other things under which rows are filed, of all events,
-    token_ends: Any  # and where those of each event end.
-    cells: Any  # Room for the cells
-    groups: Any  # and the groups of the values.
-
-
-class Room(NamedTuple):
-    """Room to work in, for one thread."""
-
-    excluded: Any
-    tiles: Any
-    records: Any
-    found: Any
-
-
 @kernel
-def match_one(t, e, room):
+def match_one(t: Reading, e: Events, room: Room) -> tuple[int, int]:
     """Find the rows that match the one event; return how many, and all their flags together."""
     count = 0
     flags = 0
@@ -976,7 +974,7 @@ def match_one(t, e, room):
 
 
 @kernel
-def _first_node(t, e, event, i):
+def _first_node(t: Reading, e: Events, event: int, i: int) -> int:
     """The first row filed under the i-th of the event's values and tokens, or -1."""
     attributes = e.values.shape[1]
     value = np.int64(e.values[event, i] if i < attributes else e.tokens[i - attributes])
@@ -984,7 +982,7 @@ def _first_node(t, e, event, i):
 
 
 @kernel
-def _find_cells(t, e, event):
+def _find_cells(t: Reading, e: Events, event: int) -> None:
     for attribute in range(e.values.shape[1]):
         kind = np.int64(e.kinds[event, attribute])
         cell = kind
@@ -998,7 +996,7 @@ def _find_cells(t, e, event):
 
 
 @kernel
-def _list_tiles(t, e, event, excluded, tiles):
+def _list_tiles(t: Reading, e: Events, event: int, excluded: Any, tiles: Any) -> int:
     """List the tiles that the event's cells do not rule out entirely."""
     made = t.counts[TILES]
     words = (made + 63) >> 6
@@ -1022,7 +1020,7 @@ def _list_tiles(t, e, event, excluded, tiles):
 
 
 @kernel
-def _prefetch_blocks(t, tile, groups):
+def _prefetch_blocks(t: Reading, tile: int, groups: Any) -> None:
     chunk = np.uint64(t.tile_chunk[tile])
     for k in range(np.uint64(t.tile_blocks[tile])):
         block = t.words[chunk + k]
@@ -1031,7 +1029,7 @@ def _prefetch_blocks(t, tile, groups):
 
 
 @kernel
-def _survivors(t, tile, groups):
+def _survivors(t: Reading, tile: int, groups: Any) -> Any:
     """The rows of a tile that no block rules out for an event with these groups."""
     alive = t.tile_alive[tile]
     chunk = np.uint64(t.tile_chunk[tile])
@@ -1045,7 +1043,7 @@ def _survivors(t, tile, groups):
 
 
 @kernel
-def match_filed(t, e, first, hits):
+def match_filed(t: Reading, e: Events, first: int, hits: Any) -> tuple[int, int, int]:
     """Find the rows filed under values of events, from the first on, while there is room.
 
     A hit is an event and a row. Return the event to go on with, how many hits there are, and the
@@ -1075,7 +1073,9 @@ def match_filed(t, e, first, hits):
 
 
 @kernel
-def plan_visits(t, e, first, most, room, ends, visits):
+def plan_visits(
+    t: Reading, e: Events, first: int, most: int, room: Room, ends: Any, visits: Any
+) -> int:
     """Find for each tile which events, from the first on, it has to be asked for.
 
     `ends` tells for each tile where its events end in the last column of `visits`. Return the event
@@ -1107,7 +1107,9 @@ def plan_visits(t, e, first, most, room, ends, visits):
 
 
 @kernel
-def match_tiles(t, e, first, ends, visits, hits):
+def match_tiles(
+    t: Reading, e: Events, first: int, ends: Any, visits: Any, hits: Any
+) -> tuple[int, int, int]:
     """Find the rows of tiles, from the first on, that match events, while there is room.
 
     Return the tile to go on with, how many hits there are, and the flags of all their rows.
@@ -1137,7 +1139,7 @@ def match_tiles(t, e, first, ends, visits, hits):
 
 
 @kernel
-def sort_hits(hits, ends, positions, rows):
+def sort_hits(hits: Any, ends: Any, positions: Any, rows: Any) -> None:
     """Sort hits by event; those of an event stay in their order. `ends` is room to count."""
     for i in range(len(ends)):
         ends[i] = 0
@@ -1153,7 +1155,7 @@ def sort_hits(hits, ends, positions, rows):
 
 
 @kernel
-def prefetch_keys(keys, rows):
+def prefetch_keys(keys: Any, rows: Any) -> None:
     """Begin to load the keys of rows: as objects of Python they are spread over all memory."""
     for i in range(len(rows)):
         prefetch(keys, np.int64(rows[i]))

@@ -174,12 +174,11 @@ def _last_before(cut: Cut) -> float:
     if cut[0] > NUMBER:
         return math.inf
     last = values.previous_number(cut[1])
-    assert last is not None, "nothing lies before minus infinity"
-    return last
+    return -math.inf if last is None else last
 
 
 def _is_float(number: float) -> bool:
-    return isinstance(number, float) or -EXACT_MAX <= number <= EXACT_MAX
+    return type(number) is float or -EXACT_MAX <= number <= EXACT_MAX
 
 
 def floor(number: float) -> tuple[float, float]:

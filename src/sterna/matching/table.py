@@ -3,7 +3,7 @@
 import ctypes
 import math
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -240,8 +240,7 @@ class Table:
     def _token_to_file_under(self, term: Term) -> list[int]:
         """A part of a string that every match has and few other rows ask for, if there is one."""
         choices = [
-            (*self._attributes[name].tokens.rarest(tokens), name)
-            for name, tokens in required(term)
+            (*self._attributes[name].tokens.rarest(tokens), name) for name, tokens in required(term)
         ]
         if not choices:
             return []
@@ -369,7 +368,7 @@ class Table:
         arrays = self.arrays
         arrays.summary[:] = 0
         arrays.summary_uses[:] = 0
-        arrays.counts[: NODES] = 0
+        arrays.counts[:NODES] = 0
         arrays.free_chunks[:] = -1
         arrays.tile_length[:] = 0
         arrays.tile_blocks[:] = 0
@@ -461,7 +460,7 @@ class Table:
         self._arrays_changed()
 
     def _arrays_changed(self) -> None:
-        addresses = (ctypes.c_int64 * len(self._keys)).from_address(self._keys.ctypes.data)
+        addresses: Any = (ctypes.c_int64 * len(self._keys)).from_address(self._keys.ctypes.data)
         self.arrays = self.arrays._replace(
             numbers=self.arrays.records.view(np.float64), keys=np.frombuffer(addresses, np.int64)
         )
@@ -502,6 +501,7 @@ class Table:
     def encode(self, attributes: Mapping[str, Scalar | None], spare: "Spare") -> Events:
         """Write an event into the spare arrays."""
         kinds, numbers, rests, values = spare.views
+        value: Any
         spare.clear()
         tokens: dict[int, None] = {}
         known = self._attributes
@@ -626,7 +626,7 @@ class Table:
                     if type(value) is str:
                         found.update(attribute.tokens.of(value))
             if attribute.ids:
-                number = attribute.ids.get
+                number: Any = attribute.ids.get
                 numbers = np.array([number(value, -1) for value in column.plain()], np.int32)
                 identified = events.kinds[:, place] >= NUMBER
                 events.values[identified, place] = numbers[identified]
@@ -671,7 +671,10 @@ _GROUPS: dict[str, dict[str, int]] = {
         **dict.fromkeys(("groups", "group_of", "summary_row", "summary_uses", "tested"), 0),
     },
     "value": {
-        **{"value_cell": -1, "value_number": 0, "value_uses": 0, "value_filed": 0},
+        "value_cell": -1,
+        "value_number": 0,
+        "value_uses": 0,
+        "value_filed": 0,
         "first_node": -1,
     },
     "node": {"node_record": -1, "node_next": 0},
@@ -762,7 +765,7 @@ class Spare:
         )
         events = self.events
         filled = events.kinds, events.numbers, events.rests, events.values
-        self.views = tuple(memoryview(array[0]) for array in filled)
+        self.views: tuple[Any, ...] = tuple(memoryview(array[0]) for array in filled)
 
     def clear(self) -> None:
         self.events.kinds.fill(0)

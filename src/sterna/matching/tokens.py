@@ -66,7 +66,7 @@ class Tokens:
 
     def of(self, text: str) -> dict[int, None]:
         """The numbers of all tokens of a string."""
-        found = {}
+        found: dict[int, None] = {}
         number = self._numbers.get
         for length in self._lengths:
             if length < 0:

@@ -173,7 +173,7 @@ def normal_form(condition: Condition) -> NormalForm:
 
 def usual_form(condition: Condition) -> NormalForm | None:
     """The same, quickly, for tests against constants, each on another attribute: most filters."""
-    tests = condition.operands if type(condition) is And else (condition,)
+    tests = condition.operands if isinstance(condition, And) else (condition,)
     constraints: dict[str, ValueSet] = {}
     for test in tests:
         found = against_constants(test)
@@ -188,18 +188,13 @@ def usual_form(condition: Condition) -> NormalForm | None:
 
 def against_constants(test: Condition) -> tuple[str, ValueSet] | None:
     """The attribute and the values for which a test is TRUE, if that is all there is to it."""
-    kind = type(test)  # Faster than a match statement.
-    if kind is Compare and type(test.left) is Attribute and type(test.right) is Literal:
-        return test.left.name, values.comparison(test.operator, test.right.value)
-    if kind is In and type(test.value) is Attribute:
-        if all(type(member) is Literal for member in test.members):
-            return test.value.name, values.members(member.value for member in test.members)
-    elif (
-        kind is Between
-        and type(test.value) is Attribute
-        and type(test.low) is type(test.high) is Literal
-    ):
-        return test.value.name, values.between(test.low.value, test.high.value)
+    match test:
+        case Compare(sign, Attribute(name), Literal(constant)):
+            return name, values.comparison(sign, constant)
+        case Between(Attribute(name), Literal(low), Literal(high)):
+            return name, values.between(low, high)
+        case In(Attribute(name), members) if all(type(member) is Literal for member in members):
+            return name, values.members(test.constants())
     return None
 
 
