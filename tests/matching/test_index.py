@@ -1,16 +1,22 @@
 """MOD-7: the matching index answers as brute force does, after any adds and removes."""
 
+import subprocess
+import sys
+import threading
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sterna import Filter
+from sterna import Filter, UnboundError
+from sterna.bench.workloads import standard
 from sterna.matching import MatchIndex, table
 from sterna.matching import index as index_module
-from sterna.model.event import Scalar
+from sterna.model.event import INT_MAX, INT_MIN, Scalar
 from tests.scale import CAMPAIGN, examples
 from tests.strategies import events, filter_texts
 
@@ -154,3 +160,339 @@ def test_many_different_filters(texts: list[str], batch: list[Event]) -> None:
             index.remove(key)
             del filters[key]
         check(index, filters, batch)
+
+
+# ---- Size and shape
+
+
+def filled(filters: dict[Any, Filter]) -> MatchIndex[Any]:
+    index: MatchIndex[Any] = MatchIndex()
+    for key, filter_ in filters.items():
+        index.add(key, filter_)
+    return index
+
+
+def test_hundreds_of_attributes() -> None:
+    filters = {
+        key: Filter(f"a{key % 300} > {key % 7} AND a{(key * 7) % 300} IN ('x', 'y{key % 5}')")
+        for key in range(3000)
+    }
+    batch: list[Event] = [
+        {f"a{k}": ("x" if (k + i) % 2 else k % 9) for k in range(i, 300, 1 + i % 4)}
+        for i in range(12)
+    ]
+
+    check(filled(filters), filters, batch)
+
+
+def test_values_of_all_kinds_under_one_name() -> None:
+    texts = ["a = 1", "a = '1'", "a", "NOT a", "a <> 1", "a <> 'x'", "a IS NULL", "a IS NOT NULL"]
+    texts += ["a < 2 OR a LIKE 'x%'", "a IN (1, 2.5)", "a NOT IN ('x', 'y')", "a = FALSE"]
+    filters = {key: Filter(texts[key % len(texts)]) for key in range(200)}
+    values: list[Scalar | None] = [1, 1.0, "1", True, False, None, "x", "xx", 2.5, float("nan"), -1]
+
+    check(filled(filters), filters, [{"a": value} for value in values] + [{}])
+
+
+def test_dictionaries_that_grow_while_running() -> None:
+    """Far more values than cells, named one after the other, and filed when they are many."""
+    filters: dict[int, Filter] = {}
+    index: MatchIndex[int] = MatchIndex()
+    for key in range(5000):
+        filters[key] = Filter(f"car = 'c{key}' AND speed > {key % 10}")
+        index.add(key, filters[key])
+        if key % 700 == 0:
+            chosen = {k: filters[k] for k in range(max(0, key - 5), key + 1)}
+            for k in (key, key // 2, key + 1):
+                assert index.match({"car": f"c{k}", "speed": 9.5}) == ([k] if k in filters else [])
+            assert brute_force(chosen, {"car": f"c{key}", "speed": 9.5}) == [key]
+    for key in range(0, 5000, 2):
+        index.remove(key)
+    assert index.match({"car": "c4998", "speed": 99}) == []
+    assert index.match({"car": "c4999", "speed": 99}) == [4999]
+
+
+def test_integers_beyond_the_floats() -> None:
+    edges = [2**53, 2**53 + 1, 2**53 + 2, -(2**53) - 1, INT_MAX, INT_MAX - 1, INT_MIN, INT_MIN + 1]
+    texts = [f"a {sign} {edge}" for edge in edges for sign in ("=", "<>", "<", "<=", ">", ">=")]
+    texts += [f"a BETWEEN {a} AND {b}" for a in edges for b in edges]
+    texts += [f"a IN ({a}, {b})" for a in edges for b in edges]
+    filters = dict(enumerate(map(Filter, texts)))
+    near = [edge + step for edge in edges for step in (-2, -1, 0, 1, 2)]
+    values: list[Scalar] = [value for value in near if INT_MIN <= value <= INT_MAX]
+    values += [float(value) for value in near]
+
+    check(filled(filters), filters, [{"a": value} for value in values])
+
+
+def test_a_filter_too_complex_for_a_normal_form() -> None:
+    clauses = " AND ".join(f"(a{k} = 1 OR b{k} = 1)" for k in range(10))
+    filters = {key: Filter(clauses if key % 2 else f"a{key % 10} = 1") for key in range(120)}
+    batch: list[Event] = [{f"{'ab'[k % 2]}{k}": 1 for k in range(10)}, {"a0": 1}, {}]
+
+    assert filters[1].normal_form is None
+    check(filled(filters), filters, batch)
+
+
+def test_a_filter_with_more_tests_than_a_record_holds() -> None:
+    long = Filter(" AND ".join(f"a{k} = {k}" for k in range(1100)))
+    filters = {0: long} | {key: Filter(f"a{key} >= {key}") for key in range(1, 80)}
+    fits: Event = {f"a{k}": k for k in range(1100)}
+
+    check(filled(filters), filters, [fits, fits | {"a1099": 0}, fits | {"a5": 0}])
+
+
+def test_a_filter_that_matches_nothing_takes_its_key() -> None:
+    filters: dict[int, Filter] = {key: Filter("a < 1 AND a > 2") for key in range(60)}
+    index = filled(filters)
+
+    check(index, filters, [{"a": 1}])
+    with pytest.raises(ValueError, match="already"):
+        index.add(5, Filter("a = 1"))
+    for key in filters:
+        index.remove(key)
+    assert len(index) == 0
+
+
+@pytest.mark.usefixtures("eager")
+def test_removed_subscriptions_leave_nothing_behind() -> None:
+    """Ever new values, patterns and attributes' values do not make the index grow."""
+    index: MatchIndex[int] = MatchIndex()
+
+    def history(first: int) -> None:
+        for key in range(first, first + 300):
+            index.add(
+                key, Filter(f"a = 'v{key}' AND b LIKE '%x{key}y%' OR c IN ({key}, {key + 1})")
+            )
+        for key in range(first, first + 300):
+            index.remove(key)
+
+    history(0)
+    history(1000)
+    before = index.memory()
+    for round_ in range(2, 6):
+        history(round_ * 1000)
+
+    assert index.memory() <= before * 1.1
+    assert len(index) == 0
+    assert index.match({"a": "v1", "b": "x1y", "c": 1}) == []
+
+
+def test_memory_is_reported_and_small() -> None:
+    filters = dict(enumerate(standard(0.001).filters(20_000, 1)))
+    index = filled(filters)
+
+    assert 100 < index.memory() / len(filters) <= 400
+
+
+# ---- The interface
+
+
+def test_few_filters_need_neither_numpy_nor_numba() -> None:
+    program = (
+        "import sys; from sterna import Filter; from sterna.matching import MatchIndex\n"
+        "index = MatchIndex(); index.add(1, Filter('a = 1')); assert index.match({'a': 1}) == [1]\n"
+        "print([m for m in ('numpy', 'numba') if m in sys.modules])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert answer.stdout.strip() == "[]", answer.stderr
+
+
+@pytest.mark.parametrize("count", [3, 100])
+def test_keys_are_any_hashable_and_taken_once(count: int) -> None:
+    keys: list[Any] = [("link", 1), "ann", 7, frozenset({1}), None, 2.5]
+    index = filled(
+        {key: Filter("a = 1") for key in keys[:count]}
+        | {("more", k): Filter("a = 2") for k in range(count)}
+    )
+
+    assert set(index.match({"a": 1})) == set(keys[:count])
+    assert "ann" in index
+    with pytest.raises(ValueError, match="'ann' is in the index already; remove it first"):
+        index.add("ann", Filter("a = 3"))
+    with pytest.raises(KeyError):
+        index.remove("bob")
+    with pytest.raises(TypeError, match="unhashable"):
+        index.add([], Filter("a = 3"))
+    assert len(index) == min(count, len(keys)) + count
+
+
+@pytest.mark.parametrize("count", [0, 100])
+def test_what_cannot_be_added_changes_nothing(count: int) -> None:
+    index = filled({k: Filter("a = 1") for k in range(count)})
+    with pytest.raises(UnboundError, match=r"\$budget"):
+        index.add("x", Filter("price < $budget"))
+    with pytest.raises(TypeError, match="a str is no filter"):
+        index.add("x", "a = 1")  # type: ignore[arg-type]
+
+    assert len(index) == count
+    assert "x" not in index
+    index.add("x", Filter("a = 1"))
+    assert max(map(str, index.match({"a": 1}))) == "x"
+
+
+@pytest.mark.parametrize("count", [3, 100])
+def test_a_value_that_events_cannot_carry_is_an_error(count: int) -> None:
+    index = filled({k: Filter("a = 1") for k in range(count)})
+
+    with pytest.raises(TypeError, match="attribute 'a' is a list"):
+        index.match({"a": [1]})  # type: ignore[dict-item]
+    assert len(index.match({"a": np.int64(1)})) == count  # type: ignore[dict-item]
+
+
+HISTORY = """
+from sterna import Filter, UnboundError
+from sterna.matching import MatchIndex
+index = MatchIndex()
+for key in range(400):
+    name = f"key-{key}"
+    index.add(name, Filter(f"a > {key % 50} AND b IN ('x', 'y{key % 3}') OR c LIKE '%q{key % 4}%'"))
+    if key % 3 == 0:
+        index.remove(name)
+print(index.match({"a": 45, "b": "y1", "c": "abq2"}))
+print(index.match_batch({"a": [45, 3], "b": ["y1", "x"], "c": ["q1", None]})[1].tolist())
+"""
+
+
+def test_the_order_of_answers_does_not_depend_on_the_process() -> None:
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", HISTORY],
+            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+
+    assert len(answers) == 1
+    assert "key-" in answers.pop()
+
+
+def test_several_threads_match_at_the_same_time() -> None:
+    filters = {key: Filter(f"a > {key % 90} AND b < {key % 70}") for key in range(2000)}
+    index = filled(filters)
+    batch: list[Event] = [{"a": float(k), "b": float(k % 13)} for k in range(100)]
+    expected = [index.match(event) for event in batch]
+    wrong: list[Event] = []
+
+    def ask() -> None:
+        for _ in range(20):
+            wrong.extend(
+                e for e, keys in zip(batch, expected, strict=True) if index.match(e) != keys
+            )
+            if by_event(index.match_batch(in_columns(batch)), len(batch)) != expected:
+                wrong.append({})
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# ---- Batches
+
+
+@pytest.fixture(params=[2, 120])
+def priced(request: pytest.FixtureRequest) -> MatchIndex[int]:
+    texts = ["price < 3", "service = 'parking'"] * (request.param // 2)
+    return filled(dict(enumerate(map(Filter, texts))))
+
+
+def first_two(found: tuple[Any, Any]) -> list[tuple[int, int]]:
+    positions, keys = found
+    pairs = zip(positions.tolist(), keys.tolist(), strict=True)
+    return sorted((position, key) for position, key in pairs if key < 2)
+
+
+EXPECTED = [(0, 0), (0, 1), (2, 1), (3, 0)]
+PRICES = [1.5, None, 7.0, 2.0]
+SERVICES = ["parking", None, "parking", "x"]
+VALID = np.array([True, False, True, True])
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"price": PRICES, "service": SERVICES},
+        {"price": (np.array([1.5, 0.0, 7.0, 2.0]), VALID), "service": np.array(SERVICES, object)},
+        {
+            "price": np.ma.masked_array([1, 0, 7, 2], [False, True, False, False]),
+            "service": (np.array(["parking", "parking", "parking", "x"]), VALID),
+        },
+        {"price": np.array([1.5, np.nan, 7, 2], np.float32), "service": SERVICES, "other": [1] * 4},
+        pa.RecordBatch.from_pydict({"price": PRICES, "service": SERVICES}),
+        pa.RecordBatch.from_arrays(
+            [
+                pa.array([1, None, 7, 2], pa.uint8()),
+                pa.array(SERVICES).dictionary_encode(),
+                pa.array([None] * 4, pa.null()),
+            ],
+            names=["price", "service", "other"],
+        ),
+        pa.table({"price": PRICES, "service": pa.array(SERVICES, pa.large_string())}),
+    ],
+    ids=["lists", "validity", "masked", "nan", "arrow", "dictionary", "table"],
+)
+def test_columns_of_many_sorts(priced: MatchIndex[int], batch: Any) -> None:
+    assert first_two(priced.match_batch(batch)) == EXPECTED
+
+
+def test_booleans_and_large_integers_in_columns() -> None:
+    texts = ["a", "NOT a", f"b > {2**53}", f"b = {2**53 + 1}"] * 30
+    filters = dict(enumerate(map(Filter, texts)))
+    flags, numbers = [True, False, None], [2**53, 2**53 + 1, None]
+    arrow = pa.RecordBatch.from_pydict({"a": flags, "b": numbers})
+    arrays = {"a": np.array([True, False]), "b": np.array(numbers[:2])}
+    index = filled(filters)
+
+    events_: list[Event] = [{"a": a, "b": b} for a, b in zip(flags, numbers, strict=True)]
+    expected = [index.match(event) for event in events_]
+    assert [len(keys) for keys in expected] == [30, 90, 0]
+    assert by_event(index.match_batch(arrow), 3) == expected
+    assert by_event(index.match_batch(arrays), 2) == expected[:2]
+
+
+@pytest.mark.parametrize(
+    ("batch", "problem"),
+    [
+        ([{"a": 1}], "a batch is an Arrow RecordBatch or a dict of arrays, not a list"),
+        ({"a": [1], "b": [1, 2]}, "equally long; here a has 1, b has 2"),
+        ({"a": ([1, 2], [1, 0])}, "column 'a' is a tuple, but not of values and their validity"),
+        ({"a": ([1, 2], [True])}, "column 'a' has 2 values, their validity 1"),
+        ({"a": np.zeros((2, 2))}, "column 'a' has 2 dimensions"),
+        ({"a": np.array(["2026-01-01"], "datetime64[D]")}, "column 'a' is of type datetime64"),
+        ({"a": [[1]]}, "attribute 'a' is a list"),
+        ({"a": np.array([2**64 - 1], np.uint64)}, "column 'a' has an integer above"),
+        (
+            pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]),
+            "two are 'a'",
+        ),
+        (
+            pa.RecordBatch.from_pydict({"a": [b"x"]}),
+            "column 'a' is of type binary, but events carry",
+        ),
+    ],
+)
+def test_a_batch_that_makes_no_sense(priced: MatchIndex[int], batch: Any, problem: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=problem):
+        priced.match_batch(batch)
+
+
+def test_an_empty_batch(priced: MatchIndex[int]) -> None:
+    for batch in ({}, {"a": []}, pa.RecordBatch.from_pydict({"a": pa.array([], pa.int64())})):
+        positions, keys = priced.match_batch(batch)
+        assert (len(positions), len(keys)) == (0, 0)
+
+
+def test_a_batch_without_columns_has_events_all_the_same() -> None:
+    index = filled(dict.fromkeys(range(100), Filter("a IS NULL")))
+    batch = pa.RecordBatch.from_pydict({"b": [1, 2, 3]}).select([])
+
+    assert len(index.match_batch(batch)[0]) == 300

@@ -57,21 +57,20 @@ class Baseline:
         self._programmed: list[tuple[str, int]] = []
         self.rows = self._list_rows()
         self._found = np.empty(len(table) + 1, np.int32)
-        self._seen = np.full(len(self.rows.start) + 1, -1, np.int64)
+        self._seen = np.zeros(len(self.rows.start) + 1, np.int64)
+        self._asked = 0
         self._spare = Spare(table.attributes, table.arrays)
 
     def match(self, event: Event) -> list[int]:
         """The numbers of the subscriptions that match."""
         events = self._table.encode(event, self._spare)
         texts = self._texts(Columns({name: [event.get(name)] for name, _ in self._programmed}))
-        self._seen[:] = -1
         return self._match(events, texts, 0).tolist()
 
     def match_batch(self, columns: Columns) -> tuple[Array, Array]:
         """Positions of events, each with the number of a subscription that matches."""
         events = self._table.encode_batch(columns)
         texts = self._texts(columns)
-        self._seen[:] = -1
         found = [self._match(events, texts, i).copy() for i in range(len(columns))]
         positions = np.repeat(np.arange(len(found)), [len(hits) for hits in found])
         return positions, np.concatenate([self._found[:0], *found])
@@ -128,7 +127,8 @@ class BruteForce(Baseline):
     """Asks every row, and leaves it at the first test that fails."""
 
     def _match(self, events: Events, texts: Texts, event: int) -> Array:
-        count = _ask_all(self.rows, events, texts, event, self._seen, self._found)
+        self._asked += 1
+        count = _ask_all(self.rows, events, texts, event, self._asked, self._seen, self._found)
         return self._found[:count]
 
 
@@ -142,11 +142,21 @@ class Counting(Baseline):
     def __init__(self, table: Table) -> None:
         super().__init__(table)
         self._postings = _index_tests(self.rows, table)
-        self._counts = np.zeros(len(self.rows.start), np.uint16)
+        self._counts = np.zeros(len(self._postings.needed), np.uint8)
 
     def _match(self, events: Events, texts: Texts, event: int) -> Array:
+        self._asked += 1
         count = _count_all(
-            self.rows, self._postings, events, texts, event, self._counts, self._seen, self._found
+            self.rows,
+            self._postings,
+            events,
+            texts,
+            event,
+            self._asked,
+            self._counts,
+            self._counts.view(np.uint64),
+            self._seen,
+            self._found,
         )
         return self._found[:count]
 
@@ -155,7 +165,7 @@ class Counting(Baseline):
 
 
 @kernel
-def _ask_all(r: Any, e: Any, texts: Any, event: int, seen: Any, found: Any) -> int:
+def _ask_all(r: Any, e: Any, texts: Any, event: int, asked: int, seen: Any, found: Any) -> int:
     kinds, numbers, rests, values = (
         e.kinds[event],
         e.numbers[event],
@@ -166,10 +176,10 @@ def _ask_all(r: Any, e: Any, texts: Any, event: int, seen: Any, found: Any) -> i
     for i in range(len(r.start)):
         if (
             holds(r, r.start[i], kinds, numbers, rests, values)
-            and seen[r.subscription[i]] != event
+            and seen[r.subscription[i]] != asked
             and _programs_fit(r, i, texts, event)
         ):
-            seen[r.subscription[i]] = event
+            seen[r.subscription[i]] = asked
             found[count] = r.subscription[i]
             count += 1
     return count
@@ -277,6 +287,9 @@ def _program(pattern: Like | Matches) -> list[int]:
 
 # ---- Counting
 
+IMPOSSIBLE = 255
+"""More tests than a row has."""
+
 
 class Postings(NamedTuple):
     """Where tests are found: by value, by lower and by upper bound, and all others."""
@@ -291,7 +304,8 @@ class Postings(NamedTuple):
     high_row: Any
     other_row: Any
     other_test: Any
-    needed: Any  # How many hits make a row match.
+    needed: Any  # How many hits make a row match,
+    needed_words: Any  # and the same eight at a time.
 
 
 def _index_tests(rows: Rows, table: Table) -> Postings:
@@ -311,6 +325,10 @@ def _index_tests(rows: Rows, table: Table) -> Postings:
         needed += np.bincount(row[chosen], minlength=len(needed))
     first_of_list = points & (high == 0)  # Of several values, one will do.
     needed += np.bincount(row[first_of_list], minlength=len(needed))
+    if needed.max(initial=0) >= IMPOSSIBLE:
+        raise ValueError("counting has room for 254 tests in a filter")
+    padded = np.full(len(needed) + 7 & ~7, IMPOSSIBLE, np.uint8)
+    padded[: len(needed)] = needed
     by_value = np.flatnonzero(points)[np.argsort(low[points], kind="stable")]
     by_low = np.flatnonzero(lows)[np.lexsort((low[lows], attribute[lows]))]
     by_high = np.flatnonzero(highs)[np.lexsort((high[highs], attribute[highs]))]
@@ -327,7 +345,8 @@ def _index_tests(rows: Rows, table: Table) -> Postings:
         high_row=row[by_high],
         other_row=row[others],
         other_test=low[others].astype(np.int64),
-        needed=needed.astype(np.uint16),
+        needed=padded,
+        needed_words=padded.view(np.uint64),
     )
 
 
@@ -364,10 +383,19 @@ def _list_tests(r: Any, listed: Any) -> int:
 
 @kernel
 def _count_all(
-    r: Any, p: Any, e: Any, texts: Any, event: int, counts: Any, seen: Any, found: Any
+    r: Any,
+    p: Any,
+    e: Any,
+    texts: Any,
+    event: int,
+    asked: int,
+    counts: Any,
+    counts_words: Any,
+    seen: Any,
+    found: Any,
 ) -> int:
     counts[:] = 0
-    one = np.uint16(1)
+    one = np.uint8(1)
     for a in range(e.values.shape[1]):
         value = e.values[event, a]
         if value >= 0:
@@ -375,9 +403,11 @@ def _count_all(
                 counts[p.value_row[i]] += one
         number = e.numbers[event, a]
         if not np.isnan(number):
-            for i in range(p.low_start[a], p.low_start[a + 1]):
-                if p.low_bound[i] > number:
-                    break
+            first = p.low_start[a]
+            last = first + np.searchsorted(
+                p.low_bound[first : p.low_start[a + 1]], number, side="right"
+            )
+            for i in range(first, last):
                 counts[p.low_row[i]] += one
             above = number if e.rests[event, a] == 0 else np.nextafter(number, np.inf)
             first = p.high_start[a] + np.searchsorted(
@@ -399,13 +429,21 @@ def _count_all(
         if hold:
             counts[p.other_row[i]] += one
     count = 0
-    for i in range(len(counts)):
-        if (
-            counts[i] == p.needed[i]
-            and seen[r.subscription[i]] != event
-            and _programs_fit(r, i, texts, event)
-        ):
-            seen[r.subscription[i]] = event
-            found[count] = r.subscription[i]
-            count += 1
+    for word in range(len(p.needed_words)):
+        different = counts_words[word] ^ p.needed_words[word]
+        if not (different - _LOW_BITS) & ~different & _HIGH_BITS:
+            continue  # None of eight rows has just as many hits as it needs.
+        for i in range(8 * word, 8 * word + 8):
+            if (
+                counts[i] == p.needed[i]
+                and seen[r.subscription[i]] != asked
+                and _programs_fit(r, i, texts, event)
+            ):
+                seen[r.subscription[i]] = asked
+                found[count] = r.subscription[i]
+                count += 1
     return count
+
+
+_LOW_BITS = np.uint64(0x0101010101010101)
+_HIGH_BITS = np.uint64(0x8080808080808080)

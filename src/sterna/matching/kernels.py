@@ -943,15 +943,16 @@ def match_one(t: Reading, e: Events, room: Room) -> tuple[int, int]:
     if t.counts[ORDERED]:
         _find_cells(t, e, 0)
         listed = _list_tiles(t, e, 0, room.excluded, room.tiles)
+        groups = e.groups[0]
         for i in range(listed):
             if i + TILES_AHEAD < listed:
                 ahead = t.tile_chunk[room.tiles[i + TILES_AHEAD]]
                 prefetch(t.words, ahead)
                 prefetch(t.words, ahead + 8)
             if i + BLOCKS_AHEAD < listed:
-                _prefetch_blocks(t, room.tiles[i + BLOCKS_AHEAD], e.groups[0])
+                _prefetch_blocks(t, room.tiles[i + BLOCKS_AHEAD], groups)
             tile = room.tiles[i]
-            alive = _survivors(t, tile, e.groups[0])
+            alive = _survivors(t, tile, groups)
             while alive:
                 room.records[survived] = t.tile_record[tile, lowest_bit(alive)]
                 alive &= alive - _ONE
@@ -1120,21 +1121,27 @@ def match_tiles(
         start = ends[tile - 1] if tile else 0
         if count + (ends[tile] - start) * TILE_ROWS > len(hits):
             return tile, count, flags >> FLAGS & 3
+        survived = count
         for i in range(start, ends[tile]):
-            event = np.int64(visits[i, 2])
-            alive = _survivors(t, tile, e.groups[event])
-            if not alive:
-                continue
-            kinds, numbers = e.kinds[event], e.numbers[event]
-            rests, values = e.rests[event], e.values[event]
+            event = visits[i, 2]
+            alive = _survivors(t, tile, e.groups[np.int64(event)])
             while alive:
                 record = np.int64(t.tile_record[tile, lowest_bit(alive)])
+                prefetch(t.records, record)
+                prefetch(t.records, record + 8)
                 alive &= alive - _ONE
-                if holds(t, record, kinds, numbers, rests, values):
-                    hits[count, 0] = event
-                    hits[count, 1] = t.records[record] >> 32
-                    count += 1
-                    flags |= t.records[record]
+                hits[survived, 0] = event
+                hits[survived, 1] = record
+                survived += 1
+        for i in range(count, survived):
+            event = np.int64(hits[i, 0])
+            record = np.int64(hits[i, 1])
+            kinds, numbers = e.kinds[event], e.numbers[event]
+            if holds(t, record, kinds, numbers, e.rests[event], e.values[event]):
+                hits[count, 0] = event
+                hits[count, 1] = t.records[record] >> 32
+                count += 1
+                flags |= t.records[record]
     return t.counts[TILES], count, flags >> FLAGS & 3
 
 

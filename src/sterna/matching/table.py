@@ -56,7 +56,7 @@ have one to themselves, and for all other strings."""
 NUMBER_GROUPS, STRING_GROUPS = 16, 16
 """How finely tiles divide them: into so many groups of number cells, and of single strings."""
 
-FILL_ROWS = 50
+FILL_ROWS = 52
 """Rows in a tile that is packed afresh: room for some more, without wasting much."""
 
 FILED_VALUES_MIN = 1000
@@ -71,9 +71,8 @@ FILED_TOKEN_ROWS_MAX = 2048
 FILED_POINTS_MAX = 4
 """A row may be filed under so many values, if its test accepts any of them."""
 
-REPACK_MIN, REPACK_FACTOR = 64, 4
-"""Tiles are packed afresh when the table is so many times as large as the last time, or after that
-many changes for each row."""
+REPACK_MIN, REPACK_SHARE = 64, 2
+"""Tiles are packed afresh after so many changes, and at least one for so many rows in them."""
 
 VISITS_MIN = 1 << 19
 """How many visits of events to tiles are planned at a time, at least."""
@@ -277,7 +276,7 @@ class Table:
                     shared = arrays.shared_from[a]
                     arrays.value_cell[number] = shared + number % (arrays.cells[a] - shared)
                 else:
-                    arrays.value_number[number] = value
+                    arrays.value_number[number] = floor(value)[0]
             self.arrays.value_uses[number] += 1
             return number
 
@@ -379,7 +378,7 @@ class Table:
         for first in range(0, len(rows), FILL_ROWS):
             self._make_room_for_tiles()
             kernels.append_tile(self.arrays, rows[first : first + FILL_ROWS])
-        self._changes_left = max(REPACK_MIN, (REPACK_FACTOR - 1) * len(rows))
+        self._changes_left = max(REPACK_MIN, len(rows) // REPACK_SHARE)
 
     def _constants(self, rows: Array) -> list[Array]:
         """For each attribute, the numbers that rows compare it with."""
