@@ -34,8 +34,9 @@ format: $(STAMP) ## Format the code and fix what can be fixed
 spec: $(STAMP) ## Print which tests prove which requirement; write docs/conformance.md
 	@$(BIN)/python -m tests.spec.conformance
 
-bench: $(STAMP) ## Measure, with ratios against baselines in the same run
+bench: $(STAMP) ## Measure, with ratios against baselines in the same run (some minutes)
 	@$(BIN)/python -m benchmarks.filters
+	@$(BIN)/sterna bench match
 
 docs: $(STAMP) ## Write the generated pages (conformance, command line)
 	@$(BIN)/python -m tests.spec.conformance >/dev/null

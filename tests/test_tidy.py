@@ -19,10 +19,12 @@ MAY_IMPORT = {
     "sim": {"model", "matching", "core", "wire"},
     "net": {"model", "matching", "core", "wire"},
     "pipeline": {"model", "matching"},
+    "bench": {"model", "matching", "core", "wire", "sim", "net", "pipeline"},
     "experiments": {"model", "matching", "core", "wire", "sim", "pipeline"},
     "console": {"model", "matching", "core", "wire", "sim", "net", "pipeline", "experiments"},
     "cli": {
-        *("model", "matching", "core", "wire", "sim", "net", "pipeline", "experiments", "console"),
+        *("model", "matching", "core", "wire", "sim", "net", "pipeline", "bench", "experiments"),
+        "console",
     },
 }
 """For each package, the packages below it."""

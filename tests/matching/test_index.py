@@ -41,7 +41,7 @@ def make_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "FILED_ROWS_MAX", 3)
     monkeypatch.setattr(table, "FILED_TOKEN_ROWS_MAX", 5)
     monkeypatch.setattr(table, "VISITS_MIN", 1)
-    monkeypatch.setattr(table, "HITS_MAX", 1)
+    monkeypatch.setattr(table, "HITS_MIN", 1)
     monkeypatch.setattr(table, "NUMBER_GROUPS", 3)
     monkeypatch.setattr(table, "STRING_CELLS", 6)
     monkeypatch.setattr(table, "STRING_GROUPS", 2)
@@ -240,6 +240,15 @@ def test_a_filter_with_more_tests_than_a_record_holds() -> None:
     fits: Event = {f"a{k}": k for k in range(1100)}
 
     check(filled(filters), filters, [fits, fits | {"a1099": 0}, fits | {"a5": 0}])
+
+
+def test_an_event_with_more_hits_than_a_batch_finds_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table, "HITS_MIN", 1)
+    filters = {key: Filter(f"a LIKE '%abcdef%' AND b <> {key}") for key in range(300)}
+
+    check(filled(filters), filters, [{"a": "xabcdefx", "b": -1}, {"a": "abcdef", "b": 7}, {}])
 
 
 def test_a_filter_that_matches_nothing_takes_its_key() -> None:
@@ -486,7 +495,12 @@ def test_a_batch_that_makes_no_sense(priced: MatchIndex[int], batch: Any, proble
 
 
 def test_an_empty_batch(priced: MatchIndex[int]) -> None:
-    for batch in ({}, {"a": []}, pa.RecordBatch.from_pydict({"a": pa.array([], pa.int64())})):
+    batches: list[Any] = [
+        {},
+        {"a": []},
+        pa.RecordBatch.from_pydict({"a": pa.array([], pa.int64())}),
+    ]
+    for batch in batches:
         positions, keys = priced.match_batch(batch)
         assert (len(positions), len(keys)) == (0, 0)
 

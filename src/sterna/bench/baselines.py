@@ -97,12 +97,15 @@ class Baseline:
         arrays = self._table.arrays
         live = np.flatnonzero(arrays.row_slot != -1)
         subscription: dict[int, int] = {}
+        for row in live.tolist():
+            subscription.setdefault(self._table.details(row)[0], len(subscription))
+        live = live[np.argsort(arrays.row_record[live])]  # In the order in which they are stored.
         owners = np.empty(len(live), np.int64)
         programs: list[tuple[str, bool, list[int]]] = []
         first_program = [0]
         for i, row in enumerate(live.tolist()):
             first, check = self._table.details(row)
-            owners[i] = subscription.setdefault(first, len(subscription))
+            owners[i] = subscription[first]
             if check is not None:
                 programs += _programs(check)
             first_program.append(len(programs))

@@ -142,10 +142,10 @@ class Reading(NamedTuple):
 class Events(NamedTuple):
     """Events: one for each row of the arrays, with a column for each attribute."""
 
-    kinds: Any
     numbers: Any  # The largest float up to a number, NaN if it is none,
     rests: Any  # and what is missing to the number: nothing, but for large integers.
     values: Any  # The known value that it is, else -1.
+    kinds: Any
     tokens: Any  # Other things under which rows are filed, of all events,
     token_ends: Any  # and where those of each event end.
     cells: Any  # Room for the cells
@@ -334,44 +334,48 @@ def _among(t: Any, value: int, start: int, end: int) -> bool:
 @kernel
 def holds(t: Any, record: int, kinds: Any, numbers: Any, rests: Any, values: Any) -> bool:
     """Whether all tests of a record hold for an event: the exact answer."""
-    test = record + 1
+    test = np.uint64(record) + _ONE  # Unsigned, which spares a check for negative indices.
     for _ in range(t.records[record] & 0xFFFF):
         head = t.records[test]
         form = head & 255
-        attribute = head >> 8 & 0xFFFFFF
+        attribute = np.uint64(head >> 8 & 0xFFFFFF)
         size = head >> 32
         if form == POINT:
             if values[attribute] != size:
                 return False
-            test += 1
+            test += _ONE
         elif form == RANGE:
             number = numbers[attribute]  # NaN, which lies nowhere, if it is no number.
-            high = t.numbers[test + 2]
-            if not t.numbers[test + 1] <= number <= high:
+            high = t.numbers[test + _TWO]
+            if not t.numbers[test + _ONE] <= number <= high:
                 return False
             if number == high and rests[attribute] > 0:
                 return False
-            test += 3
+            test += _THREE
         elif form == POINTS:
-            if not _among(t, values[attribute], test + 1, test + 1 + size):
+            end = test + _ONE + np.uint64(size)
+            if not _among(t, values[attribute], test + _ONE, end):
                 return False
-            test += 1 + size
+            test = end
         elif form == KINDS:
             if not size >> kinds[attribute] & 1:
                 return False
-            test += 1
+            test += _ONE
         else:
             if not _in_set(
                 t,
-                test,
+                np.int64(test),
                 np.int64(kinds[attribute]),
                 numbers[attribute],
                 rests[attribute],
                 values[attribute],
             ):
                 return False
-            test += 1 + size
+            test += _ONE + np.uint64(size)
     return True
+
+
+_TWO, _THREE = np.uint64(2), np.uint64(3)
 
 
 @kernel
@@ -1168,3 +1172,159 @@ def prefetch_keys(keys: Any, rows: Any) -> None:
         prefetch(keys, np.int64(rows[i]))
     for i in range(len(rows)):
         prefetch_object(keys[rows[i]])
+
+
+# ---- Entries
+#
+# To pass arrays one by one costs half of what a tuple of them costs. The two kernels that Python
+# calls most get them that way.
+
+
+@kernel
+def match_event(
+    t_counts: Any,
+    t_number_cells: Any,
+    t_bounds: Any,
+    t_group_of: Any,
+    t_summary_row: Any,
+    t_summary_uses: Any,
+    t_value_cell: Any,
+    t_first_node: Any,
+    t_node_record: Any,
+    t_node_next: Any,
+    t_records: Any,
+    t_numbers: Any,
+    t_tile_alive: Any,
+    t_tile_record: Any,
+    t_tile_chunk: Any,
+    t_tile_blocks: Any,
+    t_words: Any,
+    t_summary: Any,
+    t_keys: Any,
+    e_numbers: Any,
+    e_rests: Any,
+    e_values: Any,
+    e_kinds: Any,
+    e_tokens: Any,
+    e_token_ends: Any,
+    e_cells: Any,
+    e_groups: Any,
+    r_excluded: Any,
+    r_tiles: Any,
+    r_records: Any,
+    r_found: Any,
+) -> tuple[int, int]:
+    """`match_one`, as Python calls it."""
+    return match_one(
+        Reading(
+            t_counts,
+            t_number_cells,
+            t_bounds,
+            t_group_of,
+            t_summary_row,
+            t_summary_uses,
+            t_value_cell,
+            t_first_node,
+            t_node_record,
+            t_node_next,
+            t_records,
+            t_numbers,
+            t_tile_alive,
+            t_tile_record,
+            t_tile_chunk,
+            t_tile_blocks,
+            t_words,
+            t_summary,
+            t_keys,
+        ),
+        Events(e_numbers, e_rests, e_values, e_kinds, e_tokens, e_token_ends, e_cells, e_groups),
+        Room(r_excluded, r_tiles, r_records, r_found),
+    )
+
+
+@kernel
+def insert_row(
+    row: int,
+    counts: Any,
+    cells: Any,
+    number_cells: Any,
+    shared_from: Any,
+    bounds: Any,
+    cell_share: Any,
+    groups: Any,
+    group_of: Any,
+    summary_row: Any,
+    summary_uses: Any,
+    tested: Any,
+    value_cell: Any,
+    value_number: Any,
+    value_uses: Any,
+    value_filed: Any,
+    first_node: Any,
+    node_record: Any,
+    node_next: Any,
+    row_record: Any,
+    row_slot: Any,
+    row_key: Any,
+    records: Any,
+    numbers: Any,
+    tile_alive: Any,
+    tile_record: Any,
+    tile_chunk: Any,
+    tile_length: Any,
+    tile_blocks: Any,
+    free_tiles: Any,
+    order_key: Any,
+    order_tile: Any,
+    words: Any,
+    free_chunks: Any,
+    summary: Any,
+    mask: Any,
+    work: Any,
+    wanted: Any,
+    keys: Any,
+) -> None:
+    """`insert`, as Python calls it."""
+    insert(
+        Arrays(
+            counts,
+            cells,
+            number_cells,
+            shared_from,
+            bounds,
+            cell_share,
+            groups,
+            group_of,
+            summary_row,
+            summary_uses,
+            tested,
+            value_cell,
+            value_number,
+            value_uses,
+            value_filed,
+            first_node,
+            node_record,
+            node_next,
+            row_record,
+            row_slot,
+            row_key,
+            records,
+            numbers,
+            tile_alive,
+            tile_record,
+            tile_chunk,
+            tile_length,
+            tile_blocks,
+            free_tiles,
+            order_key,
+            order_tile,
+            words,
+            free_chunks,
+            summary,
+            mask,
+            work,
+            wanted,
+            keys,
+        ),
+        row,
+    )

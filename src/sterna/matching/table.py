@@ -3,6 +3,7 @@
 import ctypes
 import math
 import sys
+from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import islice
 from typing import Any
@@ -56,6 +57,9 @@ have one to themselves, and for all other strings."""
 NUMBER_GROUPS, STRING_GROUPS = 16, 16
 """How finely tiles divide them: into so many groups of number cells, and of single strings."""
 
+GROUPS_MAX = NUMBERS + NUMBER_GROUPS + STRING_GROUPS + SHARED_CELLS
+"""The most groups that come of that; a word has a bit for each."""
+
 FILL_ROWS = 52
 """Rows in a tile that is packed afresh: room for some more, without wasting much."""
 
@@ -77,8 +81,8 @@ REPACK_MIN, REPACK_SHARE = 64, 2
 VISITS_MIN = 1 << 19
 """How many visits of events to tiles are planned at a time, at least."""
 
-HITS_MAX = 1 << 18
-"""How many hits are found at a time."""
+HITS_MIN = 1 << 18
+"""How many hits of a batch are found at a time, at least."""
 
 KEYS_AHEAD = 512
 """How many keys are asked for before they are needed."""
@@ -199,7 +203,7 @@ class Table:
         if len(words) > len(self._unused):
             self._unused = np.empty((2 * len(words), 2), np.int64)
         record = self._take("record", len(words))
-        self.arrays.records[record : record + len(words)] = words
+        self._records[record : record + len(words)] = array("q", words)
         self.arrays.row_record[row] = record
         under = self._values_to_file_under(tests)
         if not under and unsure:
@@ -210,7 +214,7 @@ class Table:
                 kernels.file(self.arrays, row, value)
         else:
             self._make_room_for_tiles()
-            kernels.insert(self.arrays, row)
+            kernels.insert_row(row, *self.arrays)
             self._tiled += 1
             self._changed()
 
@@ -429,7 +433,7 @@ class Table:
         have = len(arrays.tile_alive)
         if arrays.counts[TILES] + 2 > have:
             self._enlarge("tile", have + have // 4 + 63 & ~63)
-        words = 2 * (self._chunk_bound + CHUNK_STEP)
+        words = 2 * (min(self._chunk_bound, BLOCKS_MAX * (GROUPS_MAX + 1)) + CHUNK_STEP)
         have = len(arrays.words)
         if arrays.counts[WORDS] + words > have:
             self._grow({"words": 0}, have + max(words, have // 4))
@@ -463,6 +467,7 @@ class Table:
         self.arrays = self.arrays._replace(
             numbers=self.arrays.records.view(np.float64), keys=np.frombuffer(addresses, np.int64)
         )
+        self._records = memoryview(self.arrays.records).cast("B").cast("q")  # Faster to write to.
         self.reading = Reading(*(getattr(self.arrays, name) for name in Reading._fields))
         self._spare.clear()
         self._batch_buffers.clear()
@@ -470,8 +475,8 @@ class Table:
     def memory(self) -> int:
         """Bytes in use."""
         arrays = sum(
-            array.nbytes
-            for name, array in self.arrays._asdict().items()
+            each.nbytes
+            for name, each in self.arrays._asdict().items()
             if name not in {"numbers", "keys"}
         )
         tables: list[Any] = [self._rows, self._checks, self._first_row, self._value_of]
@@ -488,7 +493,7 @@ class Table:
         except IndexError:  # None yet, or other threads have them.
             spare = Spare(len(self._by_place), self.arrays)
         events = self.encode(attributes, spare)
-        count, flags = kernels.match_one(self.reading, events, spare.room)
+        count, flags = kernels.match_event(*self.reading, *events, *spare.room)
         found = spare.room.found[:count]
         if flags:
             keys = [self._keys[row] for row in self._settle(found.tolist(), attributes)]
@@ -499,7 +504,7 @@ class Table:
 
     def encode(self, attributes: Mapping[str, Scalar | None], spare: "Spare") -> Events:
         """Write an event into the spare arrays."""
-        kinds, numbers, rests, values = spare.views
+        numbers, rests, values, kinds = spare.views
         value: Any
         spare.clear()
         tokens: dict[int, None] = {}
@@ -739,10 +744,10 @@ def _first_arrays() -> Arrays:
 def _new_events(count: int, attributes: int) -> Events:
     shape = count, attributes
     return Events(
-        kinds=np.zeros(shape, np.uint8),
         numbers=np.full(shape, math.nan),
         rests=np.zeros(shape),
         values=np.full(shape, -1, np.int32),
+        kinds=np.zeros(shape, np.uint8),
         tokens=np.empty(0, np.int32),
         token_ends=np.zeros(count, np.int64),
         cells=np.zeros(shape, np.int32),
@@ -755,22 +760,34 @@ class Spare:
 
     def __init__(self, attributes: int, arrays: Arrays) -> None:
         tiles, rows = len(arrays.tile_alive), len(arrays.row_record)
-        self.events = _new_events(1, attributes)
+        blank = _new_events(1, attributes)
+        self._blank = np.concatenate(
+            [np.frombuffer(each, np.uint8) for each in blank[: len(_WRITTEN)]]
+        )
+        self._buffer = self._blank.copy()
+        written = {}
+        start = 0
+        for name in _WRITTEN:
+            like = getattr(blank, name)
+            part = self._buffer[start : start + like.nbytes]
+            written[name] = part.view(like.dtype).reshape(like.shape)
+            start += like.nbytes
+        self.events = blank._replace(**written)
+        self.views: tuple[Any, ...] = tuple(memoryview(each[0]) for each in written.values())
         self.room = Room(
             excluded=np.empty(tiles // 64, np.uint64),
             tiles=np.empty(tiles, np.int32),
             records=np.empty(rows, np.int32),
             found=np.empty(rows, np.int32),
         )
-        events = self.events
-        filled = events.kinds, events.numbers, events.rests, events.values
-        self.views: tuple[Any, ...] = tuple(memoryview(array[0]) for array in filled)
 
     def clear(self) -> None:
-        self.events.kinds.fill(0)
-        self.events.numbers.fill(math.nan)
-        self.events.rests.fill(0)
-        self.events.values.fill(-1)
+        """Forget the last event: everything that is written lies side by side."""
+        self._buffer[:] = self._blank
+
+
+_WRITTEN = Events._fields[:4]
+"""The arrays into which an event is written."""
 
 
 class _BatchBuffers:
@@ -782,4 +799,5 @@ class _BatchBuffers:
         self.room = Spare(0, arrays).room
         self.ends = np.empty(tiles + 1, np.int64)
         self.visits = np.empty((visits, 3), np.int32)
-        self.hits = np.empty((max(HITS_MAX, TILE_ROWS), 2), np.int32)
+        hits = max(HITS_MIN, TILE_ROWS, len(arrays.node_record))  # An event's hits have room.
+        self.hits = np.empty((hits, 2), np.int32)

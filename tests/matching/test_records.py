@@ -1,0 +1,142 @@
+"""MOD-7: what the parts of the index promise each other."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna import Filter
+from sterna.matching.checks import Checks
+from sterna.matching.records import STRING, describe, floor
+from sterna.matching.tokens import Tokens, required
+from sterna.model.event import Scalar
+from sterna.model.filters import values
+from sterna.model.filters.normal_form import normal_form, usual_form
+from sterna.model.filters.values import ValueSet
+from tests.scale import examples
+from tests.strategies import (
+    events,
+    exact_conjunctions,
+    filter_texts,
+    like_tests,
+    prefixes,
+    scalars,
+    strings,
+    topic_tests,
+)
+
+pytestmark = pytest.mark.spec("MOD-7")
+
+sets = filter_texts.map(Filter).map(lambda filter_: filter_.normal_form or ())
+
+
+def described(accepted: ValueSet, value: Scalar | None) -> bool:
+    """Whether a value is in a set, according to its description."""
+    what = describe(accepted)
+    kind = values.cut_at(value)[0]
+    if what.kinds >> kind & 1:
+        return True
+    if isinstance(value, str):
+        listed = value in what.strings
+        return listed != what.all_but if what.strings else False
+    if value is None or isinstance(value, bool) or math.isnan(value):
+        return False
+    return any(low <= value <= high for low, high in what.ranges)
+
+
+@given(terms=sets, value=scalars | st.none())
+@examples(1500)
+def test_a_description_says_what_the_set_says(
+    terms: tuple[object, ...], value: Scalar | None
+) -> None:
+    for term in terms:
+        for accepted in term.constraints.values():  # type: ignore[attr-defined]
+            what = describe(accepted)
+            if what.exact:
+                assert described(accepted, value) == (value in accepted)
+            else:
+                assert what.kinds >> STRING & 1
+                assert described(accepted, value) >= (value in accepted)
+
+
+@given(number=st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False))
+@examples(1000)
+def test_floor_takes_a_number_apart_exactly(number: float) -> None:
+    low, rest = floor(number)
+
+    assert low <= number
+    assert isinstance(low, float)
+    if math.isfinite(low):
+        assert int(low) + int(rest) == number if isinstance(number, int) else low == number
+        assert rest == 0 or math.nextafter(low, math.inf) > number
+
+
+@given(
+    text=like_tests() | topic_tests() | prefixes(), value=strings | st.text("ab/é%_", max_size=9)
+)
+@examples(3000)
+def test_what_matches_a_pattern_has_the_tokens_it_requires(text: str, value: str) -> None:
+    filter_ = Filter(text)
+    name = filter_.attributes[0]
+    if filter_.matches({name: value}):
+        for term in filter_.normal_form or ():
+            for attribute, listed in required(term):
+                tokens = Tokens()
+                for number, token in enumerate(dict.fromkeys(listed)):
+                    tokens.add(token, number)
+                assert attribute == name
+                assert len(tokens.of(value)) == len(tokens)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a LIKE '%bonfar%'", ["bonfar"]),
+        ("a LIKE '%on_ar%'", []),
+        ("a LIKE '%tone_one'", ["ton", "one"]),
+        ("a LIKE 'bon%'", ["\ud800bon", "bon"]),
+        ("a MATCHES 'city/+/noise'", ["city/", "/noise", "\ud800city/"]),
+        ("a MATCHES '+/#'", []),
+    ],
+)
+def test_the_tokens_of_a_pattern(text: str, expected: list[str]) -> None:
+    (term,) = Filter(text).normal_form or ()
+    found = {token for _, tokens in required(term) for token in tokens}
+
+    assert all(any(token in each for each in found) for token in expected), found
+    assert bool(found) == bool(expected)
+
+
+def test_a_token_that_many_patterns_ask_for_is_not_chosen() -> None:
+    tokens = Tokens()
+    for k in range(20):
+        count, _, token = tokens.rarest(["common", f"rare{k}"])
+        assert (count, token) == (1, f"rare{k}")
+
+
+@given(text=filter_texts, event=events)
+@examples(1000)
+def test_constraints_and_checks_together_are_the_filter(
+    text: str, event: dict[str, Scalar | None]
+) -> None:
+    filter_ = Filter(text)
+    if filter_.normal_form is None:
+        return
+    verdicts = []
+    for term in filter_.normal_form:
+        left_open = tuple(
+            n for n, accepted in term.constraints.items() if not describe(accepted).exact
+        )
+        held = all(described(accepted, event.get(n)) for n, accepted in term.constraints.items())
+        verdicts.append(held and Checks(term, left_open)(event))
+    assert any(verdicts) == filter_.matches(event)
+
+
+@given(text=exact_conjunctions)
+@examples(1000)
+def test_the_quick_way_to_a_normal_form_leads_to_the_same(text: str) -> None:
+    condition = Filter(text).condition
+    quick = usual_form(condition)
+
+    assert quick is None or quick == normal_form(condition)
