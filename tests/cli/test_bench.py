@@ -38,8 +38,8 @@ def test_one_json_document_and_a_picture(tmp_path: Path) -> None:
     [
         (["--plot", "curve.gif"], "--plot draws .svg and .png, not curve.gif"),
         (["--plot", "nowhere/curve.svg"], "there is no folder nowhere"),
-        (["--match-rate", "2"], "2.0 is not in the range"),
-        (["--subscriptions", "5"], "5 is not in the range"),
+        (["--match-rate", "2"], "should be less than or equal to 0.5"),
+        (["--subscriptions", "5"], "should be greater than or equal to 100"),
         (["--workload", "idz"], "'idz' is not one of"),
     ],
 )

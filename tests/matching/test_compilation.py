@@ -3,16 +3,21 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numba
+import pytest
+
+from sterna.matching import kernels
 
 PROGRAM = """
-import time
 from sterna import Filter
 from sterna.matching import MatchIndex
 index = MatchIndex()
 for key in range(60):
     index.add(key, Filter(f"a > {key}"))
-started = time.process_time()
 print(len(index.match({"a": 10.5})))
 """
 
@@ -37,3 +42,16 @@ def test_compiling_is_said_and_done_once(tmp_path: Path) -> None:
     assert (first.stdout, second.stdout) == ("11\n", "11\n")
     assert first.stderr.count(NOTICE) == 1
     assert not second.stderr
+
+
+def test_without_a_place_for_files_it_is_compiled_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def njit(**options: Any) -> Callable[..., Any]:
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return numba.njit(**options)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(kernels, "njit", njit)
+
+    assert kernels.kernel(lambda number: number + 1)(2) == 3

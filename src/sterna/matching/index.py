@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key", bound=Hashable)
 
-FEW_MAX = 48
+FEW_MAX = 32
 """Up to so many filters are asked one by one, which is faster and needs no compiled code. Measured
 by `sterna bench match`."""
 

@@ -165,12 +165,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def kernel(function: Function) -> Function:
-    """Compile, and keep the result on disk.
+    """Compile, and keep the result on disk if there is a place for it.
 
     Without `_nrt` numba does not count references to arrays, which would cost more than the work
     itself here. The price is that kernels cannot create arrays.
     """
-    compiled: Function = njit(cache=True, nogil=True, _nrt=False)(function)
+    compiled: Function
+    try:
+        compiled = njit(cache=True, nogil=True, _nrt=False)(function)
+    except RuntimeError:  # Neither beside the source nor at home can files be written.
+        compiled = njit(nogil=True, _nrt=False)(function)
     return compiled
 
 
