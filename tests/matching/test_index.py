@@ -212,6 +212,17 @@ def test_dictionaries_that_grow_while_running() -> None:
     assert index.match({"car": "c4999", "speed": 99}) == [4999]
 
 
+@pytest.mark.usefixtures("eager")
+def test_strings_that_share_a_cell_are_told_apart() -> None:
+    """What one filter excludes, another string of the same cell is not excluded by."""
+    named = {key: Filter(f"a = 's{key}'") for key in range(40)}
+    for excluded in range(40):
+        filters = {100 + k: Filter(f"a <> 's{excluded}'") for k in range(80)}
+        batch: list[Event] = [{"a": f"s{k}"} for k in range(42)]
+
+        check(filled(named | filters), named | filters, batch)
+
+
 def test_integers_beyond_the_floats() -> None:
     edges = [2**53, 2**53 + 1, 2**53 + 2, -(2**53) - 1, INT_MAX, INT_MAX - 1, INT_MIN, INT_MIN + 1]
     texts = [f"a {sign} {edge}" for edge in edges for sign in ("=", "<>", "<", "<=", ">", ">=")]
@@ -249,6 +260,56 @@ def test_an_event_with_more_hits_than_a_batch_finds_at_a_time(
     filters = {key: Filter(f"a LIKE '%abcdef%' AND b <> {key}") for key in range(300)}
 
     check(filled(filters), filters, [{"a": "xabcdefx", "b": -1}, {"a": "abcdef", "b": 7}, {}])
+
+
+def test_a_pattern_behind_more_tests_than_a_record_holds() -> None:
+    tests = " AND ".join(f"a{k} > 1" for k in range(1005))
+    filters = {key: Filter(f"z = {key}") for key in range(40)}
+    filters[99] = Filter(f"a1 = 1 OR ({tests} AND q LIKE '%abcdef%g')")
+    fits: Event = {f"a{k}": 2 for k in range(1005)} | {"q": "abcdefg"}
+
+    check(filled(filters), filters, [fits, fits | {"q": "abcdef"}, {"a1": 1}])
+
+
+def test_an_add_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = filled({key: Filter(f"z = {key}") for key in range(40)})
+    write, written = table.Table._write, []
+
+    def fail_at_the_second(self: table.Table, row: int, term: Any) -> None:
+        written.append(row)
+        if len(written) == 2:
+            raise MemoryError
+        write(self, row, term)
+
+    monkeypatch.setattr(table.Table, "_write", fail_at_the_second)
+    with pytest.raises(MemoryError):
+        index.add("x", Filter("a = 1 OR b = 1"))
+    monkeypatch.undo()
+
+    assert "x" not in index
+    assert index.match({"a": 1, "b": 1, "z": 7}) == [7]
+    index.add("x", Filter("a = 1 OR b = 1"))
+    assert index.match({"a": 1, "b": 1}) == ["x"]
+
+
+def test_the_order_of_an_events_attributes_does_not_matter() -> None:
+    texts = ["a LIKE '%ghi%'", "b LIKE '%ghi%'", "a LIKE '%ghi%' OR b LIKE '%hij%'"]
+    index = filled({key: Filter(texts[key % 3]) for key in range(60)})
+    one: Event = {"a": "ghij", "b": "ghij"}
+    other: Event = {"b": "ghij", "a": "ghij"}
+
+    assert index.match(one) == index.match(other)
+    for event in (one, other):
+        batch = {name: [value] for name, value in event.items()}
+        assert index.match_batch(batch)[1].tolist() == index.match(one)
+
+
+def test_integers_of_any_size() -> None:
+    texts = ["a > 5", "a < 5", f"a > {INT_MAX}", "a <= 1.7976931348623157e308", "a >= -1e308"]
+    filters = {key: Filter(texts[key % 5]) for key in range(60)}
+    values = [2**70, -(2**70), 10**400, -(10**400)]
+
+    check(filled(filters), filters, [{"a": value} for value in values])
 
 
 def test_a_filter_that_matches_nothing_takes_its_key() -> None:
@@ -453,6 +514,18 @@ def test_columns_of_many_sorts(priced: MatchIndex[int], batch: Any) -> None:
     assert first_two(priced.match_batch(batch)) == EXPECTED
 
 
+def test_masked_values_in_a_list_are_missing(priced: MatchIndex[int]) -> None:
+    batch = {"price": [1.5, np.ma.masked, 7.0, 2.0], "service": SERVICES}
+
+    assert first_two(priced.match_batch(batch)) == EXPECTED
+
+
+def test_integers_in_an_arrow_dictionary(priced: MatchIndex[int]) -> None:
+    prices = pa.array([1, None, 7, 2]).dictionary_encode()
+
+    assert first_two(priced.match_batch({"price": prices, "service": SERVICES})) == EXPECTED
+
+
 def test_booleans_and_large_integers_in_columns() -> None:
     texts = ["a", "NOT a", f"b > {2**53}", f"b = {2**53 + 1}"] * 30
     filters = dict(enumerate(map(Filter, texts)))
@@ -478,6 +551,10 @@ def test_booleans_and_large_integers_in_columns() -> None:
         ({"a": np.zeros((2, 2))}, "column 'a' has 2 dimensions"),
         ({"a": np.array(["2026-01-01"], "datetime64[D]")}, "column 'a' is of type datetime64"),
         ({"a": [[1]]}, "attribute 'a' is a list"),
+        ({"a": "16"}, "column 'a' is a str instead of an array or a list"),
+        ({"a": {1, 2}}, "column 'a' is a set instead"),
+        ({"a": 5}, "column 'a' is a int instead"),
+        ({"a": np.array([2**63], ">u8")}, "column 'a' has an integer above"),
         ({"a": np.array([2**64 - 1], np.uint64)}, "column 'a' has an integer above"),
         (
             pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]),

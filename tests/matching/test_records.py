@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna import Filter
+from sterna.matching import tokens as tokens_module
 from sterna.matching.checks import Checks
 from sterna.matching.records import STRING, describe, floor
 from sterna.matching.tokens import Tokens, required
@@ -14,7 +15,7 @@ from sterna.model.event import Scalar
 from sterna.model.filters import values
 from sterna.model.filters.normal_form import normal_form, usual_form
 from sterna.model.filters.values import ValueSet
-from tests.scale import examples
+from tests.scale import examples, soon
 from tests.strategies import (
     events,
     exact_conjunctions,
@@ -114,6 +115,17 @@ def test_a_token_that_many_patterns_ask_for_is_not_chosen() -> None:
     for k in range(20):
         count, _, token = tokens.rarest(["common", f"rare{k:02}"])
         assert (count, token) == (1, f"rare{k:02}")
+
+
+def test_counting_tokens_stays_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are and however often they come, few are kept and few are moved."""
+    monkeypatch.setattr(tokens_module, "COUNTED_MAX", 100)
+    tokens = Tokens()
+    with soon():
+        for k in range(20_000):
+            for _ in range(2):
+                tokens.rarest([f"token {k} {part}" for part in range(5)])
+    assert tokens.memory() < 100_000
 
 
 @given(text=filter_texts, event=events)

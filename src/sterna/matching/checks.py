@@ -51,11 +51,16 @@ def _residual(residual: Condition) -> Check:
     match residual:
         case Like(Attribute(name)) | Matches(Attribute(name)):
             test = _string_test(residual)
-            return lambda attributes: test(attributes[name])  # type: ignore[arg-type]
+            return lambda attributes: test(_text(name, attributes))
         case Not(Like(Attribute(name)) | Matches(Attribute(name)) as pattern):
             test = _string_test(pattern)
-            return lambda attributes: not test(attributes[name])  # type: ignore[arg-type]
+            return lambda attributes: not test(_text(name, attributes))
     return compile_condition(residual)
+
+
+def _text(name: str, attributes: Attributes) -> str:
+    value = attributes[name]
+    return value if type(value) is str else str(plain_scalar(name, value))
 
 
 def _string_test(pattern: Like | Matches) -> patterns.StringTest:

@@ -1,7 +1,7 @@
 """Events in columns: an Arrow record batch, or arrays by name, with what is missing."""
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from types import NoneType
 from typing import Any, Protocol
 
@@ -115,7 +115,7 @@ class _Plain:
                 kinds[i] = STRING
             elif isinstance(value, bool):
                 kinds[i] = TRUE if value else FALSE
-            elif math.isnan(value):
+            elif value != value:  # noqa: PLR0124 - this is how NaN shows.
                 kinds[i] = NAN
             else:
                 kinds[i] = NUMBER
@@ -144,28 +144,48 @@ def _column(name: str, data: Any) -> Column:
         return _from_arrow(name, data)
     valid = None
     if isinstance(data, tuple):
-        if len(data) != 2 or np.asarray(data[1]).dtype != bool or np.ndim(data[1]) != 1:
-            raise TypeError(f"column {name!r} is a tuple, but not of values and their validity")
-        data, valid = data
-        valid = np.asarray(valid)
-        if len(valid) != len(data):
-            raise ValueError(f"column {name!r} has {len(data)} values, their validity {len(valid)}")
+        data, valid = _with_validity(name, data)
     if isinstance(data, np.ma.MaskedArray):
         there = ~np.ma.getmaskarray(data)
         valid = there if valid is None else valid & there
         data = data.data
-    if isinstance(data, np.ndarray) and data.ndim != 1:
-        raise TypeError(f"column {name!r} has {data.ndim} dimensions instead of one")
-    if isinstance(data, np.ndarray) and data.dtype.kind in "fiub":
-        return _from_numbers(name, data, valid)
-    if isinstance(data, np.ndarray) and data.dtype.kind not in "OU":
-        raise TypeError(f"column {name!r} is of type {data.dtype}, {_CARRIED}")
+    if isinstance(data, np.ndarray):
+        if data.ndim != 1:
+            raise TypeError(f"column {name!r} has {data.ndim} dimensions instead of one")
+        if data.dtype.kind in "fiub":
+            return _from_numbers(name, data, valid)
+        if data.dtype.kind not in "OU":
+            raise TypeError(f"column {name!r} is of type {data.dtype}, {_CARRIED}")
+    elif isinstance(data, str | bytes | Mapping | AbstractSet) or not isinstance(data, Iterable):
+        raise TypeError(f"column {name!r} is a {type(data).__name__} instead of an array or a list")
     values = data.tolist() if isinstance(data, np.ndarray) else list(data)
     if valid is not None:
         values = [value if there else None for value, there in zip(values, valid, strict=True)]
     if set(map(type, values)) <= {str, NoneType}:
         return _Strings(values)
-    return _Plain([plain_scalar(name, value) for value in values])
+    return _Plain([_plain(name, value) for value in values])
+
+
+def _with_validity(name: str, pair: tuple[Any, ...]) -> tuple[Any, Array]:
+    """A pair of values and an array that says which of them are there."""
+    problem = f"column {name!r} is a tuple, but not of values and their validity"
+    if len(pair) != 2 or isinstance(pair[1], np.ma.MaskedArray):
+        raise TypeError(problem)
+    values, valid = pair[0], np.asarray(pair[1])
+    if valid.dtype != bool or valid.ndim != 1 or not hasattr(values, "__len__"):
+        raise TypeError(problem)
+    if len(valid) != len(values):
+        raise ValueError(f"column {name!r} has {len(values)} values, their validity {len(valid)}")
+    return values, valid
+
+
+def _plain(name: str, value: Any) -> Scalar | None:
+    if value is np.ma.masked:
+        return None
+    return value if type(value) in _PLAIN else plain_scalar(name, value)
+
+
+_PLAIN = {str, int, float, bool, NoneType}
 
 
 _CARRIED = "but events carry bool, int, float and str"
@@ -180,7 +200,7 @@ def _from_numbers(name: str, data: Array, valid: Array | None) -> Column:
         if data.dtype.itemsize > 8:
             raise TypeError(f"column {name!r} is of type {data.dtype}; floats have 64 bits at most")
         return _Numbers(data.astype(np.float64), valid)
-    if data.dtype == np.uint64 and np.any(data[valid] > INT_MAX):
+    if data.dtype.kind == "u" and np.any(data[valid] > INT_MAX):
         raise ValueError(f"column {name!r} has an integer above {INT_MAX}")
     return _Numbers(data.astype(np.int64), valid)
 
@@ -190,13 +210,13 @@ def _from_arrow(name: str, data: Any) -> Column:
 
     if isinstance(data, pa.ChunkedArray):
         data = data.combine_chunks()
+    if pa.types.is_dictionary(data.type):
+        data = data.dictionary_decode()
     kind = data.type
     if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         valid = np.asarray(data.is_valid())
         filled = data.fill_null(pa.scalar(0, pa.int8()).cast(kind))
         return _from_numbers(name, filled.to_numpy(zero_copy_only=False), valid)
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
     strings = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if not pa.types.is_null(kind) and not any(fits(kind) for fits in strings):
         raise TypeError(f"column {name!r} is of type {kind}, {_CARRIED}")

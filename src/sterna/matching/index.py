@@ -89,9 +89,9 @@ class MatchIndex(Generic[Key]):
         return key in self._few if self._table is None else key in self._table
 
     def memory(self) -> int:
-        """About how many bytes the index takes, without keys and filters that others hold as well.
+        """About how many bytes the index takes, without the keys and filters it was given.
 
-        Filters that the compiled code cannot decide on its own are held, but not counted.
+        Of filters, it holds what compiled code cannot decide: patterns, arithmetic, circles.
         """
         return sys.getsizeof(self._few) if self._table is None else self._table.memory()
 

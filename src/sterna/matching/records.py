@@ -14,6 +14,7 @@ form, its attribute and a number, and goes on according to the form:
 
 import math
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -185,7 +186,10 @@ def floor(number: float) -> tuple[float, float]:
     """The largest float up to a number, and what is missing to the number."""
     if _is_float(number):
         return float(number), 0.0
-    nearest = float(number)
+    try:
+        nearest = float(number)
+    except OverflowError:  # Beyond all finite floats.
+        return (sys.float_info.max if number > 0 else -math.inf), 1.0
     if nearest > number:
         nearest = math.nextafter(nearest, -math.inf)
     return nearest, float(number - int(nearest))

@@ -76,7 +76,7 @@ FILED_POINTS_MAX = 4
 """A row may be filed under so many values, if its test accepts any of them."""
 
 REPACK_MIN, REPACK_SHARE = 64, 2
-"""Tiles are packed afresh after so many changes, and at least one for so many rows in them."""
+"""Everything is packed afresh after so many changes, and at least one for so many rows."""
 
 VISITS_MIN = 1 << 19
 """How many visits of events to tiles are planned at a time, at least."""
@@ -116,7 +116,6 @@ class Table:
         self._token_of: dict[int, tuple[Attribute, str]] = {}
         self._free: dict[tuple[str, int], list[int]] = {}
         self._used = {"row": 0, "record": 0, "value": 0}
-        self._tiled = 0
         self._changes_left = REPACK_MIN
         self._summary_rows = 0
         self._chunk_bound = CHUNK_STEP
@@ -153,34 +152,39 @@ class Table:
         form = filter_.normal_form
         terms = (ANYTHING,) if form is None else form
         rows: list[int] = []
-        for term in terms:
-            row = self._take("row", 1)
-            rows.append(row)
-            self._keys[row] = key
-            if form is None:
-                self._checks[row] = filter_.matches
-            if len(terms) > 1:
-                self._first_row[row] = rows[0]
-            self._write(row, term)
+        try:
+            for term in terms:
+                row = self._take("row", 1)
+                self._keys[row] = key
+                if form is None:
+                    self._checks[row] = filter_.matches
+                if len(terms) > 1:
+                    self._first_row[row] = rows[0] if rows else row
+                self._write(row, term)
+                rows.append(row)
+        except BaseException:
+            for row in rows:  # What is there of it must not match.
+                self._drop(row)
+            raise
         self._rows[key] = rows[0] if len(rows) == 1 else tuple(rows)
 
     def remove(self, key: Hashable) -> None:
         """Remove a subscription; KeyError if there is none."""
         rows = self._rows.pop(key)
         for row in rows if isinstance(rows, tuple) else (rows,):
-            arrays = self.arrays
-            in_tile = arrays.row_slot[row] >= 0
-            length, unused = kernels.remove(arrays, row, self._unused)
-            self._give("record", length, int(arrays.row_record[row]))
-            self._give("row", 1, row)
-            self._keys[row] = None
-            self._checks.pop(row, None)
-            self._first_row.pop(row, None)
-            if unused:
-                self._forget(self._unused[:unused].tolist())
-            if in_tile:
-                self._tiled -= 1
-                self._changed()
+            self._drop(row)
+
+    def _drop(self, row: int) -> None:
+        arrays = self.arrays
+        length, unused = kernels.remove(arrays, row, self._unused)
+        self._give("record", length, int(arrays.row_record[row]))
+        self._give("row", 1, row)
+        self._keys[row] = None
+        self._checks.pop(row, None)
+        self._first_row.pop(row, None)
+        if unused:
+            self._forget(self._unused[:unused].tolist())
+        self._changed()
 
     def _write(self, row: int, term: Term) -> None:
         """Write the record of a row and put the row where it belongs."""
@@ -215,8 +219,7 @@ class Table:
         else:
             self._make_room_for_tiles()
             kernels.insert_row(row, *self.arrays)
-            self._tiled += 1
-            self._changed()
+        self._changed()
 
     def _changed(self) -> None:
         self._changes_left -= 1
@@ -243,7 +246,9 @@ class Table:
     def _token_to_file_under(self, term: Term) -> list[int]:
         """A part of a string that every match has and few other rows ask for, if there is one."""
         choices = [
-            (*self._attributes[name].tokens.rarest(tokens), name) for name, tokens in required(term)
+            (*self._attributes[name].tokens.rarest(tokens), name)
+            for name, tokens in required(term)
+            if name in self._attributes  # Not if it has more tests than a record.
         ]
         if not choices:
             return []
@@ -382,7 +387,7 @@ class Table:
         for first in range(0, len(rows), FILL_ROWS):
             self._make_room_for_tiles()
             kernels.append_tile(self.arrays, rows[first : first + FILL_ROWS])
-        self._changes_left = max(REPACK_MIN, len(rows) // REPACK_SHARE)
+        self._changes_left = max(REPACK_MIN, (len(rows) + len(filed)) // REPACK_SHARE)
 
     def _constants(self, rows: Array) -> list[Array]:
         """For each attribute, the numbers that rows compare it with."""
@@ -480,9 +485,14 @@ class Table:
             if name not in {"numbers", "keys"}
         )
         tables: list[Any] = [self._rows, self._checks, self._first_row, self._value_of]
-        tables += [known.ids for known in self._by_place]
+        tables += [self._token_of, *(known.ids for known in self._by_place)]
+        tables += self._free.values()
         numbers = sum(len(table) for table in tables) * sys.getsizeof(1 << 30)
-        return int(arrays + self._keys.nbytes + sum(map(sys.getsizeof, tables)) + numbers)
+        tokens = sum(known.tokens.memory() for known in self._by_place)
+        checks = len(self._checks) * sys.getsizeof(Checks(ANYTHING, ()))
+        several = sum(sys.getsizeof(rows) for rows in self._rows.values() if type(rows) is tuple)
+        measured = sum(map(sys.getsizeof, tables)) + numbers + tokens + checks + several
+        return int(arrays + self._keys.nbytes + measured)
 
     # ---- Matching one event
 
@@ -514,7 +524,7 @@ class Table:
             if attribute is None:
                 continue
             kind = type(value)
-            if kind is not float and kind is not str:
+            if kind is not float and kind is not str and kind is not int:
                 value = plain_scalar(name, value)  # noqa: PLW2901
                 if value is None:
                     continue
@@ -541,7 +551,7 @@ class Table:
                 values[place] = number
         if not tokens:
             return spare.events
-        return spare.events._replace(tokens=np.fromiter(tokens, np.int32, len(tokens)))
+        return spare.events._replace(tokens=np.array(sorted(tokens), np.int32))
 
     def _settle(self, rows: list[int], attributes: Mapping[str, Scalar | None]) -> list[int]:
         """The rows that match for sure, one for each subscription."""
@@ -636,7 +646,7 @@ class Table:
                 events.values[identified, place] = numbers[identified]
         if tokens is None:
             return events
-        flat = [token for found in tokens for token in found]
+        flat = [token for found in tokens for token in sorted(found)]
         ends = np.cumsum([len(found) for found in tokens])
         return events._replace(tokens=np.array(flat, np.int32), token_ends=ends)
 

@@ -5,6 +5,7 @@ A row is filed under one token that every matching string has; an event looks up
 strings. Tokens come in few lengths, so that those are not many.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 
@@ -23,7 +24,7 @@ _BEGINS = "\ud800"
 """Marks a beginning; no string has this letter, which is half of one."""
 
 COUNTED_MAX = 100_000
-"""Tokens that are counted; the rare ones are forgotten when there are more."""
+"""Tokens that are counted; the rarer ones are forgotten when there are more."""
 
 
 class Tokens:
@@ -60,9 +61,25 @@ class Tokens:
         longer token the better one, then the token.
         """
         self._counts.update(tokens)
-        if len(self._counts) > COUNTED_MAX:
-            self._counts = Counter({token: n for token, n in self._counts.items() if n > 1})
-        return min((self._counts[token], -len(token), token) for token in tokens)
+        while len(self._counts) > COUNTED_MAX:
+            self._halve_counts()
+        return min((self._counts[token] or 1, -len(token), token) for token in tokens)
+
+    def _halve_counts(self) -> None:
+        """Forget the rarer half of the tokens, and count the others for half as much."""
+        counts = self._counts
+        least = sorted(counts.values())[len(counts) // 2]
+        self._counts = Counter({token: n // 2 for token, n in counts.items() if n > least})
+
+    def memory(self) -> int:
+        """Bytes in use."""
+        strings = {*self._numbers, *self._counts}
+        return (
+            sys.getsizeof(self._numbers)
+            + sys.getsizeof(self._counts)
+            + sum(map(sys.getsizeof, strings))
+            + sys.getsizeof(1 << 30) * len(self._numbers)
+        )
 
     def of(self, text: str) -> dict[int, None]:
         """The numbers of all tokens of a string."""
