@@ -79,15 +79,39 @@ def test_floor_takes_a_number_apart_exactly(number: float) -> None:
 @examples(3000)
 def test_what_matches_a_pattern_has_the_tokens_it_requires(text: str, value: str) -> None:
     filter_ = Filter(text)
-    name = filter_.attributes[0]
-    if filter_.matches({name: value}):
-        for term in filter_.normal_form or ():
-            for attribute, listed in required(term):
-                tokens = Tokens()
-                for number, token in enumerate(dict.fromkeys(listed)):
-                    tokens.add(token, number)
-                assert attribute == name
-                assert len(tokens.of(value)) == len(tokens)
+    if filter_.matches({filter_.attributes[0]: value}):
+        check_tokens(filter_, value)
+
+
+def check_tokens(filter_: Filter, value: str) -> None:
+    (name,) = filter_.attributes
+    for term in filter_.normal_form or ():
+        for attribute, listed in required(term):
+            tokens = Tokens()
+            for number, token in enumerate(dict.fromkeys(listed)):
+                tokens.add(token, number)
+            assert attribute == name
+            assert len(tokens.of(value)) == len(tokens)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a MATCHES '+/noise/#'", "x/noise"),
+        ("a MATCHES 'city/+/noise/#'", "city/x/noise"),
+        ("a MATCHES 'city/+/noise/#'", "city/x/noise/y"),
+        ("a MATCHES 'city/#'", "city"),
+        ("a MATCHES 'long/city/+'", "long/city/"),
+        ("a LIKE 'city%street'", "citystreet"),
+        ("a LIKE '%long!_city_%street!%' ESCAPE '!'", "a long_city street%"),
+        ("a LIKE '_itycity%'", "xitycity"),
+    ],
+)
+def test_long_patterns_require_no_more_than_they_say(text: str, value: str) -> None:
+    filter_ = Filter(text)
+
+    assert filter_.matches({"a": value})
+    check_tokens(filter_, value)
 
 
 @pytest.mark.parametrize(
