@@ -219,7 +219,8 @@ def test_strings_that_share_a_cell_are_told_apart() -> None:
     texts += ["a <> 'rarely0'"] * 90
     filters = dict(enumerate(map(Filter, texts)))
 
-    check(filled(filters), filters, [{"a": f"rarely{k}"} for k in range(14)] + [{"a": "often1"}])
+    batch: list[Event] = [{"a": f"rarely{k}"} for k in range(14)]
+    check(filled(filters), filters, [*batch, {"a": "often1"}])
 
 
 def test_integers_beyond_the_floats() -> None:
