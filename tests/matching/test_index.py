@@ -514,6 +514,23 @@ def test_columns_of_many_sorts(priced: MatchIndex[int], batch: Any) -> None:
     assert first_two(priced.match_batch(batch)) == EXPECTED
 
 
+@pytest.mark.parametrize("kind", [float, int, bool])
+def test_what_is_not_valid_is_missing(kind: type) -> None:
+    texts = ["a IS NULL", "a IS NOT NULL", "b IS NULL"] * 40
+    index = filled(dict(enumerate(map(Filter, texts))))
+    values: Any = np.array([1, 0, 1, 0]).astype(kind)
+
+    for column in (
+        (values, VALID),
+        np.ma.masked_array(values, ~VALID),
+        pa.array(values, mask=~VALID),
+    ):
+        found = by_event(index.match_batch({"a": column}), 4)
+        missing = [sorted(key % 3 for key in set(keys)) == [0] * 40 + [2] * 40 for keys in found]
+        assert missing == [False, True, False, False]
+        assert all(len(keys) == 80 for keys in found)
+
+
 def test_masked_values_in_a_list_are_missing(priced: MatchIndex[int]) -> None:
     batch = {"price": [1.5, np.ma.masked, 7.0, 2.0], "service": SERVICES}
 
