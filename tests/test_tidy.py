@@ -97,6 +97,13 @@ def test_imports_point_one_way(path: Path) -> None:
         assert not wrong_direction(package, path.read_text(encoding="utf-8"))
 
 
+def test_the_kernels_depend_on_their_own_file_only() -> None:
+    """Numba loads what it compiled before as long as that file is unchanged, whatever else is."""
+    source = (SOURCE / "matching" / "kernels.py").read_text(encoding="utf-8")
+
+    assert not [m for m, _ in imports(ast.parse(source)) if m.split(".")[0] == "sterna"]
+
+
 def test_every_package_has_its_place() -> None:
     packages = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
 

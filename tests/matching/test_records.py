@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sterna import Filter
 from sterna.matching import tokens as tokens_module
 from sterna.matching.checks import Checks
-from sterna.matching.records import STRING, describe, floor
+from sterna.matching.floats import floor
+from sterna.matching.records import STRING, describe
 from sterna.matching.tokens import Tokens, required
 from sterna.model.event import Scalar
 from sterna.model.filters import values

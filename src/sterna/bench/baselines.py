@@ -4,16 +4,28 @@ Both start from the records that the index has made, and from events as it encod
 what differs is the algorithm. Patterns, which the index leaves to Python, are compiled here.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from sterna.matching.checks import Checks
 from sterna.matching.columns import Columns
-from sterna.matching.kernels import Events, _in_set, _next, holds, kernel
-from sterna.matching.records import KINDS, POINT, POINTS, RANGE, SET
+from sterna.matching.kernels import (
+    KINDS,
+    POINT,
+    POINTS,
+    RANGE,
+    SET,
+    Events,
+    Function,
+    _in_set,
+    _next,
+    holds,
+)
 from sterna.matching.table import Spare, Table
 from sterna.model.event import Scalar
 from sterna.model.filters import patterns, values
@@ -21,10 +33,20 @@ from sterna.model.filters.tree import Attribute, Condition, Like, Matches, Not
 from sterna.model.filters.values import ValueSet
 
 Array = npt.NDArray[Any]
+
 Event = dict[str, Scalar]
 
 ONE_LETTER, ANY_RUN, RUN_IN_LEVEL, REST_OF_TOPIC = -1, -2, -3, -4
 """What a program may have besides letters."""
+
+
+def compiled(function: Function) -> Function:
+    """Compile like a kernel of the index, but keep nothing on disk.
+
+    Numba would not notice when the kernels change that these call.
+    """
+    made: Function = njit(nogil=True, _nrt=False)(function)
+    return made
 
 
 class Rows(NamedTuple):
@@ -49,7 +71,7 @@ class Texts(NamedTuple):
     letters: Any
 
 
-class Baseline:
+class Baseline(ABC):
     """An algorithm that finds the subscriptions of a table that match."""
 
     def __init__(self, table: Table) -> None:
@@ -75,8 +97,9 @@ class Baseline:
         positions = np.repeat(np.arange(len(found)), [len(hits) for hits in found])
         return positions, np.concatenate([self._found[:0], *found])
 
+    @abstractmethod
     def _match(self, events: Events, texts: Texts, event: int) -> Array:
-        raise NotImplementedError
+        """The numbers of the subscriptions that match one of the events."""
 
     def _texts(self, columns: Columns) -> Texts:
         shape = len(columns), self._table.attributes
@@ -167,7 +190,7 @@ class Counting(Baseline):
 # ---- Brute force
 
 
-@kernel
+@compiled
 def _ask_all(r: Any, e: Any, texts: Any, event: int, asked: int, seen: Any, found: Any) -> int:
     kinds, numbers, rests, values = (
         e.kinds[event],
@@ -177,18 +200,25 @@ def _ask_all(r: Any, e: Any, texts: Any, event: int, asked: int, seen: Any, foun
     )
     count = 0
     for i in range(len(r.start)):
-        if (
-            holds(r, r.start[i], kinds, numbers, rests, values)
-            and seen[r.subscription[i]] != asked
-            and _programs_fit(r, i, texts, event)
-        ):
-            seen[r.subscription[i]] = asked
-            found[count] = r.subscription[i]
-            count += 1
+        if holds(r, r.start[i], kinds, numbers, rests, values):
+            count = _report(r, i, texts, event, asked, seen, found, count)
     return count
 
 
-@kernel
+@compiled
+def _report(
+    r: Any, i: int, texts: Any, event: int, asked: int, seen: Any, found: Any, count: int
+) -> int:
+    """Note the subscription of a row whose tests hold, once, if its patterns fit as well."""
+    owner = r.subscription[i]
+    if seen[owner] != asked and _programs_fit(r, i, texts, event):
+        seen[owner] = asked
+        found[count] = owner
+        count += 1
+    return count
+
+
+@compiled
 def _programs_fit(r: Any, i: int, texts: Any, event: int) -> bool:
     for p in range(r.first_program[i], r.first_program[i + 1]):
         if not _program_fits(r, p, texts, event):
@@ -196,7 +226,7 @@ def _programs_fit(r: Any, i: int, texts: Any, event: int) -> bool:
     return True
 
 
-@kernel
+@compiled
 def _program_fits(r: Any, p: int, texts: Any, event: int) -> bool:
     a = r.program_attribute[p]
     fits = _fits(
@@ -210,7 +240,7 @@ def _program_fits(r: Any, p: int, texts: Any, event: int) -> bool:
     return fits == r.program_wanted[p]
 
 
-@kernel
+@compiled
 def _fits(program: Any, p: int, p_end: int, text: Any, t: int, t_end: int) -> bool:
     """Whether a program fits a text. Of runs of any letters, only the last is tried again."""
     run = -1
@@ -353,7 +383,7 @@ def _index_tests(rows: Rows, table: Table) -> Postings:
     )
 
 
-@kernel
+@compiled
 def _list_tests(r: Any, listed: Any) -> int:
     """Write for each test its row, attribute, form, and then: its bounds; or, for each value, that
     and its place in the list; or where the test is.
@@ -384,7 +414,7 @@ def _list_tests(r: Any, listed: Any) -> int:
     return count
 
 
-@kernel
+@compiled
 def _count_all(
     r: Any,
     p: Any,
@@ -437,14 +467,8 @@ def _count_all(
         if not (different - _LOW_BITS) & ~different & _HIGH_BITS:
             continue  # None of eight rows has just as many hits as it needs.
         for i in range(8 * word, 8 * word + 8):
-            if (
-                counts[i] == p.needed[i]
-                and seen[r.subscription[i]] != asked
-                and _programs_fit(r, i, texts, event)
-            ):
-                seen[r.subscription[i]] = asked
-                found[count] = r.subscription[i]
-                count += 1
+            if counts[i] == p.needed[i]:
+                count = _report(r, i, texts, event, asked, seen, found, count)
     return count
 
 

@@ -8,10 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sterna.matching.records import EXACT_MAX, NUMBER, STRING, floor
+from sterna.matching.floats import EXACT_MAX, floor
 from sterna.model.event import INT_MAX, Scalar, plain_scalar
 
-FALSE, TRUE, NAN = 1, 2, 3
+FALSE, TRUE, NAN, NUMBER, STRING = range(1, 6)
+"""Kinds of values, in the order of the value line."""
 
 Array = npt.NDArray[Any]
 

@@ -8,7 +8,9 @@ rows that none of them rules out survive, and only those are tested exactly, fro
 *summary* says for each cell which tiles it rules out entirely, so that most are never looked at.
 docs/concepts/matching.md has the pictures.
 
-All functions work on `Arrays`, which `Table` owns and enlarges; none of them allocates memory.
+All functions work on `Arrays`, which `Table` owns and enlarges; none of them allocates memory. They
+stand in one file, with all constants that are compiled into them: numba keeps what it has compiled
+until the file of a kernel changes, and would not notice a change in another file.
 """
 
 from collections.abc import Callable
@@ -18,8 +20,6 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
-
-from sterna.matching.records import FLAGS, IN, KINDS, NOT_IN, POINT, POINTS, RANGE, SET
 
 TILE_ROWS = 64
 """Rows of a tile: the bits of a word."""
@@ -38,6 +38,15 @@ OTHER_STRING = 4
 
 NUMBERS = 5
 """The first of an attribute's number cells; its string cells follow them."""
+
+POINT, RANGE, POINTS, KINDS, SET = range(5)
+"""Forms of a test; `records.py` says what they consist of."""
+
+IN, NOT_IN = 1, 2
+"""What a SET says of the strings it lists."""
+
+FLAGS = 16
+"""Where the flags are in the first word of a record."""
 
 TILES, FREE_TILES, WORDS, ORDERED, NODES, FREE_NODE = range(6)
 """Entries of `Arrays.counts`: tiles made so far, those of them that are free, words of chunks in

@@ -14,22 +14,17 @@ form, its attribute and a number, and goes on according to the form:
 
 import math
 import struct
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from sterna.matching.floats import floor, is_float
+from sterna.matching.kernels import FLAGS, IN, KINDS, NOT_IN, POINT, POINTS, RANGE, SET
 from sterna.model.event import Scalar
 from sterna.model.filters import values
 from sterna.model.filters.values import Cut, ValueSet
 
-POINT, RANGE, POINTS, KINDS, SET = range(5)
-IN, NOT_IN = 1, 2
-
 NUMBER, STRING = values.NUMBERS_RANK, values.STRINGS_RANK
 """Two of the kinds of values: their ranks on the value line."""
-
-EXACT_MAX = 2**53
-"""Up to here every integer is a float."""
 
 UNSURE = 1
 """Flag of a row whose record says less than its filter, which has to be asked as well."""
@@ -45,10 +40,6 @@ TESTS_MAX = 1000
 def head(row: int, flags: int, tests: int) -> int:
     """The word that a record begins with."""
     return row << 32 | flags << FLAGS | tests
-
-
-FLAGS = 16
-"""Where the flags are in that word."""
 
 
 @dataclass(slots=True)
@@ -73,7 +64,7 @@ def write_test(accepted: ValueSet, attribute: int, known: Callable[[Scalar], int
             low, high = start[1], _last_before(end)
             if low == high:
                 return _point(known(low), attribute)
-            if _is_float(low) and _is_float(high):
+            if is_float(low) and is_float(high):
                 return Written([attribute << 8 | RANGE, *_as_words(_pack(low, high))])
         elif start[0] == end[0] == STRING and end[1] == start[1] + "\0":
             return _point(known(start[1]), attribute)
@@ -176,23 +167,6 @@ def _last_before(cut: Cut) -> float:
         return math.inf
     last = values.previous_number(cut[1])
     return -math.inf if last is None else last
-
-
-def _is_float(number: float) -> bool:
-    return type(number) is float or -EXACT_MAX <= number <= EXACT_MAX
-
-
-def floor(number: float) -> tuple[float, float]:
-    """The largest float up to a number, and what is missing to the number."""
-    if _is_float(number):
-        return float(number), 0.0
-    try:
-        nearest = float(number)
-    except OverflowError:  # Beyond all finite floats.
-        return (sys.float_info.max if number > 0 else -math.inf), 1.0
-    if nearest > number:
-        nearest = math.nextafter(nearest, -math.inf)
-    return nearest, float(number - int(nearest))
 
 
 _pack = struct.Struct("=2d").pack

@@ -14,11 +14,13 @@ import numpy.typing as npt
 from sterna.matching import kernels
 from sterna.matching.checks import Check, Checks
 from sterna.matching.columns import Columns
+from sterna.matching.floats import EXACT_MAX, floor
 from sterna.matching.kernels import (
     BLOCKS_MAX,
     CELLS_MAX,
     CHUNK_STEP,
     FALSE,
+    FLAGS,
     MASK_WORDS,
     NAN,
     NODES,
@@ -33,15 +35,12 @@ from sterna.matching.kernels import (
     Room,
 )
 from sterna.matching.records import (
-    EXACT_MAX,
-    FLAGS,
     NUMBER,
     SHARED,
     STRING,
     TESTS_MAX,
     UNSURE,
     Written,
-    floor,
     head,
     write_test,
 )
