@@ -60,9 +60,13 @@ class Filter:
         return f"Filter({str(self)!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Filter) and self._condition == other._condition
+        return self is other or (isinstance(other, Filter) and self._condition == other._condition)
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash(self._condition)
 
     def __reduce__(self) -> tuple[object, tuple[tree.Condition]]:

@@ -1,0 +1,213 @@
+"""A client: what the papers call the local broker, between an application and its border broker."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from sterna.core import facts, inputs
+from sterna.core.actions import Action, Deliver
+from sterna.core.link import LinkTiming
+from sterna.core.messages import (
+    AdvertisementChange,
+    Events,
+    InterestAsked,
+    InterestKnown,
+    Message,
+    Route,
+    SubscriptionChange,
+)
+from sterna.core.names import LinkId, LocalProtocolError, NodeId, Time
+from sterna.core.node import Node, Turn
+from sterna.core.quenching import Interest, Outgoing
+from sterna.matching import MatchIndex
+from sterna.model.event import Event
+from sterna.model.filters import Filter
+
+
+class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a client works."""
+
+    advertisements: bool = False
+    """The network routes by advertisements: what is published must be advertised before."""
+    quenching: bool = False
+    """Discard events at the source that nobody wants."""
+    buffer_events_max: int = 10_000
+    """How many published events are kept while there is no connection."""
+
+
+class Client(Node):
+    """Publishes and subscribes for one application, over a link to one broker."""
+
+    def __init__(
+        self,
+        id_: NodeId,
+        options: ClientOptions | None = None,
+        *,
+        timing: LinkTiming | None = None,
+        incarnation: int = 0,
+    ) -> None:
+        super().__init__(id_, timing=timing, incarnation=incarnation)
+        self.options = options or ClientOptions()
+        self.subscriptions: dict[str, Filter] = {}
+        self.advertisements: dict[str, Filter] = {}
+        self._wanted: MatchIndex[str] = MatchIndex()
+        self._offered: MatchIndex[str] = MatchIndex()
+        self._seq = 0
+        self._link: LinkId | None = None
+        self._interest = Interest() if self.options.quenching else None
+        self._outgoing = Outgoing(self.options.buffer_events_max, self._interest)
+        self._deliveries: list[Action] = []
+        self._handlers |= {
+            inputs.Subscribe: self._subscribe,
+            inputs.Unsubscribe: self._unsubscribe,
+            inputs.Advertise: self._advertise,
+            inputs.Unadvertise: self._unadvertise,
+            inputs.Publish: self._publish,
+        }
+
+    def handle(self, given: inputs.Input, now: Time) -> Turn:
+        turn = super().handle(given, now)
+        if self._deliveries:
+            turn.actions.extend(self._deliveries)
+            self._deliveries.clear()
+        return turn
+
+    # ---- From the application
+
+    def _subscribe(self, given: inputs.Subscribe, now: Time) -> None:
+        name, filter_ = given.subscription, given.filter
+        if name in self.subscriptions:
+            raise LocalProtocolError(f"{self.id} has a subscription {name!r}; unsubscribe it first")
+        self._wanted.add(name, filter_)
+        self.subscriptions[name] = filter_
+        self.state(facts.Subscribed(at=self.id, time=now, subscription=name, filter=filter_))
+        self._say(SubscriptionChange(added=(Route(self._route(name), filter_),)), now)
+
+    def _unsubscribe(self, given: inputs.Unsubscribe, now: Time) -> None:
+        name = given.subscription
+        if name not in self.subscriptions:
+            raise LocalProtocolError(f"{self.id} has no subscription {name!r}")
+        del self.subscriptions[name]
+        self._wanted.remove(name)
+        self.state(facts.Unsubscribed(at=self.id, time=now, subscription=name))
+        self._say(SubscriptionChange(removed=(self._route(name),)), now)
+
+    def _advertise(self, given: inputs.Advertise, now: Time) -> None:
+        name, filter_ = given.advertisement, given.filter
+        if name in self.advertisements:
+            raise LocalProtocolError(
+                f"{self.id} has an advertisement {name!r}; unadvertise it first"
+            )
+        self._offered.add(name, filter_)
+        self.advertisements[name] = filter_
+        self.state(facts.Advertised(at=self.id, time=now, advertisement=name, filter=filter_))
+        self._say(AdvertisementChange(added=(Route(self._route(name), filter_),)), now)
+
+    def _unadvertise(self, given: inputs.Unadvertise, now: Time) -> None:
+        name = given.advertisement
+        if name not in self.advertisements:
+            raise LocalProtocolError(f"{self.id} has no advertisement {name!r}")
+        del self.advertisements[name]
+        self._offered.remove(name)
+        self.state(facts.Unadvertised(at=self.id, time=now, advertisement=name))
+        self._say(AdvertisementChange(removed=(self._route(name),)), now)
+
+    def _publish(self, given: inputs.Publish, now: Time) -> None:
+        event = Event(
+            publisher=self.id,
+            seq=self._seq + 1,
+            time_us=now,
+            attributes=given.attributes,
+            payload=given.payload,
+        )
+        if self.options.advertisements and not self._offered.match(event.attributes):
+            raise LocalProtocolError(
+                f"{self.id} has advertised nothing that matches this event; advertise it first"
+            )
+        self._seq += 1
+        self.state(facts.Published(at=self.id, time=now, events=(event,)))
+        if self._ready:
+            self._emit([event], now)
+            return
+        victim = self._outgoing.put(event)
+        if victim is not None:
+            self.state(facts.Purged(at=self.id, time=now, events=(victim,)))
+
+    # ---- From the broker
+
+    def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+        del link
+        found = [tuple(self._wanted.match(event.attributes)) for event in events]
+        wanted = tuple(event for event, names in zip(events, found, strict=True) if names)
+        if wanted:
+            self._deliveries.append(Deliver(wanted, tuple(names for names in found if names)))
+            self.state(facts.Delivered(at=self.id, time=now, events=wanted))
+        if len(wanted) < len(events):
+            stray = tuple(event for event, names in zip(events, found, strict=True) if not names)
+            self.state(facts.Stray(at=self.id, time=now, events=stray))
+
+    def message_arrived(self, message: Message, link: LinkId, now: Time) -> None:
+        del link
+        if self._interest is None:
+            return
+        if isinstance(message, SubscriptionChange):
+            self._interest.change(message)
+        elif isinstance(message, InterestKnown):
+            self._interest.current = True
+            self._flush(now)
+
+    # ---- Links
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        """The broker knows nothing of this client: tell it all."""
+        self._link = link
+        if self.subscriptions:
+            self._say(SubscriptionChange(added=self._routes(self.subscriptions)), now)
+        if self.advertisements:
+            self._say(AdvertisementChange(added=self._routes(self.advertisements)), now)
+        if self._interest is not None:
+            self._interest.forget()
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        self._link = link
+        if self._interest is not None:
+            self._interest.current = False
+            self._say(InterestAsked(), now)
+        else:
+            self._flush(now)
+
+    def link_gone(self, link: LinkId, now: Time) -> None:
+        del now
+        if self._link == link:
+            self._link = None
+
+    # ---- Going out
+
+    @property
+    def _ready(self) -> bool:
+        """Whether events can go out at once."""
+        return self._link in self.up and (self._interest is None or self._interest.current)
+
+    def _flush(self, now: Time) -> None:
+        events = self._outgoing.take()
+        if events:
+            self._emit(events, now)
+
+    def _emit(self, events: list[Event], now: Time) -> None:
+        if self._interest is not None:
+            quenched = tuple(event for event in events if not self._interest.wants(event))
+            if quenched:
+                self.state(facts.Quenched(at=self.id, time=now, events=quenched))
+                events = [event for event in events if self._interest.wants(event)]
+        if events:
+            self._say(Events(events=tuple(events)), now)
+
+    def _say(self, message: Message, now: Time) -> None:
+        if self._link is not None:
+            self.send(self._link, message, now)
+
+    def _route(self, name: str) -> str:
+        return f"{self.id}/{name}"
+
+    def _routes(self, filters: dict[str, Filter]) -> tuple[Route, ...]:
+        return tuple(Route(self._route(name), filter_) for name, filter_ in filters.items())

@@ -1,0 +1,76 @@
+"""What a protocol adds to a broker."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sterna.core.messages import Message
+from sterna.core.names import NEVER, LinkId, Time
+from sterna.model.event import Event
+
+if TYPE_CHECKING:
+    from sterna.core.broker import Broker
+
+
+class Component:
+    """One protocol at one broker: the messages it handles, and the moments it wants to hear of.
+
+    For each message type in `handles` it has a method `on_…(message, link, now)`, named after the
+    type. Whatever else it wants to know, it overrides; see `docs/how-to/components.md`.
+    """
+
+    handles: ClassVar[tuple[type[Message], ...]] = ()
+    broker: "Broker"
+    """Where it works; set before anything else happens."""
+
+    deadline: Time = NEVER
+    """When it wants to be woken; see `wake_by`."""
+
+    def wake_by(self, time: Time) -> None:
+        """Have `wake` called at a time, or earlier if that was asked for already."""
+        self.deadline = min(self.deadline, time)
+        self.broker.deadline = min(self.broker.deadline, time)
+
+    def handlers(self) -> dict[type[Message], "Handler"]:
+        """The method for each message type it handles."""
+        return {message: getattr(self, handler_name(message)) for message in self.handles}
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        """A link stands for the first time, or its other end has forgotten everything."""
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        """A link stands (again)."""
+
+    def link_down(self, link: LinkId, now: Time) -> None:
+        """A link is lost; it may come back."""
+
+    def link_gone(self, link: LinkId, now: Time) -> None:
+        """A link is lost for good."""
+
+    def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+        """Events have come over a link and are about to be routed."""
+
+    def events_leaving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
+        """Events are about to go out over a link; return those that shall go now."""
+        del link, now
+        return events
+
+    def wake(self, now: Time) -> None:
+        """The deadline has come."""
+
+
+Handler = Callable[[Any, LinkId, Time], None]
+
+
+def handler_name(message: type[Message]) -> str:
+    """`on_subscription_change` for a SubscriptionChange."""
+    return "on_" + re.sub(r"(?<!^)(?=[A-Z])", "_", message.__name__).lower()
+
+
+def overriding(components: Sequence[Component], hook: str) -> tuple[Any, ...]:
+    """The hook of each component that has one of its own."""
+    return tuple(
+        getattr(component, hook)
+        for component in components
+        if getattr(type(component), hook) is not getattr(Component, hook)
+    )

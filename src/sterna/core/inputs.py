@@ -1,0 +1,85 @@
+"""What the outside tells a node. A node that is given the same inputs at the same times does the
+same.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from sterna.core.link import Frame
+from sterna.core.names import LinkId, Peer
+from sterna.model.event import Scalar
+from sterna.model.filters import Filter
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
+    """Something that happened outside."""
+
+
+# ---- To every node, from its driver.
+
+
+class LinkUp(Input, frozen=True, kw_only=True):
+    """A connection over a link stands, and the other end is who it says."""
+
+    link: LinkId
+    peer: Peer
+
+
+class LinkDown(Input, frozen=True, kw_only=True):
+    """The connection over a link is lost. What was not acknowledged is sent again on the next."""
+
+    link: LinkId
+
+
+class LinkGone(Input, frozen=True, kw_only=True):
+    """A link will never stand again: forget all about it."""
+
+    link: LinkId
+
+
+class Received(Input, frozen=True, kw_only=True):
+    """Frames have arrived over a link."""
+
+    link: LinkId
+    frames: tuple[Frame, ...]
+
+
+class TimePassed(Input, frozen=True, kw_only=True):
+    """The node's deadline has come."""
+
+
+# ---- To a client, from its application.
+
+
+class Subscribe(Input, frozen=True, kw_only=True):
+    """The application wants the events that match a filter."""
+
+    subscription: str
+    filter: Filter
+
+
+class Unsubscribe(Input, frozen=True, kw_only=True):
+    """The application wants them no more."""
+
+    subscription: str
+
+
+class Advertise(Input, frozen=True, kw_only=True):
+    """The application is going to publish events that match a filter."""
+
+    advertisement: str
+    filter: Filter
+
+
+class Unadvertise(Input, frozen=True, kw_only=True):
+    """The application will publish them no more."""
+
+    advertisement: str
+
+
+class Publish(Input, frozen=True, kw_only=True):
+    """The application publishes an event."""
+
+    attributes: Mapping[str, Scalar]
+    payload: bytes = b""

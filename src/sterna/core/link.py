@@ -1,0 +1,231 @@
+"""A link session: everything arrives, once and in order, over a connection that may lose, repeat
+and break.
+
+Each direction numbers its messages from 1. The receiver takes only the next number and says up to
+where it has everything (a cumulative acknowledgement: with each message it sends itself, else after
+a short delay). The sender keeps what is not acknowledged. When a connection stands, both ends say
+in a `Resume` what they expect next, and the sender goes on from there; on a connection that may
+lose frames, it also goes back when an acknowledgement is overdue.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+
+from sterna.core.messages import Message
+from sterna.core.names import NEVER, Time
+
+
+class Frame(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """What goes over a connection."""
+
+
+class Data(Frame, frozen=True):
+    """A message with its number, and up to where the sender has everything of the other's."""
+
+    seq: int
+    acknowledged: int
+    message: Message
+
+
+class Ack(Frame, frozen=True):
+    """Everything up to this number is here."""
+
+    acknowledged: int
+
+
+class Resume(Frame, frozen=True):
+    """The first word on a new connection: who speaks, to whom, and what was received so far."""
+
+    incarnation: int
+    """Another number after the speaker has lost its memory."""
+    partner: int | None
+    """The incarnation of the other end that the speaker's memory is about; None if it has none."""
+    acknowledged: int
+    answers: bool
+    """Whether it answers a Resume of the other end; if not, it asks for one."""
+
+
+class LinkTiming(msgspec.Struct, frozen=True, kw_only=True):
+    """When a session acknowledges and repeats."""
+
+    ack_delay_us: Time = 20_000
+    """Wait so long for a message that can carry the acknowledgement."""
+    ack_every: int = 32
+    """Acknowledge at once after so many messages."""
+    resend_us: Time | None = 200_000
+    """Repeat after so long without acknowledgement; None on connections that lose nothing."""
+    resend_max_us: Time = 3_200_000
+    """The wait doubles from time to time, up to this."""
+
+
+RELIABLE = LinkTiming(resend_us=None)
+"""For connections that lose nothing while they stand, such as TCP."""
+
+
+class State(Enum):
+    """How far the two ends have found each other."""
+
+    CLOSED = "closed"
+    OPENING = "opening"
+    OPEN = "open"
+
+
+class LinkSession:
+    """One end of a link. Frames to transmit gather in `outbox`; `wake` is due at `wake_at`."""
+
+    def __init__(self, incarnation: int, timing: LinkTiming) -> None:
+        self.incarnation = incarnation
+        self.partner: int | None = None
+        self.state = State.CLOSED
+        self.outbox: list[Frame] = []
+        self.wake_at: Time = NEVER
+        self.given_up: int | None = None
+        """Set when the other end turns out to have lost its memory: the messages dropped for it."""
+        self._timing = timing
+        self._next_seq = 1
+        self._unacknowledged: deque[Data] = deque()
+        self._expected = 1
+        self._early: dict[int, Message] = {}
+        self._ack_due = 0
+        self._ack_at: Time = NEVER
+        self._resend_at: Time = NEVER
+        self._resend_wait = timing.resend_us or 0
+
+    @property
+    def backlog(self) -> int:
+        """How many messages are not acknowledged yet."""
+        return len(self._unacknowledged)
+
+    def open(self, now: Time) -> None:
+        """A connection stands."""
+        self.close()
+        self.state = State.OPENING
+        self._resume(answers=False)
+        self._expect_answer(now)
+
+    def close(self) -> None:
+        """The connection is lost."""
+        self.state = State.CLOSED
+        self.outbox.clear()
+        self._ack_due = 0
+        self._ack_at = self._resend_at = self.wake_at = NEVER
+        self._resend_wait = self._timing.resend_us or 0
+
+    def send(self, message: Message, now: Time) -> None:
+        """Send a message now, or keep it until there is a connection."""
+        frame = Data(self._next_seq, self._expected - 1, message)
+        self._next_seq += 1
+        self._unacknowledged.append(frame)
+        if self.state is State.OPEN:
+            self.outbox.append(frame)
+            self._ack_due = 0
+            self._ack_at = NEVER
+            if self._resend_at == NEVER:
+                self._expect_answer(now)
+
+    def receive(self, frame: Frame, now: Time) -> Sequence[Message]:
+        """Take a frame; the messages that are next in order thanks to it."""
+        if type(frame) is Data:
+            return self._receive_data(frame, now)
+        if type(frame) is Ack:
+            if self.state is State.OPEN:
+                self._confirm(frame.acknowledged, now)
+        elif type(frame) is Resume and self.state is not State.CLOSED:
+            self._resumed(frame, now)
+        return ()
+
+    def wake(self, now: Time) -> None:
+        """Do what is due: acknowledge, repeat."""
+        if self._ack_at <= now:
+            self._acknowledge()
+        if self._resend_at <= now:
+            self._resend_wait = min(2 * self._resend_wait, self._timing.resend_max_us)
+            if self.state is State.OPENING:
+                self._resume(answers=False)
+            else:
+                self.outbox += self._unacknowledged
+            self._expect_answer(now)
+        self.wake_at = min(self._ack_at, self._resend_at)
+
+    def _receive_data(self, frame: Data, now: Time) -> Sequence[Message]:
+        if self.state is not State.OPEN:
+            return ()  # It comes again: the other end has not heard our Resume yet.
+        if frame.acknowledged:
+            self._confirm(frame.acknowledged, now)
+        self._ack_due += 1
+        if frame.seq != self._expected:  # Repeated, or after a gap: say at once where we are.
+            if frame.seq > self._expected:
+                self._early[frame.seq] = frame.message
+            self._acknowledge_by(now)
+            return ()
+        self._expected += 1
+        if self._ack_due >= self._timing.ack_every:
+            self._acknowledge()
+        elif self._ack_at == NEVER:
+            self._acknowledge_by(now + self._timing.ack_delay_us)
+        if not self._early:
+            return (frame.message,)
+        messages = [frame.message]
+        while self._expected in self._early:
+            messages.append(self._early.pop(self._expected))
+            self._expected += 1
+        return messages
+
+    # ---- Finding each other
+
+    def _resume(self, *, answers: bool) -> None:
+        self.outbox.append(Resume(self.incarnation, self.partner, self._expected - 1, answers))
+
+    def _resumed(self, frame: Resume, now: Time) -> None:
+        if self.partner != frame.incarnation:
+            self._meet(frame.incarnation)
+        if frame.partner == self.incarnation:  # Else it speaks of an earlier life of ours.
+            self._confirm(frame.acknowledged, now)
+        if not frame.answers:
+            self._resume(answers=True)
+        if self.state is State.OPENING:
+            self.state = State.OPEN
+            self._resend_at = NEVER
+            if self._unacknowledged:
+                self.outbox += self._unacknowledged
+                self._expect_answer(now)
+
+    def _meet(self, incarnation: int) -> None:
+        """The other end is new, or has lost its memory."""
+        if self.partner is not None:
+            self.given_up = len(self._unacknowledged)
+            self._unacknowledged.clear()
+            self._next_seq = 1
+        self.partner = incarnation
+        self._expected = 1
+        self._early.clear()
+
+    # ---- Acknowledging and repeating
+
+    def _confirm(self, acknowledged: int, now: Time) -> None:
+        waiting = self._unacknowledged
+        if not waiting or waiting[0].seq > acknowledged:
+            return
+        while waiting and waiting[0].seq <= acknowledged:
+            waiting.popleft()
+        self._resend_wait = self._timing.resend_us or 0
+        self._resend_at = NEVER
+        if waiting:
+            self._expect_answer(now)
+
+    def _acknowledge(self) -> None:
+        self.outbox.append(Ack(self._expected - 1))
+        self._ack_due = 0
+        self._ack_at = NEVER
+
+    def _acknowledge_by(self, time: Time) -> None:
+        self._ack_at = min(self._ack_at, time)
+        self.wake_at = min(self.wake_at, time)
+
+    def _expect_answer(self, now: Time) -> None:
+        if self._timing.resend_us is not None:
+            self._resend_at = now + self._resend_wait
+            self.wake_at = min(self.wake_at, self._resend_at)

@@ -1,0 +1,171 @@
+"""What brokers and clients have in common: links with their sessions, turns and deadlines."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from sterna.core import inputs
+from sterna.core.actions import Action, Transmit
+from sterna.core.facts import Attached, Detached, Fact, LinkReset
+from sterna.core.inputs import Input
+from sterna.core.link import LinkSession, LinkTiming
+from sterna.core.messages import Events, Message
+from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
+from sterna.model.event import Event
+
+
+class Turn(NamedTuple):
+    """What came of one input."""
+
+    actions: list[Action]
+    facts: list[Fact]
+
+
+class Node:
+    """A machine that takes inputs one at a time.
+
+    Its driver calls `handle` for each input, does the actions in their order, and comes back with
+    `TimePassed` not before `deadline`.
+    """
+
+    def __init__(
+        self, id_: NodeId, *, timing: LinkTiming | None = None, incarnation: int = 0
+    ) -> None:
+        self.id = id_
+        self.peers: dict[LinkId, Peer] = {}
+        self.up: dict[LinkId, None] = {}
+        """The links that stand just now."""
+        self.deadline: Time = NEVER
+        self._sessions: dict[LinkId, LinkSession] = {}
+        self._timing = timing or LinkTiming()
+        self._incarnation = incarnation
+        self._used: dict[LinkId, LinkSession] = {}
+        self._facts: list[Fact] = []
+        self._handlers: dict[type[Input], Callable[[Any, Time], None]] = {
+            inputs.Received: self._received,
+            inputs.TimePassed: self._time_passed,
+            inputs.LinkUp: self._link_up,
+            inputs.LinkDown: self._link_down,
+            inputs.LinkGone: self._link_gone,
+        }
+
+    def handle(self, given: Input, now: Time) -> Turn:
+        """Take an input; what to do about it, and what happened."""
+        handler = self._handlers.get(type(given))
+        if handler is None:
+            raise LocalProtocolError(
+                f"a {type(self).__name__.lower()} does not take {type(given).__name__}"
+            )
+        handler(given, now)
+        actions: list[Action] = []
+        if self._used:
+            for link, session in self._used.items():
+                if session.outbox:
+                    actions += [Transmit(link, frame) for frame in session.outbox]
+                    session.outbox.clear()
+                self.deadline = min(self.deadline, session.wake_at)
+            self._used.clear()
+        facts, self._facts = self._facts, []
+        return Turn(actions, facts)
+
+    def send(self, link: LinkId, message: Message, now: Time) -> None:
+        """Say something to a neighbour, now or when the link stands again."""
+        session = self._sessions[link]
+        session.send(message, now)
+        self._used[link] = session
+
+    def state(self, fact: Fact) -> None:
+        """Say what happened."""
+        self._facts.append(fact)
+
+    def backlog(self, link: LinkId) -> int:
+        """How many messages the other end of a link has not confirmed yet."""
+        return self._sessions[link].backlog
+
+    # ---- What brokers and clients do, each in its way
+
+    def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+        raise NotImplementedError
+
+    def message_arrived(self, message: Message, link: LinkId, now: Time) -> None:
+        raise NotImplementedError
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        """A link stands for the first time, or its other end has forgotten everything."""
+        raise NotImplementedError
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        """A link stands (again)."""
+
+    def link_down(self, link: LinkId, now: Time) -> None:
+        """A link is lost; it may come back."""
+
+    def link_gone(self, link: LinkId, now: Time) -> None:
+        """A link is lost for good."""
+
+    def wake(self, now: Time) -> Time:
+        """The deadline may have come; the next one."""
+        del now
+        return NEVER
+
+    # ---- Inputs that every node takes
+
+    def _received(self, given: inputs.Received, now: Time) -> None:
+        link = given.link
+        session = self._sessions.get(link)
+        if session is None:
+            return  # From a link that is gone.
+        self._used[link] = session
+        batch: list[Event] = []
+        for frame in given.frames:
+            for message in session.receive(frame, now):
+                if type(message) is Events:
+                    batch += message.events
+                    continue
+                if batch:
+                    self.events_arrived(batch, link, now)
+                    batch = []
+                self.message_arrived(message, link, now)
+            if session.given_up is not None:
+                self.state(LinkReset(at=self.id, time=now, link=link, given_up=session.given_up))
+                session.given_up = None
+                self.link_new(link, now)
+                self.link_up(link, now)
+        if batch:
+            self.events_arrived(batch, link, now)
+
+    def _time_passed(self, _given: inputs.TimePassed, now: Time) -> None:
+        deadline = NEVER
+        for link, session in self._sessions.items():
+            if session.wake_at <= now:
+                session.wake(now)
+                self._used[link] = session
+            deadline = min(deadline, session.wake_at)
+        self.deadline = min(deadline, self.wake(now))
+
+    def _link_up(self, given: inputs.LinkUp, now: Time) -> None:
+        link = given.link
+        is_new = link not in self._sessions
+        if is_new:
+            self._sessions[link] = LinkSession(self._incarnation, self._timing)
+        self.peers[link] = given.peer
+        self.up[link] = None
+        self._sessions[link].open(now)
+        self._used[link] = self._sessions[link]
+        self.state(Attached(at=self.id, time=now, link=link, peer=given.peer))
+        if is_new:
+            self.link_new(link, now)
+        self.link_up(link, now)
+
+    def _link_down(self, given: inputs.LinkDown, now: Time) -> None:
+        if given.link in self.up:
+            del self.up[given.link]
+            self._sessions[given.link].close()
+            self.state(Detached(at=self.id, time=now, link=given.link))
+            self.link_down(given.link, now)
+
+    def _link_gone(self, given: inputs.LinkGone, now: Time) -> None:
+        if given.link in self._sessions:
+            self._link_down(inputs.LinkDown(link=given.link), now)
+            self.link_gone(given.link, now)
+            del self._sessions[given.link], self.peers[given.link]
+            self._used.pop(given.link, None)

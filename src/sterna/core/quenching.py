@@ -1,0 +1,86 @@
+"""Quenching: publishers learn what is wanted and discard the rest at the source. (Huang, 3.2)
+
+The broker tells a publisher about filters as it tells a neighbouring broker, simplified by covering
+and merging: what the publisher has been told is c_all, the OR of all active subscriptions.
+"""
+
+from collections import deque
+
+from sterna.core.component import Component
+from sterna.core.messages import InterestAsked, InterestKnown, SubscriptionChange
+from sterna.core.names import LinkId, Time
+from sterna.matching import MatchIndex
+from sterna.model.event import Event
+
+
+class Quenching(Component):
+    """The border broker's part: keep publishers informed that ask for it."""
+
+    handles = (InterestAsked,)
+
+    def on_interest_asked(self, _message: InterestAsked, link: LinkId, now: Time) -> None:
+        self.broker.router.tell_interest(link, now)
+        self.broker.send(link, InterestKnown(), now)
+
+
+class Interest:
+    """The publisher's part: c_all as far as it is known."""
+
+    def __init__(self) -> None:
+        self.current = False
+        """Whether the broker has said all it knows since the link stands."""
+        self._filters: MatchIndex[str] = MatchIndex()
+
+    def __len__(self) -> int:
+        return len(self._filters)
+
+    def change(self, message: SubscriptionChange) -> None:
+        for route in message.added:
+            if route.id in self._filters:
+                self._filters.remove(route.id)
+            self._filters.add(route.id, route.filter)
+        for id_ in message.removed:
+            if id_ in self._filters:
+                self._filters.remove(id_)
+
+    def forget(self) -> None:
+        """The broker is a new one: what the last one said does not hold."""
+        self.current = False
+        self._filters = MatchIndex()
+
+    def wants(self, event: Event) -> bool:
+        """Whether some subscription that is known matches the event."""
+        return bool(self._filters.match(event.attributes))
+
+
+class Outgoing:
+    """Events that wait for a connection, up to a limit."""
+
+    def __init__(self, events_max: int, interest: Interest | None) -> None:
+        self._events: deque[Event] = deque()
+        self._events_max = events_max
+        self._interest = interest
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def put(self, event: Event) -> Event | None:
+        """Keep an event; the one that had to go for it, if the buffer was full.
+
+        A subscription that is not known here may want any of them, so all are kept while there is
+        room. Then the oldest goes that nobody was known to want, else the oldest.
+        """
+        self._events.append(event)
+        if len(self._events) <= self._events_max:
+            return None
+        victim = self._events[0]
+        if self._interest is not None:
+            unwanted = (event for event in self._events if not self._interest.wants(event))
+            victim = next(unwanted, victim)
+        self._events.remove(victim)
+        return victim
+
+    def take(self) -> list[Event]:
+        events = list(self._events)
+        self._events.clear()
+        return events

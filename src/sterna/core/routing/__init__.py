@@ -1,0 +1,1 @@
+"""Routing on an acyclic overlay: the table, the strategies, advertisements."""

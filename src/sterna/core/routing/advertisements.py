@@ -1,0 +1,56 @@
+"""Advertisements: a neighbour hears only of filters that overlap what was advertised from there."""
+
+from sterna.core.messages import Route
+from sterna.core.names import RouteId
+from sterna.core.routing.stages import Stage
+
+
+class Advertised(Stage):
+    """Passes on the routes that overlap an advertisement; the others wait for one that does."""
+
+    def __init__(self) -> None:
+        self._advertisements: dict[RouteId, Route] = {}
+        self._waiting: dict[RouteId, Route] = {}
+        self._admitted_by: dict[RouteId, RouteId] = {}
+        self._admits: dict[RouteId, dict[RouteId, Route]] = {}
+
+    def add(self, route: Route) -> None:
+        if self._admit(route):
+            self.onward.add(route)
+        else:
+            self._waiting[route.id] = route
+
+    def remove(self, route: Route) -> None:
+        if route.id in self._waiting:
+            del self._waiting[route.id]
+            return
+        del self._admits[self._admitted_by.pop(route.id)][route.id]
+        self.onward.remove(route)
+
+    def advertise(self, advertisement: Route) -> None:
+        """An advertisement has come: it pulls in what waited for it."""
+        self._advertisements[advertisement.id] = advertisement
+        self._admits[advertisement.id] = {}
+        for route in list(self._waiting.values()):
+            if route.filter.overlaps(advertisement.filter):
+                del self._waiting[route.id]
+                self._admitted_by[route.id] = advertisement.id
+                self._admits[advertisement.id][route.id] = route
+                self.onward.add(route)
+
+    def unadvertise(self, advertisement: Route) -> None:
+        """An advertisement has gone: what no other admits waits again."""
+        del self._advertisements[advertisement.id]
+        for route in self._admits.pop(advertisement.id).values():
+            del self._admitted_by[route.id]
+            if not self._admit(route):
+                self._waiting[route.id] = route
+                self.onward.remove(route)
+
+    def _admit(self, route: Route) -> bool:
+        for advertisement in self._advertisements.values():
+            if route.filter.overlaps(advertisement.filter):
+                self._admitted_by[route.id] = advertisement.id
+                self._admits[advertisement.id][route.id] = route
+                return True
+        return False

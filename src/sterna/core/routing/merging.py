@@ -1,0 +1,130 @@
+"""Merging: filters that are nearly the same are passed on as one.
+
+Filters that agree in all attributes but one have a union that is again one conjunction, so joining
+them is exact (perfect merging). Imperfect merging also joins filters that differ in two attributes,
+as long as they agree in another: the result then accepts combinations of the two that nobody asked
+for, and only those.
+"""
+
+from itertools import combinations
+
+from sterna.core.messages import Route
+from sterna.core.names import RouteId
+from sterna.core.routing.stages import NameRoute, Stage
+from sterna.model.filters import Filter, merge
+from sterna.model.filters.normal_form import Term
+
+ATTRIBUTES_MAX = 12
+"""Filters on more attributes are passed on as they are; they have too many ways to be joined."""
+
+
+class Group:
+    """Routes that are passed on as one."""
+
+    def __init__(self, key: object, members: list[Route], merged: Route) -> None:
+        self.key = key
+        self.members = {member.id: member for member in members}
+        self.merged = merged
+
+
+class Merged(Stage):
+    """Joins each route with others that agree with it in all attributes but one (or two)."""
+
+    def __init__(self, name: NameRoute, *, exact: bool, members_max: int) -> None:
+        self._name = name
+        self._exact = exact
+        self._members_max = members_max
+        self._alone: dict[RouteId, tuple[object, ...]] = {}
+        """Routes that are passed on as they are, with the keys under which others may join them."""
+        self._joinable: dict[object, dict[RouteId, Route]] = {}
+        self._open: dict[object, dict[RouteId, Group]] = {}
+        """Groups with room, by key and the name of their merged route."""
+        self._group_of: dict[RouteId, Group] = {}
+
+    def add(self, route: Route) -> None:
+        keys = self._keys(route.filter)
+        for key in keys:
+            if key in self._open:
+                self._join(next(iter(self._open[key].values())), route)
+                return
+        for key in keys:
+            if key in self._joinable:
+                self._pair(key, next(iter(self._joinable[key].values())), route)
+                return
+        self._alone[route.id] = keys
+        for key in keys:
+            self._joinable.setdefault(key, {})[route.id] = route
+        self.onward.add(route)
+
+    def remove(self, route: Route) -> None:
+        if route.id in self._alone:
+            self._no_longer_alone(route)
+            return
+        group = self._group_of.pop(route.id)
+        del group.members[route.id]
+        if len(group.members) > 1:
+            self._remerge(group)
+            return
+        (last,) = group.members.values()
+        self._close(group)
+        del self._group_of[last.id]
+        self.add(last)
+        self.onward.remove(group.merged)
+
+    def _pair(self, key: object, first: Route, second: Route) -> None:
+        merged = self._merge([first, second])
+        group = Group(key, [first, second], merged)
+        self._group_of[first.id] = self._group_of[second.id] = group
+        self.onward.add(merged)
+        self._no_longer_alone(first)
+        self._reopen(group)
+
+    def _join(self, group: Group, route: Route) -> None:
+        group.members[route.id] = route
+        self._group_of[route.id] = group
+        self._remerge(group)
+
+    def _remerge(self, group: Group) -> None:
+        self._close(group)
+        before, group.merged = group.merged, self._merge(list(group.members.values()))
+        self.onward.add(group.merged)
+        self.onward.remove(before)
+        self._reopen(group)
+
+    def _merge(self, members: list[Route]) -> Route:
+        return Route(self._name(), merge((m.filter for m in members), exact=self._exact))
+
+    def _reopen(self, group: Group) -> None:
+        if len(group.members) < self._members_max:
+            self._open.setdefault(group.key, {})[group.merged.id] = group
+
+    def _close(self, group: Group) -> None:
+        groups = self._open.get(group.key, {})
+        if groups.pop(group.merged.id, None) is not None and not groups:
+            del self._open[group.key]
+
+    def _no_longer_alone(self, route: Route) -> None:
+        for key in self._alone.pop(route.id):
+            routes = self._joinable[key]
+            del routes[route.id]
+            if not routes:
+                del self._joinable[key]
+        self.onward.remove(route)
+
+    def _keys(self, filter_: Filter) -> tuple[object, ...]:
+        """Equal keys have the filters that may be joined, the exact joins first."""
+        form = filter_.normal_form
+        if form is None or len(form) != 1 or len(form[0].constraints) > ATTRIBUTES_MAX:
+            return ()
+        (term,) = form
+        names = sorted(term.constraints)
+        keys = [_key(term, (name,)) for name in names]
+        if not self._exact and len(names) > 2:
+            keys += [_key(term, pair) for pair in combinations(names, 2)]
+        return tuple(keys)
+
+
+def _key(term: Term, differing: tuple[str, ...]) -> object:
+    """Equal for terms that agree in all attributes but these."""
+    others = frozenset(item for item in term.constraints.items() if item[0] not in differing)
+    return differing, others, frozenset(term.residuals)

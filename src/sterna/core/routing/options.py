@@ -1,0 +1,48 @@
+"""How a broker network routes: one record, the same at every broker but for its parent."""
+
+from enum import StrEnum
+
+import msgspec
+
+from sterna.core.names import LinkId
+
+
+class Strategy(StrEnum):
+    """What a broker tells a neighbour about the filters it has from elsewhere. (Fiege, 2.2)"""
+
+    FLOODING = "flooding"
+    """I want everything."""
+    SIMPLE = "simple"
+    """Each subscription."""
+    IDENTITY = "identity"
+    """Each different filter."""
+    COVERING = "covering"
+    """The filters that no other covers."""
+    MERGING = "merging"
+    """Those, joined where the union is one conjunction (perfect merging)."""
+    IMPERFECT = "imperfect-merging"
+    """Those, joined also where that accepts somewhat more than the parts."""
+
+
+class RoutingOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a broker routes."""
+
+    strategy: Strategy = Strategy.COVERING
+    advertisements: bool = False
+    """Subscriptions travel only to where matching events were advertised."""
+    hierarchical: bool = False
+    """The overlay is a rooted tree: events go up to the root, down only to interest. (Burcea, 2)"""
+    parent: LinkId | None = None
+    """The way to the root; None at the root itself, and where there is no hierarchy."""
+    merge_members_max: int = 16
+    """How many filters merging joins into one; this bounds the work and the length of a message."""
+
+
+ARCHITECTURES: dict[str, tuple[RoutingOptions, bool]] = {
+    "centralized": (RoutingOptions(strategy=Strategy.SIMPLE), False),
+    "centralized-quenching": (RoutingOptions(strategy=Strategy.SIMPLE), True),
+    "distributed-broadcast": (RoutingOptions(strategy=Strategy.FLOODING), False),
+    "distributed-multicast": (RoutingOptions(strategy=Strategy.COVERING), False),
+}
+"""Huang's four architectures (3, 3.2, 4.1, 4.2): how to route, and whether publishers quench. The
+centralized ones have a single broker."""

@@ -1,0 +1,128 @@
+"""A strategy is a chain of stages: filters come and go at its head, and what a neighbour has to be
+told comes out at its end.
+
+Each stage passes on fewer routes than it is given and does, for one change, work for that change
+only. The definition of what each strategy must give in the end stands in
+`tests/core/routing/definitions.py`; the stages are held against it there.
+"""
+
+from collections.abc import Callable, Iterator
+
+from sterna.core.messages import Route
+from sterna.core.names import RouteId
+from sterna.model.filters import Filter
+
+EVERYTHING = Filter("TRUE")
+
+NameRoute = Callable[[], RouteId]
+"""Gives a name that was not used before."""
+
+
+class Stage:
+    """Passes on what it is given; the base of those that do more."""
+
+    onward: "Stage"
+
+    def add(self, route: Route) -> None:
+        """A route has come."""
+        self.onward.add(route)
+
+    def remove(self, route: Route) -> None:
+        """A route has gone: the very one that was added."""
+        self.onward.remove(route)
+
+
+class Difference(Stage):
+    """The end of a chain: what changed since the neighbour was told last."""
+
+    def __init__(self) -> None:
+        self.told: dict[RouteId, Route] = {}
+        self.added: dict[RouteId, Route] = {}
+        self.removed: dict[RouteId, Route] = {}
+
+    def add(self, route: Route) -> None:
+        self.removed.pop(route.id, None)
+        if self.told.get(route.id) != route:
+            self.added[route.id] = route  # Said under a known name, it replaces what was said.
+
+    def remove(self, route: Route) -> None:
+        self.added.pop(route.id, None)
+        if route.id in self.told:
+            self.removed[route.id] = route
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed)
+
+    def take(self) -> tuple[tuple[Route, ...], tuple[RouteId, ...]]:
+        """The difference; from now on the neighbour knows it."""
+        added, removed = tuple(self.added.values()), tuple(self.removed)
+        for id_ in removed:
+            del self.told[id_]
+        self.told |= self.added
+        self.added.clear()
+        self.removed.clear()
+        return added, removed
+
+    def forget(self) -> None:
+        """The neighbour knows nothing any more."""
+        wanted = {id_: route for id_, route in self.told.items() if id_ not in self.removed}
+        self.added = wanted | self.added
+        self.told = {}
+        self.removed = {}
+
+
+class Everything(Stage):
+    """Flooding: one filter that matches all, whatever comes and goes."""
+
+    def __init__(self, name: NameRoute) -> None:
+        self._route = Route(name(), EVERYTHING)
+
+    def begin(self) -> None:
+        """Say so, once."""
+        self.onward.add(self._route)
+
+    def add(self, route: Route) -> None:
+        pass
+
+    def remove(self, route: Route) -> None:
+        pass
+
+
+class Distinct(Stage):
+    """Identity: equal filters count as one."""
+
+    def __init__(self, name: NameRoute) -> None:
+        self._name = name
+        self._routes: dict[Filter, Route] = {}
+        self._counts: dict[Filter, int] = {}
+
+    def add(self, route: Route) -> None:
+        count = self._counts.get(route.filter, 0)
+        self._counts[route.filter] = count + 1
+        if count == 0:
+            self._routes[route.filter] = Route(self._name(), route.filter)
+            self.onward.add(self._routes[route.filter])
+
+    def remove(self, route: Route) -> None:
+        self._counts[route.filter] -= 1
+        if self._counts[route.filter] == 0:
+            del self._counts[route.filter]
+            self.onward.remove(self._routes.pop(route.filter))
+
+
+class Chain:
+    """Stages one after the other, with the difference at the end."""
+
+    def __init__(self, stages: list[Stage]) -> None:
+        self.difference = Difference()
+        self._stages: list[Stage] = [*stages, self.difference]
+        for stage, onward in zip(self._stages, self._stages[1:], strict=False):
+            stage.onward = onward
+        self.add = self._stages[0].add
+        self.remove = self._stages[0].remove
+        for stage in stages:
+            if isinstance(stage, Everything):
+                stage.begin()
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self._stages)

@@ -1,0 +1,23 @@
+"""The routing strategies, as the chains of stages that they are."""
+
+from sterna.core.routing.covering import Maximal
+from sterna.core.routing.merging import Merged
+from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.routing.stages import Distinct, Everything, NameRoute, Stage
+
+
+def stages(strategy: Strategy, options: RoutingOptions, name: NameRoute) -> list[Stage]:
+    """What lies between the filters a broker has and what it tells a neighbour."""
+    match strategy:
+        case Strategy.FLOODING:
+            return [Everything(name)]
+        case Strategy.SIMPLE:
+            return []
+        case Strategy.IDENTITY:
+            return [Distinct(name)]
+        case Strategy.COVERING:
+            return [Distinct(name), Maximal()]
+        case Strategy.MERGING | Strategy.IMPERFECT:
+            exact = strategy is Strategy.MERGING
+            merged = Merged(name, exact=exact, members_max=options.merge_members_max)
+            return [Distinct(name), Maximal(), merged, Distinct(name), Maximal()]

@@ -1,0 +1,76 @@
+"""The routing table: which filters were announced over which link, and where an event must go."""
+
+from collections.abc import Sequence
+
+from sterna.core.messages import Route
+from sterna.core.names import LinkId, RouteId
+from sterna.matching import MatchIndex
+from sterna.model.event import Event
+from sterna.model.filters import Filter
+from sterna.model.filters.normal_form import ANYTHING
+
+
+class RoutingTable:
+    """Filters by link. Equal filters of a link are matched once."""
+
+    def __init__(self) -> None:
+        self._routes: dict[LinkId, dict[RouteId, Route]] = {}
+        self._counts: dict[tuple[LinkId, Filter], int] = {}
+        self._index: MatchIndex[tuple[LinkId, Filter]] = MatchIndex()
+        self._always: dict[LinkId, int] = {}
+        """Links with filters that match everything, and how many."""
+
+    def __len__(self) -> int:
+        return sum(len(routes) for routes in self._routes.values())
+
+    def links(self) -> list[LinkId]:
+        return list(self._routes)
+
+    def routes(self, link: LinkId) -> dict[RouteId, Route]:
+        """What was announced over a link."""
+        return self._routes.get(link, {})
+
+    def add(self, link: LinkId, route: Route) -> None:
+        """Enter a route under a name that is new for the link."""
+        self._routes.setdefault(link, {})[route.id] = route
+        if route.filter.normal_form == (ANYTHING,):
+            self._always[link] = self._always.get(link, 0) + 1
+            return
+        key = link, route.filter
+        count = self._counts.get(key, 0)
+        if count == 0:
+            self._index.add(key, route.filter)
+        self._counts[key] = count + 1
+
+    def remove(self, link: LinkId, id_: RouteId) -> Route | None:
+        """Remove a route; None if there is none of that name."""
+        route = self._routes.get(link, {}).pop(id_, None)
+        if route is None:
+            return None
+        if not self._routes[link]:
+            del self._routes[link]
+        if route.filter.normal_form == (ANYTHING,):
+            self._always[link] -= 1
+            if not self._always[link]:
+                del self._always[link]
+            return route
+        key = link, route.filter
+        self._counts[key] -= 1
+        if not self._counts[key]:
+            del self._counts[key]
+            self._index.remove(key)
+        return route
+
+    def match(self, events: Sequence[Event]) -> dict[LinkId, list[Event]]:
+        """For each link, the events that are wanted there, in their order."""
+        to: dict[LinkId, list[Event]] = {}
+        for event in events:
+            links = dict.fromkeys(self._always)
+            for link, _ in self._index.match(event.attributes):
+                links[link] = None
+            for link in links:
+                if link in to:
+                    to[link].append(event)
+                else:
+                    to[link] = [event]
+        return to

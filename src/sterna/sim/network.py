@@ -1,0 +1,310 @@
+"""A network of nodes: hosts that run them, connections that carry their frames, and what goes
+wrong.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from sterna.core.actions import Transmit
+from sterna.core.facts import Fact, Settled
+from sterna.core.inputs import Input, LinkDown, LinkUp, Received, TimePassed
+from sterna.core.link import Data, Frame
+from sterna.core.messages import Message
+from sterna.core.names import NEVER, NodeId, Peer, Time
+from sterna.core.node import Node
+from sterna.sim.kernel import Kernel
+from sterna.sim.script import LinkModel
+from sterna.wire.codec import size
+
+
+class Observer:
+    """Watches a run; overrides what it wants to see."""
+
+    def fact(self, fact: Fact) -> None:
+        """A node has stated a fact."""
+
+    def given(self, node: NodeId, given: Input, now: Time) -> None:
+        """A client's application has done something."""
+
+    def sent(self, pipe: "Pipe", frame: Frame, fate: str, now: Time) -> None:
+        """A frame was sent; its fate is `first`, `again` (a repeated message) or `lost`."""
+
+    def trouble(self, text: str, now: Time) -> None:
+        """Something went wrong, or is well again."""
+
+
+class Pipe:
+    """One direction of a connection."""
+
+    def __init__(self, source: "Host", target: "Host", link: "Connection") -> None:
+        self.source = source
+        self.target = target
+        self.connection = link
+        self.last_arrival: Time = 0
+        self.free_at: Time = 0
+        self.last_seq = 0
+        self.messages: Counter[type[Message]] = Counter()
+        self.frames = 0
+        self.bytes: Counter[type[Message] | None] = Counter()
+        """By the type of message; None is what keeps the link going."""
+
+    def __str__(self) -> str:
+        return f"{self.source.node.id} → {self.target.node.id}"
+
+
+class Connection:
+    """Two pipes that stand or break together."""
+
+    def __init__(self, a: "Host", b: "Host") -> None:
+        self.ends = (a, b)
+        self.pipes = (Pipe(a, b, self), Pipe(b, a, self))
+        self.troubles = 1
+        """How many reasons there are for it not to stand; a new one is not made yet."""
+        self.epoch = 0
+        """Counts how often it broke: what was sent before does not arrive."""
+
+
+class Host:
+    """Runs a node: gives it inputs, wakes it, logs its inputs, and lets it crash."""
+
+    def __init__(self, make: Callable[[int], Node], peer: Peer) -> None:
+        self.make = make
+        self.node = make(0)
+        self.peer = peer
+        self.pipes: dict[NodeId, Pipe] = {}
+        self.waking_at: Time = NEVER
+        self.is_down = False
+        self.lives = 1
+        self.waiting: list[Input] | None = None
+        """Inputs for later, while it is paused."""
+        self.log: list[tuple[Input, Time]] | None = None
+        """Its inputs, if it is going to crash."""
+
+
+class Network:
+    """Hosts and connections under one virtual time."""
+
+    def __init__(
+        self, model: LinkModel, *, seed: int = 0, observers: Sequence[Observer] = (),
+        count_bytes: bool = False,
+    ) -> None:  # fmt: skip
+        self.kernel = Kernel()
+        self.model = model
+        self.hosts: dict[NodeId, Host] = {}
+        self.connections: list[Connection] = []
+        self._chance = random.Random(f"network {seed}")  # noqa: S311 - reproducible, not secret.
+        self._fact = _hooks(observers, "fact")
+        self._given = _hooks(observers, "given")
+        self._sent = _hooks(observers, "sent")
+        self._trouble = _hooks(observers, "trouble")
+        self._is_ideal = not (model.jitter_us or model.loss or model.duplication)
+        self._count_bytes = count_bytes or model.bytes_per_s is not None
+
+    # ---- Building
+
+    def add(self, make: Callable[[int], Node], peer: Peer) -> Host:
+        """Put a node on the network; `make` gets the number of times it has lost its memory."""
+        host = Host(make, peer)
+        self.hosts[host.node.id] = host
+        return host
+
+    def connect(self, a: NodeId, b: NodeId) -> Connection:
+        """Make a connection; it stands at once."""
+        connection = Connection(self.hosts[a], self.hosts[b])
+        for pipe in connection.pipes:
+            pipe.source.pipes[pipe.target.node.id] = pipe
+        self.connections.append(connection)
+        self._relieve(connection)
+        return connection
+
+    def connection(self, a: NodeId, b: NodeId) -> Connection:
+        """The connection between two nodes."""
+        return self.hosts[a].pipes[b].connection
+
+    # ---- Running
+
+    def give(self, node: NodeId, given: Input) -> None:
+        """A client's application does something."""
+        for seen in self._given:
+            seen(node, given, self.kernel.now)
+        self._turn(self.hosts[node], given)
+
+    def run(self, until: Time | None = None) -> None:
+        """Let time pass, up to a moment or until nothing is on its way."""
+        self.kernel.run(until)
+        if until is None:
+            for state in self._fact:
+                state(Settled(at="", time=self.kernel.now))
+
+    def _turn(self, host: Host, given: Input) -> None:
+        if host.waiting is not None:
+            host.waiting.append(given)
+            return
+        node, now = host.node, self.kernel.now
+        if host.log is not None:
+            host.log.append((given, now))
+        actions, facts = node.handle(given, now)
+        for action in actions:
+            if type(action) is Transmit:
+                self._transmit(host.pipes[action.link], action.frame)
+        for state in self._fact:
+            for fact in facts:
+                state(fact)
+        if node.deadline < host.waking_at:
+            host.waking_at = node.deadline
+            self.kernel.at(max(node.deadline, now), self._wake, host, node.deadline)
+
+    def _wake(self, host: Host, deadline: Time) -> None:
+        if host.waking_at == deadline:  # Else it was asked for again, earlier.
+            host.waking_at = NEVER
+            if not host.is_down:
+                self._turn(host, TimePassed())
+
+    # ---- Frames
+
+    def _transmit(self, pipe: Pipe, frame: Frame) -> None:
+        connection = pipe.connection
+        if connection.troubles:
+            return
+        pipe.frames += 1
+        fate = "first"
+        if type(frame) is Data:
+            if frame.seq > pipe.last_seq:
+                pipe.last_seq = frame.seq
+                pipe.messages[type(frame.message)] += 1
+            else:
+                fate = "again"
+        now = self.kernel.now
+        arrival = now + self.model.latency_us
+        if self._count_bytes:
+            arrival = self._count(pipe, frame, arrival)
+        if self._is_ideal:
+            self.kernel.at(arrival, self._arrive, pipe, frame, connection.epoch)
+        elif self._chance.random() < self.model.loss:
+            fate = "lost"
+        else:
+            self._by_chance(pipe, frame, arrival)
+        for seen in self._sent:
+            seen(pipe, frame, fate, now)
+
+    def _count(self, pipe: Pipe, frame: Frame, arrival: Time) -> Time:
+        length = size(frame)
+        pipe.bytes[type(frame.message) if type(frame) is Data else None] += length
+        if self.model.bytes_per_s is None:
+            return arrival
+        begins = max(self.kernel.now, pipe.free_at)
+        pipe.free_at = begins + length * 1_000_000 // self.model.bytes_per_s
+        return pipe.free_at + self.model.latency_us
+
+    def _by_chance(self, pipe: Pipe, frame: Frame, arrival: Time) -> None:
+        chance, model = self._chance, self.model
+        if model.jitter_us:
+            arrival += chance.randrange(model.jitter_us + 1)
+        arrival = pipe.last_arrival = max(arrival, pipe.last_arrival)
+        epoch = pipe.connection.epoch
+        self.kernel.at(arrival, self._arrive, pipe, frame, epoch)
+        if chance.random() < model.duplication:
+            late = arrival + chance.randrange(model.stray_us + 1)
+            self.kernel.at(late, self._arrive, pipe, frame, epoch)
+
+    def _arrive(self, pipe: Pipe, frame: Frame, epoch: int) -> None:
+        if epoch == pipe.connection.epoch:
+            self._turn(pipe.target, Received(link=pipe.source.node.id, frames=(frame,)))
+
+    # ---- What goes wrong
+
+    def drop(self, connections: Sequence[Connection], us: Time, why: str) -> None:
+        """Connections break for a while."""
+        self._say(f"{why} for {us / 1000:g} ms")
+        for connection in connections:
+            self._burden(connection)
+
+        def stand() -> None:
+            self._say(f"{why}: over")
+            for connection in connections:
+                self._relieve(connection)
+
+        self.kernel.at(self.kernel.now + us, stand)
+
+    def pause(self, broker: NodeId, us: Time) -> None:
+        """A broker does nothing for a while."""
+        host = self.hosts[broker]
+        if host.is_down or host.waiting is not None:
+            return
+        self._say(f"{broker} pauses for {us / 1000:g} ms")
+        host.waiting = []
+        self.kernel.at(self.kernel.now + us, self._go_on, host)
+
+    def _go_on(self, host: Host) -> None:
+        self._say(f"{host.node.id} goes on")
+        waiting, host.waiting = host.waiting or [], None
+        for given in waiting:
+            self._turn(host, given)
+
+    def crash(self, broker: NodeId, us: Time, *, forgets: bool) -> None:
+        """A broker stops, and starts again after a while."""
+        host = self.hosts[broker]
+        if host.is_down or host.waiting is not None:
+            return
+        self._say(f"{broker} crashes for {us / 1000:g} ms" + " and forgets" * forgets)
+        host.is_down = True
+        for pipe in host.pipes.values():
+            self._burden(pipe.connection)
+        self.kernel.at(self.kernel.now + us, self._restart, host, forgets)
+
+    def _restart(self, host: Host, forgets: bool) -> None:  # noqa: FBT001 - planned, not called.
+        self._say(f"{host.node.id} starts again")
+        if forgets:
+            host.node = host.make(host.lives)
+            host.lives += 1
+            host.log = [] if host.log is not None else None
+            for pipe in host.pipes.values():
+                for each in pipe.connection.pipes:
+                    each.last_seq = 0  # Both directions count anew.
+        else:
+            self._replay(host)
+        host.is_down = False
+        host.waking_at = NEVER
+        for link in list(host.node.up):
+            self._turn(host, LinkDown(link=link))
+        for pipe in host.pipes.values():
+            self._relieve(pipe.connection)
+
+    def _replay(self, host: Host) -> None:
+        """Bring a node back from the log of its inputs; what it did then is done already."""
+        if host.log is None:
+            raise ValueError(f"{host.node.id} has no log to start from; set it before the run")
+        host.node = host.make(host.lives - 1)
+        for given, time in host.log:
+            host.node.handle(given, time)
+
+    def _burden(self, connection: Connection) -> None:
+        connection.troubles += 1
+        if connection.troubles == 1:
+            connection.epoch += 1
+            for host, pipe in zip(connection.ends, connection.pipes, strict=True):
+                if not host.is_down:
+                    self._turn(host, LinkDown(link=pipe.target.node.id))
+
+    def _relieve(self, connection: Connection) -> None:
+        connection.troubles -= 1
+        if connection.troubles == 0:
+            for pipe in connection.pipes:
+                pipe.last_arrival = pipe.free_at = 0
+            for host, pipe in zip(connection.ends, connection.pipes, strict=True):
+                link_up = LinkUp(link=pipe.target.node.id, peer=pipe.target.peer)
+                self._turn(host, link_up)
+
+    def _say(self, text: str) -> None:
+        for say in self._trouble:
+            say(text, self.kernel.now)
+
+
+def _hooks(observers: Sequence[Observer], name: str) -> list[Callable[..., None]]:
+    """The hook of each observer that has one of its own."""
+    return [
+        getattr(observer, name)
+        for observer in observers
+        if getattr(type(observer), name) is not getattr(Observer, name)
+    ]

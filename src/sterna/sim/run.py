@@ -1,0 +1,197 @@
+"""From a script to what came of it."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from sterna.core.broker import Broker
+from sterna.core.client import Client
+from sterna.core.component import Component
+from sterna.core.names import NodeId, Peer, Time
+from sterna.core.node import Node
+from sterna.core.quenching import Quenching
+from sterna.sim.network import Network, Observer
+from sterna.sim.oracle import Finding, Oracle
+from sterna.sim.script import (
+    Crash,
+    Do,
+    Drop,
+    Partition,
+    Pause,
+    Script,
+    Settle,
+    Wait,
+)
+
+MakeComponents = Callable[[], Sequence[Component]]
+"""The components of a broker, made for each broker anew."""
+
+
+@dataclass(frozen=True)
+class TableSizes:
+    """How many routing entries the brokers had at one time."""
+
+    time: Time
+    total: int
+    largest: int
+
+
+@dataclass
+class Outcome:
+    """What came of a run."""
+
+    findings: list[Finding]
+    published: int
+    delivered: int
+    ended_us: Time
+    messages: Counter[str]
+    """By type: every message once, however often it was repeated."""
+    by_link: dict[str, Counter[str]]
+    by_broker: dict[NodeId, Counter[str]]
+    """What each broker has sent."""
+    frames: int
+    """All that went over connections, acknowledgements and repetitions included."""
+    bytes: Counter[str]
+    tables: list[TableSizes] = field(default_factory=list)
+    """Each time the network had settled."""
+
+    @property
+    def control_messages(self) -> int:
+        """Subscription and advertisement changes."""
+        return self.messages["SubscriptionChange"] + self.messages["AdvertisementChange"]
+
+
+class Simulation:
+    """A network built from a script, ready to do its steps."""
+
+    def __init__(
+        self,
+        script: Script,
+        observers: Sequence[Observer] = (),
+        *,
+        components: MakeComponents = tuple,
+        count_bytes: bool = False,
+    ) -> None:
+        self.script = script
+        self.oracle = Oracle(advertisements=script.client.advertisements)
+        self.network = Network(
+            script.link,
+            seed=script.seed,
+            observers=[self.oracle, *observers],
+            count_bytes=count_bytes,
+        )
+        self.tables: list[TableSizes] = []
+        self._components = components
+        crashing = {step.broker for step in script.steps if isinstance(step, Crash)}
+        for broker in script.topology.brokers:
+            host = self.network.add(self._broker(broker), Peer.BROKER)
+            if broker in crashing:
+                host.log = []
+        for client in script.clients:
+            self.network.add(self._client(client), Peer.CLIENT)
+        for a, b in script.topology.links:
+            self.network.connect(a, b)
+        for client, broker in script.clients.items():
+            self.network.connect(client, broker)
+
+    def run(self) -> Outcome:
+        """Do all steps, let the network settle, and judge."""
+        for step in self.script.steps:
+            self.do(step)
+        self.settle()
+        return self.outcome()
+
+    def do(self, step: Do | Wait | Settle | Drop | Pause | Crash | Partition) -> None:
+        """Do one step."""
+        network = self.network
+        match step:
+            case Do():
+                network.give(step.client, step.what)
+            case Wait():
+                network.run(network.kernel.now + step.us)
+            case Settle():
+                self.settle()
+            case Drop():
+                connection = network.connection(step.a, step.b)
+                network.drop([connection], step.us, f"{step.a} - {step.b} breaks")
+            case Pause():
+                network.pause(step.broker, step.us)
+            case Crash():
+                network.crash(step.broker, step.us, forgets=step.forgets)
+            case Partition():
+                inside = set(step.brokers)
+                cut = [
+                    network.connection(a, b)
+                    for a, b in self.script.topology.links
+                    if (a in inside) != (b in inside)
+                ]
+                network.drop(cut, step.us, f"{' '.join(step.brokers)} are cut off")
+
+    def settle(self) -> None:
+        """Let time pass until nothing is on its way."""
+        self.network.run()
+        sizes = [
+            len(host.node.router.subscriptions)
+            for host in self.network.hosts.values()
+            if isinstance(host.node, Broker)
+        ]
+        self.tables.append(TableSizes(self.network.kernel.now, sum(sizes), max(sizes)))
+
+    def outcome(self) -> Outcome:
+        """What came of it so far."""
+        messages: Counter[str] = Counter()
+        volume: Counter[str] = Counter()
+        by_link: dict[str, Counter[str]] = {}
+        by_broker: dict[NodeId, Counter[str]] = {}
+        frames = 0
+        for connection in self.network.connections:
+            for pipe in connection.pipes:
+                sent = Counter({kind.__name__: n for kind, n in pipe.messages.items()})
+                messages += sent
+                by_link[str(pipe)] = sent
+                if pipe.source.peer is Peer.BROKER:
+                    by_broker.setdefault(pipe.source.node.id, Counter()).update(sent)
+                frames += pipe.frames
+                for kind, length in pipe.bytes.items():
+                    volume[kind.__name__ if kind is not None else "link"] += length
+        return Outcome(
+            findings=self.oracle.findings(),
+            published=self.oracle.published,
+            delivered=self.oracle.delivered,
+            ended_us=self.network.kernel.now,
+            messages=messages,
+            by_link=by_link,
+            by_broker=by_broker,
+            frames=frames,
+            bytes=volume,
+            tables=self.tables,
+        )
+
+    def _broker(self, id_: NodeId) -> Callable[[int], Node]:
+        script = self.script
+        routing = script.routing
+        if routing.hierarchical:
+            routing = msgspec.structs.replace(routing, parent=script.topology.parent(id_))
+
+        def make(lives: int) -> Broker:
+            components = [*([Quenching()] if script.client.quenching else []), *self._components()]
+            return Broker(id_, routing, components, timing=script.timing, incarnation=lives)
+
+        return make
+
+    def _client(self, id_: NodeId) -> Callable[[int], Node]:
+        script = self.script
+
+        def make(lives: int) -> Client:
+            return Client(id_, script.client, timing=script.timing, incarnation=lives)
+
+        return make
+
+
+def run(
+    script: Script, observers: Sequence[Observer] = (), *, count_bytes: bool = False
+) -> Outcome:
+    """Run a script."""
+    return Simulation(script, observers, count_bytes=count_bytes).run()

@@ -1,0 +1,97 @@
+"""A script: everything that determines a run, as one record that can be kept and replayed."""
+
+import msgspec
+
+from sterna.core.client import ClientOptions
+from sterna.core.inputs import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from sterna.core.link import LinkTiming
+from sterna.core.names import NodeId, Time
+from sterna.core.routing.options import RoutingOptions
+from sterna.sim.topology import Topology
+
+
+class LinkModel(msgspec.Struct, frozen=True, kw_only=True):
+    """How connections carry frames. They keep the order, but for repeated frames."""
+
+    latency_us: Time = 1_000
+    jitter_us: Time = 0
+    """Up to so much more, by chance."""
+    bytes_per_s: int | None = None
+    """None: as many as you like."""
+    loss: float = 0.0
+    """The share of frames that get lost."""
+    duplication: float = 0.0
+    """The share of frames that arrive twice, the second time up to `stray_us` later."""
+    stray_us: Time = 50_000
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Something that happens to the network from outside."""
+
+
+class Do(Step, frozen=True, kw_only=True):
+    """A client's application does something."""
+
+    client: NodeId
+    what: Subscribe | Unsubscribe | Advertise | Unadvertise | Publish
+
+
+class Wait(Step, frozen=True, kw_only=True):
+    """Time passes."""
+
+    us: Time
+
+
+class Settle(Step, frozen=True, kw_only=True):
+    """Time passes until nothing is on its way any more."""
+
+
+class Drop(Step, frozen=True, kw_only=True):
+    """A connection breaks and stands again after a while; frames on their way are lost."""
+
+    a: NodeId
+    b: NodeId
+    us: Time
+
+
+class Pause(Step, frozen=True, kw_only=True):
+    """A broker does nothing for a while; its connections stand."""
+
+    broker: NodeId
+    us: Time
+
+
+class Crash(Step, frozen=True, kw_only=True):
+    """A broker stops and starts again after a while, from the log of its inputs or with nothing."""
+
+    broker: NodeId
+    us: Time
+    forgets: bool = False
+
+
+class Partition(Step, frozen=True, kw_only=True):
+    """All connections between these brokers and the others break for a while."""
+
+    brokers: tuple[NodeId, ...]
+    us: Time
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """All of a run: who is there, what happens, and the seed of all chance."""
+
+    topology: Topology
+    clients: dict[NodeId, NodeId]
+    """The broker of each client."""
+    steps: tuple[Do | Wait | Settle | Drop | Pause | Crash | Partition, ...]
+    routing: RoutingOptions = RoutingOptions()
+    client: ClientOptions = ClientOptions()
+    link: LinkModel = LinkModel()
+    timing: LinkTiming = LinkTiming()
+    seed: int = 0
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether anything in it goes wrong."""
+        return bool(self.link.loss or self.link.duplication) or any(
+            isinstance(step, Drop | Pause | Crash | Partition) for step in self.steps
+        )
