@@ -8,7 +8,7 @@ from sterna.core.names import Time
 
 
 class Kernel:
-    """Calls functions at the times they are planned for; at equal times, in the order of planning."""
+    """Calls functions at their planned times; at equal times, in the order of planning."""
 
     def __init__(self) -> None:
         self.now: Time = 0
