@@ -11,6 +11,7 @@ import typer
 from sterna import __version__
 from sterna.cli import bench as bench_command
 from sterna.cli import filter as filter_command
+from sterna.cli import sim as sim_command
 from sterna.cli import tour as tour_command
 from sterna.cli.output import ERROR
 
@@ -21,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.add_typer(filter_command.app, name="filter")
+app.add_typer(sim_command.app, name="sim")
 app.add_typer(bench_command.app, name="bench")
 app.command(name="tour")(tour_command.tour)
 

@@ -16,7 +16,7 @@ from sterna.core.messages import (
     Route,
     SubscriptionChange,
 )
-from sterna.core.names import LinkId, LocalProtocolError, NodeId, Time
+from sterna.core.names import LinkId, LocalProtocolError, NodeId, RouteId, Time
 from sterna.core.node import Node, Turn
 from sterna.core.quenching import Interest, Outgoing
 from sterna.matching import MatchIndex
@@ -54,6 +54,8 @@ class Client(Node):
         self._offered: MatchIndex[str] = MatchIndex()
         self._seq = 0
         self._link: LinkId | None = None
+        self._announced: dict[RouteId, Route] = {}
+        """The advertisements that hold for what is said next; others may wait with the events."""
         self._interest = Interest() if self.options.quenching else None
         self._outgoing = Outgoing(self.options.buffer_events_max, self._interest)
         self._deliveries: list[Action] = []
@@ -101,7 +103,7 @@ class Client(Node):
         self._offered.add(name, filter_)
         self.advertisements[name] = filter_
         self.state(facts.Advertised(at=self.id, time=now, advertisement=name, filter=filter_))
-        self._say(AdvertisementChange(added=(Route(self._route(name), filter_),)), now)
+        self._say_in_order(AdvertisementChange(added=(Route(self._route(name), filter_),)), now)
 
     def _unadvertise(self, given: inputs.Unadvertise, now: Time) -> None:
         name = given.advertisement
@@ -110,7 +112,7 @@ class Client(Node):
         del self.advertisements[name]
         self._offered.remove(name)
         self.state(facts.Unadvertised(at=self.id, time=now, advertisement=name))
-        self._say(AdvertisementChange(removed=(self._route(name),)), now)
+        self._say_in_order(AdvertisementChange(removed=(self._route(name),)), now)
 
     def _publish(self, given: inputs.Publish, now: Time) -> None:
         event = Event(
@@ -127,7 +129,7 @@ class Client(Node):
         self._seq += 1
         self.state(facts.Published(at=self.id, time=now, events=(event,)))
         if self._ready:
-            self._emit([event], now)
+            self._emit((event,), now)
             return
         victim = self._outgoing.put(event)
         if victim is not None:
@@ -162,9 +164,10 @@ class Client(Node):
         """The broker knows nothing of this client: tell it all."""
         self._link = link
         if self.subscriptions:
-            self._say(SubscriptionChange(added=self._routes(self.subscriptions)), now)
-        if self.advertisements:
-            self._say(AdvertisementChange(added=self._routes(self.advertisements)), now)
+            routes = (Route(self._route(name), f) for name, f in self.subscriptions.items())
+            self._say(SubscriptionChange(added=tuple(routes)), now)
+        if self._announced:
+            self._say(AdvertisementChange(added=tuple(self._announced.values())), now)
         if self._interest is not None:
             self._interest.forget()
 
@@ -189,25 +192,37 @@ class Client(Node):
         return self._link in self.up and (self._interest is None or self._interest.current)
 
     def _flush(self, now: Time) -> None:
-        events = self._outgoing.take()
-        if events:
-            self._emit(events, now)
+        for waiting in self._outgoing.take():
+            if isinstance(waiting, Message):
+                self._say(waiting, now)
+            else:
+                self._emit(waiting, now)
 
-    def _emit(self, events: list[Event], now: Time) -> None:
+    def _emit(self, events: tuple[Event, ...], now: Time) -> None:
         if self._interest is not None:
-            quenched = tuple(event for event in events if not self._interest.wants(event))
-            if quenched:
+            published = events
+            events = tuple(event for event in published if self._interest.wants(event))
+            if len(events) < len(published):
+                wanted = {event.seq for event in events}
+                quenched = tuple(event for event in published if event.seq not in wanted)
                 self.state(facts.Quenched(at=self.id, time=now, events=quenched))
-                events = [event for event in events if self._interest.wants(event)]
         if events:
-            self._say(Events(events=tuple(events)), now)
+            self._say(Events(events=events), now)
+
+    def _say_in_order(self, message: Message, now: Time) -> None:
+        """Say something that must not pass the events that wait."""
+        if self._outgoing:
+            self._outgoing.put_message(message)
+        else:
+            self._say(message, now)
 
     def _say(self, message: Message, now: Time) -> None:
+        if isinstance(message, AdvertisementChange):
+            self._announced |= {route.id: route for route in message.added}
+            for id_ in message.removed:
+                del self._announced[id_]
         if self._link is not None:
             self.send(self._link, message, now)
 
-    def _route(self, name: str) -> str:
+    def _route(self, name: str) -> RouteId:
         return f"{self.id}/{name}"
-
-    def _routes(self, filters: dict[str, Filter]) -> tuple[Route, ...]:
-        return tuple(Route(self._route(name), filter_) for name, filter_ in filters.items())

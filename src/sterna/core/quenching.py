@@ -5,9 +5,10 @@ and merging: what the publisher has been told is c_all, the OR of all active sub
 """
 
 from collections import deque
+from collections.abc import Iterator
 
 from sterna.core.component import Component
-from sterna.core.messages import InterestAsked, InterestKnown, SubscriptionChange
+from sterna.core.messages import InterestAsked, InterestKnown, Message, SubscriptionChange
 from sterna.core.names import LinkId, Time
 from sterna.matching import MatchIndex
 from sterna.model.event import Event
@@ -54,33 +55,48 @@ class Interest:
 
 
 class Outgoing:
-    """Events that wait for a connection, up to a limit."""
+    """What waits for a connection, in order: events, up to a limit, and what must not pass them."""
 
     def __init__(self, events_max: int, interest: Interest | None) -> None:
-        self._events: deque[Event] = deque()
+        self._waiting: deque[Event | Message] = deque()
+        self._events = 0
         self._events_max = events_max
         self._interest = interest
 
     def __len__(self) -> int:
-        return len(self._events)
+        return len(self._waiting)
 
     def put(self, event: Event) -> Event | None:
-        """Keep an event; the one that had to go for it, if the buffer was full.
+        """Keep an event; the one that had to go for it, if there was no room.
 
         A subscription that is not known here may want any of them, so all are kept while there is
         room. Then the oldest goes that nobody was known to want, else the oldest.
         """
-        self._events.append(event)
-        if len(self._events) <= self._events_max:
+        self._waiting.append(event)
+        self._events += 1
+        if self._events <= self._events_max:
             return None
-        victim = self._events[0]
+        events = [waiting for waiting in self._waiting if isinstance(waiting, Event)]
+        victim = events[0]
         if self._interest is not None:
-            unwanted = (event for event in self._events if not self._interest.wants(event))
-            victim = next(unwanted, victim)
-        self._events.remove(victim)
+            victim = next((old for old in events if not self._interest.wants(old)), victim)
+        self._waiting.remove(victim)
+        self._events -= 1
         return victim
 
-    def take(self) -> list[Event]:
-        events = list(self._events)
-        self._events.clear()
-        return events
+    def put_message(self, message: Message) -> None:
+        """Keep a message that must not pass the events before it."""
+        self._waiting.append(message)
+
+    def take(self) -> Iterator[tuple[Event, ...] | Message]:
+        """Everything, in order; events that follow each other at once."""
+        while self._waiting:
+            first = self._waiting.popleft()
+            if isinstance(first, Message):
+                yield first
+                continue
+            events = [first]
+            while self._waiting and isinstance(self._waiting[0], Event):
+                events.append(self._waiting.popleft())  # type: ignore[arg-type]
+            self._events -= len(events)
+            yield tuple(events)

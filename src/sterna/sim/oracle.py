@@ -125,12 +125,19 @@ class Oracle(Observer):
             if not allowed:
                 found.append((Fault.UNASKED, event.id))
         got = {event.id for event, _, stray in received if not stray}
-        found += [
-            (Fault.LOST, event.id)
-            for event, time in self._published
-            if event.id not in got and self._is_owed(event, time, asks)
-        ]
+        found += [(Fault.LOST, id_) for id_ in self._owed(asks) if id_ not in got]
         return [Finding(fault, id_, client, tuple(self._hops.get(id_, ()))) for fault, id_ in found]
+
+    def owed(self) -> int:
+        """How many deliveries had to be made."""
+        clients = dict.fromkeys([*self._subscribed, *self._past])
+        return sum(
+            len(self._owed([*self._past[client], *self._subscribed[client].values()]))
+            for client in clients
+        )
+
+    def _owed(self, asks: list[Ask]) -> list[EventId]:
+        return [event.id for event, time in self._published if self._is_owed(event, time, asks)]
 
     def _is_owed(self, event: Event, published: Time, asks: list[Ask]) -> bool:
         if event.id in self._purged:

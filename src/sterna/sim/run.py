@@ -44,6 +44,8 @@ class Outcome:
 
     findings: list[Finding]
     published: int
+    owed: int
+    """How many deliveries had to be made; others may be, while subscriptions come and go."""
     delivered: int
     ended_us: Time
     messages: Counter[str]
@@ -127,7 +129,7 @@ class Simulation:
                     for a, b in self.script.topology.links
                     if (a in inside) != (b in inside)
                 ]
-                network.drop(cut, step.us, f"{' '.join(step.brokers)} are cut off")
+                network.drop(cut, step.us, f"cut around {' '.join(step.brokers)}")
 
     def settle(self) -> None:
         """Let time pass until nothing is on its way."""
@@ -159,6 +161,7 @@ class Simulation:
         return Outcome(
             findings=self.oracle.findings(),
             published=self.oracle.published,
+            owed=self.oracle.owed(),
             delivered=self.oracle.delivered,
             ended_us=self.network.kernel.now,
             messages=messages,

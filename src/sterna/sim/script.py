@@ -89,9 +89,25 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     timing: LinkTiming = LinkTiming()
     seed: int = 0
 
-    @property
-    def is_faulty(self) -> bool:
-        """Whether anything in it goes wrong."""
-        return bool(self.link.loss or self.link.duplication) or any(
-            isinstance(step, Drop | Pause | Crash | Partition) for step in self.steps
-        )
+    def __post_init__(self) -> None:
+        brokers = set(self.topology.brokers)
+        for client, broker in self.clients.items():
+            if broker not in brokers:
+                raise ValueError(f"client {client} is at {broker}, which is no broker")
+            if client in brokers:
+                raise ValueError(f"{client} is both a client and a broker")
+        links = {*self.topology.links, *self.clients.items()}
+        for number, step in enumerate(self.steps, 1):
+            problem = ""
+            match step:
+                case Do() if step.client not in self.clients:
+                    problem = f"no client {step.client}"
+                case Drop() if (step.a, step.b) not in links and (step.b, step.a) not in links:
+                    problem = f"no link {step.a} - {step.b}"
+                case Pause() | Crash() if step.broker not in brokers:
+                    problem = f"no broker {step.broker}"
+                case Partition() if not brokers.issuperset(step.brokers):
+                    unknown = [broker for broker in step.brokers if broker not in brokers]
+                    problem = f"no broker {unknown[0]}"
+            if problem:
+                raise ValueError(f"step {number}: there is {problem}")

@@ -1,0 +1,1 @@
+"""Experiments: what the papers measured, on the simulator, with a figure and a table each."""

@@ -1,0 +1,113 @@
+"""What an experiment is: simulations that do not depend on each other, and what to make of them."""
+
+import statistics
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from sterna.sim.oracle import Finding
+
+S = TypeVar("S", bound=msgspec.Struct)
+"""What a simulation is made from, apart from the seed: a record of settings."""
+M = TypeVar("M", bound=msgspec.Struct)
+"""What is measured in it: a record of numbers."""
+
+Progress = Callable[[str, int, int], None]
+"""Called before each simulation: what it is, its number from 0, and how many there are."""
+
+
+class WrongDeliveries(Exception):
+    """A run delivered something wrong, so that its figures mean nothing."""
+
+    def __init__(self, where: str, findings: Sequence[Finding]) -> None:
+        self.findings = [str(finding) for finding in findings]
+        wrong = "\n".join(f"  {finding}" for finding in self.findings)
+        super().__init__(f"{len(findings)} wrong deliveries in {where}:\n{wrong}")
+
+
+@dataclass(frozen=True)
+class Point(Generic[S, M]):
+    """What several seeds gave for the same settings."""
+
+    setting: S
+    median: M
+    low: M
+    high: M
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings, and each measure as its median and its range."""
+        settings: dict[str, Any] = msgspec.to_builtins(self.setting)
+        middle, low, high = map(msgspec.structs.asdict, (self.median, self.low, self.high))
+        measures = {
+            name: {"median": middle[name], "low": low[name], "high": high[name]} for name in middle
+        }
+        return {**settings, "measures": measures}
+
+
+class Table(NamedTuple):
+    """A table for people."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    note: str = ""
+
+
+class Experiment(ABC, Generic[S, M]):
+    """Settings to try, a simulation for each of them and each seed, and a picture of the results."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    takes: ClassVar[str]
+    """How long it runs, in words."""
+
+    @abstractmethod
+    def settings(self, *, quick: bool) -> list[S]:
+        """What to try."""
+
+    @abstractmethod
+    def measure(self, setting: S, seed: int) -> M:
+        """Simulate once; raises `WrongDeliveries` if the oracle finds any."""
+
+    @abstractmethod
+    def tables(self, points: Sequence[Point[S, M]]) -> list[Table]:
+        """The results for people."""
+
+    @abstractmethod
+    def draw(self, points: Sequence[Point[S, M]], path: Path) -> None:
+        """The results as a picture; needs matplotlib."""
+
+    def run(self, progress: Progress, *, quick: bool, seeds: int) -> list[Point[S, M]]:
+        """Simulate all settings with so many seeds."""
+        settings = self.settings(quick=quick)
+        points = []
+        for place, setting in enumerate(settings):
+            measured = []
+            for seed in range(1, seeds + 1):
+                progress(f"{in_words(setting)}, seed {seed}", place * seeds + seed - 1,
+                         len(settings) * seeds)  # fmt: skip
+                measured.append(self.measure(setting, seed))
+            points.append(summarize(setting, measured))
+        return points
+
+
+def summarize(setting: S, measured: Sequence[M]) -> Point[S, M]:
+    """Median and range over the seeds, measure by measure."""
+    columns = list(zip(*map(msgspec.structs.astuple, measured), strict=True))
+    names = measured[0].__struct_fields__
+    kind = type(measured[0])
+
+    def record(numbers: Callable[[Sequence[float]], float]) -> M:
+        return msgspec.convert(dict(zip(names, map(numbers, columns), strict=True)), kind)
+
+    return Point(setting, record(statistics.median), record(min), record(max))
+
+
+def in_words(setting: msgspec.Struct) -> str:
+    """`strategy covering, subscriptions 400`."""
+    values: dict[str, Any] = msgspec.to_builtins(setting)
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())

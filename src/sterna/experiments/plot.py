@@ -1,0 +1,29 @@
+"""What the pictures of experiments have in common."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+Axes = Any
+"""matplotlib has no types."""
+
+
+@contextmanager
+def panels(path: Path, rows: int, columns: int, size: tuple[float, float]) -> Iterator[list[Axes]]:
+    """Panels to draw in, row by row; the picture is written at the end, the same each time."""
+    import matplotlib as mpl  # noqa: PLC0415 - only needed here, and not installed by default.
+
+    mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "sterna"
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False)
+    axes = list(grid.flat)
+    yield axes
+    for each in axes:
+        each.grid(which="major", alpha=0.3)
+        each.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)

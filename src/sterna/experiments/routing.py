@@ -1,0 +1,370 @@
+"""What the routing strategies cost: table entries, control messages and needless events, over the
+number of subscriptions and over their locality.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from sterna.core.broker import Broker
+from sterna.core.client import ClientOptions
+from sterna.core.inputs import Advertise, Publish, Subscribe, Unsubscribe
+from sterna.core.link import RELIABLE
+from sterna.core.messages import AdvertisementChange, Events, Message, SubscriptionChange
+from sterna.core.names import NodeId, Peer
+from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.experiments import workload
+from sterna.experiments.experiment import Experiment, Point, Table, WrongDeliveries, in_words
+from sterna.experiments.plot import Axes, panels
+from sterna.model.filters import Filter
+from sterna.sim.run import Simulation
+from sterna.sim.script import Do, Script, Settle, Wait
+from sterna.sim.topology import Topology, tree
+
+LEVELS = 3
+LOCALITY = 0.5
+"""Where the number of subscriptions varies."""
+WITHDRAWN = 0.5
+"""The share of the subscriptions that end in the course of a run."""
+GAP_US = 10_000
+"""Between two subscriptions: longer than a change travels."""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run is made from."""
+
+    strategy: Strategy
+    advertisements: bool
+    subscriptions: int
+    locality: float
+    """How likely a subscription is about the subscriber's own region."""
+    degree: int
+    """Of the tree of brokers, which has three levels."""
+    events: int
+
+
+class Measures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run costs. Messages and bytes are those between brokers."""
+
+    entries: float
+    """In all routing tables, when all have subscribed."""
+    entries_largest: float
+    """In the largest of them."""
+    entries_after: float
+    """In all routing tables, after the withdrawals."""
+    advertisement_entries: float
+    control_subscribing: float
+    control_withdrawing: float
+    control_messages: float
+    """Altogether, advertisements included."""
+    control_bytes: float
+    event_messages: float
+    needless: float
+    """Event messages beyond those of a network where events go only where they are wanted."""
+    event_bytes: float
+    delivered: float
+
+
+class Routing(Experiment[Setting, Measures]):
+    name = "routing"
+    about = "Table entries, control messages and needless events of the routing strategies."
+    takes = "about five minutes"
+
+    def settings(self, *, quick: bool) -> list[Setting]:
+        counts = (50, 100) if quick else (50, 100, 200, 400, 800)
+        localities = (0.0, 1.0) if quick else (0.0, 0.25, 0.75, 1.0)
+        points = [(count, LOCALITY) for count in counts]
+        points += [(100 if quick else 200, locality) for locality in localities]
+        return [
+            Setting(
+                strategy=strategy,
+                advertisements=advertisements,
+                subscriptions=count,
+                locality=locality,
+                degree=3 if quick else 4,
+                events=60 if quick else 200,
+            )
+            for count, locality in points
+            for advertisements in (False, True)
+            for strategy in Strategy
+            if not (advertisements and strategy is Strategy.FLOODING)  # It has no use for them.
+        ]
+
+    def measure(self, setting: Setting, seed: int) -> Measures:
+        script = make_script(setting, seed)
+        simulation = Simulation(script, count_bytes=True)
+        brokers = simulation.network.hosts.values()
+        tables, control = [], []
+        for step in script.steps:
+            simulation.do(step)
+            if isinstance(step, Settle):
+                tables.append(simulation.tables[-1])
+                control.append(_sent(simulation)[0])
+        findings = simulation.oracle.findings()
+        if findings:
+            raise WrongDeliveries(f"{in_words(setting)}, seed {seed}", findings)
+        messages, volume = _sent(simulation)
+        advertised, subscribed, _, withdrawn, ended = map(_control, control)
+        return Measures(
+            entries=tables[1].total,
+            entries_largest=tables[1].largest,
+            entries_after=tables[3].total,
+            advertisement_entries=sum(
+                len(routes)
+                for host in brokers
+                if isinstance(host.node, Broker)
+                for routes in host.node.router.advertisements.values()
+            ),
+            control_subscribing=subscribed - advertised,
+            control_withdrawing=withdrawn - subscribed,
+            control_messages=ended,
+            control_bytes=_control(volume),
+            event_messages=messages[Events],
+            needless=messages[Events] - needed(script),
+            event_bytes=volume[Events],
+            delivered=simulation.oracle.delivered,
+        )
+
+    def tables(self, points: Sequence[Point[Setting, Measures]]) -> list[Table]:
+        return [
+            _table(
+                f"Over the number of subscriptions (locality {LOCALITY:.0%})",
+                "subscriptions",
+                _by_number(points),
+                lambda setting: f"{setting.subscriptions:,}",
+            ),
+            _table(
+                f"Over locality ({_by_locality(points)[0].setting.subscriptions} subscriptions)",
+                "locality",
+                _by_locality(points),
+                lambda setting: f"{setting.locality:.0%}",
+            ),
+        ]
+
+    def draw(self, points: Sequence[Point[Setting, Measures]], path: Path) -> None:
+        with panels(path, 2, 3, (11, 6.6)) as axes:
+            for row, (chosen, place, label, scale) in enumerate(
+                (
+                    (_by_number(points), _number, "subscriptions", "log"),
+                    (_by_locality(points), _locality, "locality, %", "linear"),
+                )
+            ):
+                for column, (name, measure) in enumerate(PANELS.items()):
+                    each = axes[3 * row + column]
+                    _lines(each, chosen, place, measure)
+                    each.set(xscale=scale, yscale="log", xlabel=label, title=name)
+            axes[0].legend(frameon=False, fontsize=7, title="dashed: with advertisements",
+                           title_fontsize=7)  # fmt: skip
+
+
+# ---- The workload
+
+
+def make_script(setting: Setting, seed: int) -> Script:
+    """Everybody subscribes, events are published, some unsubscribe, events are published again.
+
+    The steps have five parts, each with a `Settle` at its end; the first is the advertisements.
+    Runs with the same seed differ in nothing but what the settings say.
+    """
+    chance = random.Random(f"routing {seed}")  # noqa: S311 - reproducible, not secret.
+    topology = tree(setting.degree, LEVELS)
+    borders = topology.leaves()
+    publishers = {
+        _publisher(region, number): (region, number)
+        for region in range(len(borders))
+        for number in range(workload.PUBLISHERS)
+    }
+    subscribers = {
+        f"C{number}": chance.randrange(len(borders)) for number in range(setting.subscriptions)
+    }
+    steps: list[Do | Wait | Settle] = []
+    if setting.advertisements:
+        for client, (region, number) in publishers.items():
+            what = Advertise(advertisement="offer", filter=workload.offer(region, number))
+            steps += [Do(client=client, what=what), Wait(us=GAP_US)]
+    steps.append(Settle())
+    for client, region in subscribers.items():
+        wanted = workload.interest(chance, region, len(borders), setting.locality)
+        subscribe = Subscribe(subscription="interest", filter=wanted)
+        steps += [Do(client=client, what=subscribe), Wait(us=GAP_US)]
+    steps.append(Settle())
+    steps += _publications(chance, len(borders), setting.events // 2)
+    for client in chance.sample(list(subscribers), int(WITHDRAWN * len(subscribers))):
+        steps += [Do(client=client, what=Unsubscribe(subscription="interest")), Wait(us=GAP_US)]
+    steps.append(Settle())
+    steps += _publications(chance, len(borders), setting.events // 2)
+    places = {client: region for client, (region, _) in publishers.items()} | subscribers
+    return Script(
+        topology=topology,
+        clients={client: borders[region] for client, region in places.items()},
+        steps=tuple(steps),
+        routing=RoutingOptions(strategy=setting.strategy, advertisements=setting.advertisements),
+        client=ClientOptions(advertisements=setting.advertisements),
+        timing=RELIABLE,
+        seed=seed,
+    )
+
+
+def _publisher(region: int, number: int) -> NodeId:
+    return f"P{region}-{number}"
+
+
+def _publications(chance: random.Random, regions: int, count: int) -> list[Do | Wait | Settle]:
+    steps: list[Do | Wait | Settle] = []
+    for _ in range(count):
+        region = chance.randrange(regions)
+        attributes = workload.report(chance, region)
+        client = _publisher(region, workload.publisher_of(str(attributes["service"])))
+        publish = Publish(attributes=attributes, payload=bytes(64))
+        steps += [Do(client=client, what=publish), Wait(us=GAP_US)]
+    return [*steps, Settle()]
+
+
+# ---- Counting
+
+
+def needed(script: Script) -> int:
+    """How many event messages between brokers it takes if events go only where they are wanted."""
+    wanted: dict[NodeId, Filter] = {}
+    total = 0
+    for step in script.steps:
+        if not isinstance(step, Do):
+            continue
+        match step.what:
+            case Subscribe():
+                wanted[step.client] = step.what.filter
+            case Unsubscribe():
+                del wanted[step.client]
+            case Publish():
+                attributes = step.what.attributes
+                to = {script.clients[c] for c, f in wanted.items() if f.matches(attributes)}
+                total += len(_links(script.topology, script.clients[step.client], to))
+    return total
+
+
+def _links(topology: Topology, source: NodeId, to: Iterable[NodeId]) -> set[NodeId]:
+    """The links from one broker to others, each named after its lower end."""
+    links: set[NodeId] = set()
+    for broker in to:
+        links |= _above(topology, source) ^ _above(topology, broker)
+    return links
+
+
+def _above(topology: Topology, broker: NodeId) -> set[NodeId]:
+    above: set[NodeId] = set()
+    parent = topology.parent(broker)
+    while parent is not None:
+        above.add(broker)
+        broker, parent = parent, topology.parent(parent)
+    return above
+
+
+def _sent(simulation: Simulation) -> tuple[Counter[type[Message]], Counter[type[Message] | None]]:
+    """Messages and bytes between brokers so far."""
+    messages: Counter[type[Message]] = Counter()
+    volume: Counter[type[Message] | None] = Counter()
+    for connection in simulation.network.connections:
+        if all(host.peer is Peer.BROKER for host in connection.ends):
+            for pipe in connection.pipes:
+                messages += pipe.messages
+                volume += pipe.bytes
+    return messages, volume
+
+
+def _control(counted: Counter[type[Message]] | Counter[type[Message] | None]) -> int:
+    return counted[SubscriptionChange] + counted[AdvertisementChange]
+
+
+# ---- Showing
+
+
+def _by_number(points: Sequence[Point[Setting, Measures]]) -> list[Point[Setting, Measures]]:
+    return [point for point in points if point.setting.locality == LOCALITY]
+
+
+def _by_locality(points: Sequence[Point[Setting, Measures]]) -> list[Point[Setting, Measures]]:
+    (number,) = {p.setting.subscriptions for p in points if p.setting.locality != LOCALITY}
+    chosen = [point for point in points if point.setting.subscriptions == number]
+    return sorted(chosen, key=lambda point: point.setting.locality)
+
+
+def _table(
+    title: str,
+    first: str,
+    points: Sequence[Point[Setting, Measures]],
+    place: Callable[[Setting], str],
+) -> Table:
+    rows = []
+    for point in points:
+        setting, median = point.setting, point.median
+        name = str(setting.strategy) + " + adv." * setting.advertisements
+        counts = (
+            median.entries,
+            median.entries_after,
+            median.control_messages,
+            median.control_bytes / 1000,
+            median.event_messages,
+            median.needless,
+            median.event_bytes / 1000,
+        )
+        rows.append((place(setting), name, *(f"{count:,.0f}" for count in counts)))
+    head = (first, "strategy", "entries", "entries after", "control", "KB", "events", "needless",
+            "KB")  # fmt: skip
+    return Table(title, head, rows, "Medians; messages and bytes are those between brokers.")
+
+
+PANELS: dict[str, Callable[[Measures], float]] = {
+    "table entries": lambda measures: measures.entries,
+    "control messages": lambda measures: measures.control_messages,
+    "event messages": lambda measures: measures.event_messages,
+}
+
+COLOURS = {
+    Strategy.FLOODING: "#8a8a8a",
+    Strategy.SIMPLE: "#222222",
+    Strategy.IDENTITY: "#c2571a",
+    Strategy.COVERING: "#0b6e99",
+    Strategy.MERGING: "#3a8f3a",
+    Strategy.IMPERFECT: "#9b3a8f",
+}
+
+
+def _number(setting: Setting) -> float:
+    return setting.subscriptions
+
+
+def _locality(setting: Setting) -> float:
+    return 100 * setting.locality
+
+
+def _lines(
+    axes: Axes,
+    points: Sequence[Point[Setting, Measures]],
+    place: Callable[[Setting], float],
+    measure: Callable[[Measures], float],
+) -> None:
+    for advertisements, style in ((False, "o-"), (True, "o--")):
+        for strategy, colour in COLOURS.items():
+            line = [
+                point
+                for point in points
+                if (point.setting.strategy, point.setting.advertisements)
+                == (strategy, advertisements)
+            ]
+            if not line:
+                continue
+            where = [place(point.setting) for point in line]
+            label = None if advertisements else str(strategy)
+            axes.plot(where, [measure(point.median) for point in line], style, color=colour,
+                      markersize=3, linewidth=1.2, label=label)  # fmt: skip
+            axes.fill_between(
+                where,
+                [measure(point.low) for point in line],
+                [measure(point.high) for point in line],
+                color=colour,
+                alpha=0.12,
+                linewidth=0,
+            )

@@ -1,0 +1,258 @@
+"""Scripts by chance: overlays, clients, what they do, and what goes wrong, all from one source of
+chance.
+"""
+
+import random
+from collections.abc import Mapping
+
+import msgspec
+
+from sterna.core.client import ClientOptions
+from sterna.core.inputs import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from sterna.core.names import NodeId, Time
+from sterna.core.routing.options import RoutingOptions
+from sterna.model.event import Scalar
+from sterna.model.filters import Filter
+from sterna.sim.script import (
+    Crash,
+    Do,
+    Drop,
+    LinkModel,
+    Partition,
+    Pause,
+    Script,
+    Settle,
+    Wait,
+)
+from sterna.sim.topology import Topology
+
+KINDS = ("car", "bus", "tram", "bike", "truck", "ferry", "drone", "train")
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes wrong in a generated run."""
+
+    loss: float = 0.0
+    """The share of frames that get lost, below the link sessions."""
+    duplication: float = 0.0
+    """The share of frames that arrive twice."""
+    drops: int = 0
+    """How many connections break."""
+    pauses: int = 0
+    """How many times a broker does nothing for a while."""
+    crashes: int = 0
+    """How many times a broker stops and starts again from the log of its inputs."""
+    partitions: int = 0
+    """How many times some brokers are cut off from the others."""
+    longest_us: Time = 400_000
+    """How long each of these takes at most."""
+
+
+FAULTS = {
+    "none": Faults(),
+    "light": Faults(loss=0.01, duplication=0.01, drops=2, pauses=1),
+    "heavy": Faults(loss=0.1, duplication=0.1, drops=6, pauses=3, crashes=3, partitions=2),
+}
+"""Usual combinations, by name."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a generated run is like."""
+
+    topology: Topology
+    clients: int = 10
+    subscriptions: int = 20
+    """How many are made; about a third of them end before the run does."""
+    events: int = 50
+    variety: int = 8
+    """How many different values an attribute may have: the fewer, the more filters are alike."""
+    wait_us: Time = 3_000
+    """The longest pause between steps."""
+    settle: float = 0.1
+    """How often, between steps, the network is given the time to settle."""
+    routing: RoutingOptions = RoutingOptions()
+    client: ClientOptions = ClientOptions()
+    link: LinkModel = LinkModel(jitter_us=500)
+    faults: Faults = Faults()
+
+
+def generate(plan: Plan, seed: int) -> Script:
+    """The script for a plan and a seed: the same on every machine."""
+    return generate_by(random.Random(f"script {seed}"), plan, seed)  # noqa: S311 - reproducible.
+
+
+def generate_by(chance: random.Random, plan: Plan, seed: int = 0) -> Script:
+    """A script from a given source of chance."""
+    return _Generator(chance, plan).script(seed)
+
+
+class _Generator:
+    def __init__(self, chance: random.Random, plan: Plan) -> None:
+        self._chance = chance
+        self._plan = plan
+        self._clients = {
+            f"c{number}": chance.choice(plan.topology.brokers)
+            for number in range(1, plan.clients + 1)
+        }
+        self._subscriptions: list[tuple[NodeId, str]] = []
+        self._advertisements: dict[NodeId, dict[str, Filter]] = {}
+        self._made = 0
+
+    def script(self, seed: int) -> Script:
+        plan, chance = self._plan, self._chance
+        early = plan.subscriptions // 2
+        tasks = ["subscribe"] * (plan.subscriptions - early) + ["publish"] * plan.events
+        tasks += ["unsubscribe"] * (plan.subscriptions // 3)
+        first = ["subscribe"] * early
+        if plan.client.advertisements:
+            first += ["advertise"] * plan.clients
+            tasks += ["advertise"] * plan.clients + ["unadvertise"] * plan.clients
+        tasks += ["drop"] * plan.faults.drops + ["pause"] * plan.faults.pauses
+        tasks += ["crash"] * plan.faults.crashes + ["partition"] * plan.faults.partitions
+        chance.shuffle(first)
+        chance.shuffle(tasks)
+        tasks = [*first, *tasks]
+        steps: list[Do | Wait | Settle | Drop | Pause | Crash | Partition] = []
+        for task in tasks:
+            step = getattr(self, f"_{task}")()
+            if step is not None:
+                steps.append(step)
+            if chance.random() < plan.settle:
+                steps.append(Settle())
+            elif plan.wait_us:
+                steps.append(Wait(us=chance.randint(0, plan.wait_us)))
+        return Script(
+            topology=plan.topology,
+            clients=self._clients,
+            steps=tuple(steps),
+            routing=plan.routing,
+            client=plan.client,
+            link=msgspec.structs.replace(
+                plan.link, loss=plan.faults.loss, duplication=plan.faults.duplication
+            ),
+            seed=seed,
+        )
+
+    # ---- What clients do
+
+    def _subscribe(self) -> Do:
+        client, name = self._some_client(), self._new_name()
+        self._subscriptions.append((client, name))
+        return Do(client=client, what=Subscribe(subscription=name, filter=self.filter()))
+
+    def _unsubscribe(self) -> Do | None:
+        if not self._subscriptions:
+            return None
+        place = self._chance.randrange(len(self._subscriptions))
+        client, name = self._subscriptions.pop(place)
+        return Do(client=client, what=Unsubscribe(subscription=name))
+
+    def _advertise(self) -> Do:
+        client, name, filter_ = self._some_client(), self._new_name(), self.filter()
+        self._advertisements.setdefault(client, {})[name] = filter_
+        return Do(client=client, what=Advertise(advertisement=name, filter=filter_))
+
+    def _unadvertise(self) -> Do | None:
+        active = [(c, name) for c, names in self._advertisements.items() for name in names]
+        if not active:
+            return None
+        client, name = self._chance.choice(active)
+        del self._advertisements[client][name]
+        return Do(client=client, what=Unadvertise(advertisement=name))
+
+    def _publish(self) -> Do | None:
+        event = self.event()
+        clients = list(self._clients)
+        if self._plan.client.advertisements:
+            clients = [
+                client
+                for client, filters in self._advertisements.items()
+                if any(filter_.matches(event) for filter_ in filters.values())
+            ]
+        if not clients:
+            return None
+        return Do(client=self._chance.choice(clients), what=Publish(attributes=event))
+
+    # ---- What goes wrong
+
+    def _drop(self) -> Drop | None:
+        links = [*self._plan.topology.links, *self._clients.items()]
+        if not links:
+            return None
+        a, b = self._chance.choice(links)
+        return Drop(a=a, b=b, us=self._while())
+
+    def _pause(self) -> Pause:
+        return Pause(broker=self._chance.choice(self._plan.topology.brokers), us=self._while())
+
+    def _crash(self) -> Crash:
+        return Crash(broker=self._chance.choice(self._plan.topology.brokers), us=self._while())
+
+    def _partition(self) -> Partition:
+        brokers = self._plan.topology.brokers
+        size = self._chance.randint(1, max(1, len(brokers) - 1))
+        return Partition(brokers=tuple(self._chance.sample(brokers, size)), us=self._while())
+
+    def _while(self) -> Time:
+        return self._chance.randint(1_000, self._plan.faults.longest_us)
+
+    # ---- Filters and events
+
+    def filter(self) -> Filter:
+        """A filter of one to three tests, now and then with OR or NOT."""
+        chance = self._chance
+        form = chance.random()
+        if form < 0.03:
+            return Filter("TRUE")
+        text = self._conjunction()
+        if form < 0.13:
+            text = f"{text} OR {self._conjunction()}"
+        elif form < 0.2:
+            text = f"NOT ({text})"
+        return Filter(text)
+
+    def event(self) -> Mapping[str, Scalar]:
+        """What a vehicle says; now and then an attribute is missing."""
+        chance = self._chance
+        event: dict[str, Scalar] = {
+            "kind": self._kind(),
+            "line": f"{self._kind()}-{self._number()}",
+            "speed": self._number(),
+            "zone": self._number(),
+        }
+        return {name: value for name, value in event.items() if chance.random() < 0.95}
+
+    def _conjunction(self) -> str:
+        tests = (self._by_kind, self._by_speed, self._by_zone, self._by_line)
+        chosen = self._chance.sample(tests, self._chance.choice((1, 1, 2, 2, 3)))
+        return " AND ".join(test() for test in chosen)
+
+    def _by_kind(self) -> str:
+        if self._chance.random() < 0.7:
+            return f"kind = '{self._kind()}'"
+        return f"kind IN ('{self._kind()}', '{self._kind()}')"
+
+    def _by_speed(self) -> str:
+        low, high = sorted((self._number(), self._number()))
+        form = self._chance.choice(("speed > {0}", "speed <= {1}", "speed BETWEEN {0} AND {1}"))
+        return form.format(low, high)
+
+    def _by_zone(self) -> str:
+        return f"zone {self._chance.choice(('=', '=', '<>', '<'))} {self._number()}"
+
+    def _by_line(self) -> str:
+        form = self._chance.choice(("line LIKE '{}%'", "line LIKE '%-{}'", "line IS NOT NULL"))
+        return form.format(self._kind() if "{}%" in form else self._number())
+
+    def _kind(self) -> str:
+        return self._chance.choice(KINDS[: self._plan.variety])
+
+    def _number(self) -> int:
+        return self._chance.randrange(self._plan.variety)
+
+    def _some_client(self) -> NodeId:
+        return self._chance.choice(list(self._clients))
+
+    def _new_name(self) -> str:
+        self._made += 1
+        return str(self._made)

@@ -1,0 +1,228 @@
+"""A run as a picture: who said what to whom, from top to bottom."""
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+from xml.sax.saxutils import escape
+
+from sterna.core.link import Data, Frame
+from sterna.core.names import NodeId, Peer, Time
+from sterna.sim.network import Pipe
+from sterna.sim.trace import Trace, message_in_words
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A message on its way."""
+
+    time: Time
+    source: NodeId
+    target: NodeId
+    text: str
+    fate: str
+    """As an observer hears it: `first`, `again` or `lost`."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What happened at a node, or to the whole network if the node is ''."""
+
+    time: Time
+    node: NodeId
+    text: str
+
+
+class Picture(Trace):
+    """Draws what a trace tells. Repeated messages are dashed; lost ones end in a cross."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Arrow | Note] = []
+        self._peers: dict[NodeId, Peer] = {}
+        self._near: dict[NodeId, dict[NodeId, None]] = {}
+
+    def sent(self, pipe: Pipe, frame: Frame, fate: str, now: Time) -> None:
+        for host, other in (pipe.source, pipe.target), (pipe.target, pipe.source):
+            self._peers[host.node.id] = host.peer
+            self._near.setdefault(host.node.id, {})[other.node.id] = None
+        if isinstance(frame, Data):
+            words = message_in_words(frame.message)
+            self.rows.append(Arrow(now, pipe.source.node.id, pipe.target.node.id, words, fate))
+
+    def _write(self, now: Time, who: str, text: str) -> None:
+        self.rows.append(Note(now, who, text))
+
+    # ---- Who stands where
+
+    def nodes(self) -> list[NodeId]:
+        """Everyone who does something, from left to right, neighbours close to each other."""
+        busy: dict[NodeId, None] = {}
+        for row in self.rows:
+            ends = (row.source, row.target) if isinstance(row, Arrow) else (row.node,)
+            busy |= dict.fromkeys(end for end in ends if end)
+        order: dict[NodeId, None] = {}
+        for node in [*busy, *self._near][::-1]:
+            if node not in order:
+                order |= self._walk(self._farthest(node))
+        return [node for node in order if node in busy]
+
+    def _farthest(self, node: NodeId) -> NodeId:
+        """One end of the network, as seen from a node."""
+        reached, waiting = {node}, deque([node])
+        while waiting:
+            node = waiting.popleft()
+            fresh = [other for other in self._near.get(node, {}) if other not in reached]
+            reached.update(fresh)
+            waiting += fresh
+        return node
+
+    def _walk(self, start: NodeId) -> dict[NodeId, None]:
+        """Everyone in reach, dead ends first."""
+        order: dict[NodeId, None] = {}
+        waiting = [start]
+        while waiting:
+            node = waiting.pop()
+            if node not in order:
+                order[node] = None
+                waiting += sorted(self._near.get(node, {}), key=lambda o: -len(self._near[o]))
+        return order
+
+    # ---- Two ways to draw it
+
+    def mermaid(self) -> str:
+        """The picture in Mermaid's language, which many viewers of Markdown draw."""
+        names = {node: f"n{place}" for place, node in enumerate(self.nodes(), 1)}
+        everyone = ",".join(dict.fromkeys(["n1", f"n{len(names)}"]))
+        lines = ["sequenceDiagram"]
+        for node, name in names.items():
+            kind = "participant" if self._peers.get(node) is Peer.BROKER else "actor"
+            lines.append(f"{kind} {name} as {_for_mermaid(node)}")
+        for row in self.rows if names else ():
+            text = _for_mermaid(_shortened(row.text, 72))
+            if isinstance(row, Arrow):
+                arrow = {"again": "-->>", "lost": "-x"}.get(row.fate, "->>")
+                lines.append(f"{names[row.source]}{arrow}{names[row.target]}: {text}")
+            else:
+                lines.append(f"Note over {names.get(row.node, everyone)}: {text}")
+        return "\n    ".join(lines) + "\n"
+
+    def svg(self) -> str:
+        """The picture as an image that needs nothing else."""
+        nodes = self.nodes()
+        x = _columns(nodes, self.rows)
+        width = max([*x.values(), LEFT]) + RIGHT
+        bottom = TOP + ROW * (len(self.rows) + 1)
+        height = bottom + 40
+        parts = [f'<rect width="{width}" height="{height}" fill="#fff"/>']
+        for node in nodes:
+            parts.append(f'<path d="M{x[node]} {TOP}V{bottom}" stroke="#d0d7de"/>')
+            color = DARK if self._peers.get(node) is Peer.BROKER else GREY
+            parts += [_head(node, x[node], y, color) for y in (TOP - 13, bottom + 13)]
+        parts.append(_time("ms", TOP - 10))
+        before = None
+        for place, row in enumerate(self.rows, 1):
+            y = TOP + ROW * place
+            if row.time != before:
+                parts.append(_time(f"{row.time / 1000:.3f}".rstrip("0").rstrip("."), y))
+            before = row.time
+            if isinstance(row, Arrow):
+                parts.append(_arrow(row, x[row.source], x[row.target], y, width))
+            else:
+                parts.append(_note(row, x.get(row.node), y, width))
+        size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>\n{STYLE}\n</style>'
+        return "\n".join([head, *parts, "</svg>\n"])
+
+
+def _shortened(text: str, letters: int) -> str:
+    return text if len(text) <= letters else text[: letters - 1].rstrip() + "…"
+
+
+def _for_mermaid(text: str) -> str:
+    """With codes for everything that might mean something to Mermaid."""
+    return re.sub(r"[^\w .,:=+/()'…-]", lambda found: f"#{ord(found[0])};", text)
+
+
+def _for_xml(text: str) -> str:
+    """Without the characters that XML cannot hold at all."""
+    return escape(re.sub(r"[^\t\n\x20-\uFFFD\U00010000-\U0010FFFF]", "�", text))
+
+
+# ---- The parts of an SVG. All letters count as equally wide: nothing here can measure them.
+
+LETTER = 6.2
+LEFT, RIGHT, EDGE, TOP, ROW = 70, 70, 14, 44, 32
+GAP_MIN, GAP_MAX, TEXT_MAX = 90, 200, 54
+DARK, GREY, BLUE, RED = "#24292f", "#57606a", "#0969da", "#cf222e"
+
+STYLE = """\
+text { font: 11px 'Segoe UI', 'Helvetica Neue', Arial, sans-serif; text-anchor: middle }
+.head { font-size: 12px; font-weight: 600; fill: #fff }
+.time { font-size: 10px; fill: #8c959f; text-anchor: end }
+.does { fill: #fff8c5; stroke: #e3d27c }
+.delivers { fill: #dafbe1; stroke: #9bd8a8 }
+.trouble { fill: #ffebe9; stroke: #f5b5b0 }
+.settled { fill: #f6f8fa }"""
+
+
+def _columns(nodes: list[NodeId], rows: list[Arrow | Note]) -> dict[NodeId, int]:
+    """Where each lifeline is: far enough from the last for what the two say to each other."""
+    place = {node: number for number, node in enumerate(nodes)}
+    gaps = [max(GAP_MIN, 8 * len(a + b) // 2 + 30) for a, b in pairwise(["", *nodes])]
+    for row in rows:
+        if isinstance(row, Arrow) and abs(place[row.source] - place[row.target]) == 1:
+            gap = max(place[row.source], place[row.target])
+            gaps[gap] = max(gaps[gap], min(round(LETTER * len(row.text)) + 30, GAP_MAX))
+    return {node: LEFT + sum(gaps[: number + 1]) - 34 for node, number in place.items()}
+
+
+def _time(text: str, y: int) -> str:
+    return f'<text class="time" x="{LEFT - EDGE}" y="{y - 1}">{text}</text>'
+
+
+def _head(node: NodeId, x: int, y: int, color: str) -> str:
+    width = 8 * len(node) + 22
+    return (
+        f'<rect x="{x - width // 2}" y="{y - 13}" width="{width}" height="26" rx="4" '
+        f'fill="{color}"/><text class="head" x="{x}" y="{y + 4}">{_for_xml(node)}</text>'
+    )
+
+
+def _arrow(row: Arrow, start: int, end: int, y: int, width: int) -> str:
+    color = RED if row.fate == "lost" else BLUE if row.text.startswith("Events ") else GREY
+    back = -7 if end > start else 7
+    dashes = ' stroke-dasharray="5 3"' if row.fate == "again" else ""
+    tip = f'<path d="M{end + back} {y - 4}L{end} {y}l{back} 4"/>'
+    if row.fate == "lost":
+        end += 2 * back
+        tip = f'<path d="M{end - 4} {y - 4}l8 8m-8 0l8 -8"/>'
+    line = f'<path d="M{start} {y}H{end}"{dashes}/>'
+    letters = max(int(abs(end - start) / LETTER) - 3, TEXT_MAX)
+    _, label = _label(row.text, letters, (start + end) // 2, y - 5, width, color)
+    return f'<g fill="none" stroke="{color}" stroke-width="1.3">{line}{tip}</g>{label}'
+
+
+def _note(row: Note, x: int | None, y: int, width: int) -> str:
+    """A box on a lifeline, or a band from side to side."""
+    if x is not None:
+        style = "delivers" if row.text.startswith("delivers") else "does"
+        (left, right), label = _label(row.text, TEXT_MAX, x, y - 1, width, DARK)
+    else:
+        style = "settled" if row.text == "settled" else "trouble"
+        left, right = LEFT, width - EDGE
+        _, label = _label(row.text, TEXT_MAX, (left + right) // 2, y - 1, width, DARK)
+    box = f'x="{left}" y="{y - 16}" width="{right - left}" height="22" rx="3"'
+    return f'<rect class="{style}" {box}/>{label}'
+
+
+def _label(
+    text: str, letters: int, x: int, y: int, width: int, color: str
+) -> tuple[tuple[int, int], str]:
+    """A text around x, but inside the picture: from where to where, and the text."""
+    short = _shortened(text, letters)
+    half = round(LETTER * len(short)) // 2 + 8
+    x = max(LEFT + half, min(x, width - EDGE - half))
+    title = f"<title>{_for_xml(text)}</title>" if short != text else ""
+    label = f'<text x="{x}" y="{y}" fill="{color}">{title}{_for_xml(short)}</text>'
+    return (x - half, x + half), label
