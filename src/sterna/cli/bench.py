@@ -97,9 +97,8 @@ def match(
     if plot is not None:
         plot_curve(reports[0], plot)
     if as_json:
-        machine = {"cores": os.cpu_count(), "python": platform.python_version()}
         document = {
-            "machine": machine,
+            "machine": _machine(),
             "workloads": [report.as_json() for report in reports],
             "one_by_one_or_table": {size: each.median_us for size, each in switch.items()},
         }
@@ -108,6 +107,88 @@ def match(
     for report in reports:
         _show(report)
     _show_switch(switch)
+
+
+@app.command()
+def sim(
+    rounds: Annotated[
+        int, typer.Option(min=1, max=100, help="How many rounds, of which the median counts.")
+    ] = 5,
+    long: Annotated[
+        int, typer.Option(min=10, max=100_000, help="Hundreds of events in the long run.")
+    ] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Measure the simulator: messages over links a second, beside a bare loop over a heap.
+
+    A tree of 85 brokers under flooding: what 100 publishers say passes every broker. Then a long
+    run, and what it does to the memory of the process. Takes about half a minute.
+    """
+    from sterna.bench import sim as bench_sim  # noqa: PLC0415
+
+    with _progress() as progress:
+        report = bench_sim.run(progress, rounds=rounds, long=long)
+    if as_json:
+        print_json({"machine": _machine(), **report.as_json()})
+        return
+    title = f"[bold]flooding[/bold]: {report.brokers} brokers, {report.messages:,} messages a round"
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    table.add_column("messages/s", justify="right")
+    low, high = report.simulator_spread
+    spread = f"[dim]({low:,.0f} to {high:,.0f})[/dim]"
+    table.add_row("simulator", f"{report.simulator:,.0f} {spread}")
+    table.add_row("simulator with oracle", f"{report.judged:,.0f}")
+    table.add_row("a bare heap", f"{report.bare:,.0f} [dim]x{report.bare_times:.1f}[/dim]")
+    console.print(table)
+    if report.early_mib is not None and report.late_mib is not None:
+        console.print(
+            f"  after another {report.long_messages:,} messages the process has "
+            f"{report.late_mib:.1f} MiB; after a tenth of them it had {report.early_mib:.1f}"
+        )
+
+
+@app.command()
+def route(
+    subscriptions: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=10,
+            max=1_000_000,
+            help="How many a broker has; may be repeated. [default: 100, 1000, 10000]",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Measure what one subscription more or less costs a broker that has many.
+
+    Beside it: what it would cost to reduce all of them anew. Takes about a minute.
+    """
+    from sterna.bench import route as bench_route  # noqa: PLC0415
+
+    with _progress() as progress:
+        rows = list(bench_route.run(subscriptions or [100, 1_000, 10_000], progress))
+    if as_json:
+        print_json({"machine": _machine(), "rows": [row.as_json() for row in rows]})
+        return
+    table = Table(title="[bold]a change of one subscription[/bold]", title_justify="left")
+    for heading in ("strategy", "entries", "change, µs", "all anew, µs", "times", "told"):
+        table.add_column(heading, justify="left" if heading == "strategy" else "right")
+    for row in rows:
+        table.add_row(
+            row.strategy,
+            f"{row.entries:,}",
+            f"{row.change_us:.0f}",
+            f"{row.rebuild_us:,.0f}",
+            f"x{row.rebuild_us / row.change_us:,.0f}",
+            f"{row.told:,}",
+        )
+    console.print(table)
+
+
+def _machine() -> dict[str, object]:
+    return {"cores": os.cpu_count(), "python": platform.python_version()}
 
 
 def _check_plot(plot: Path, *, as_json: bool) -> None:

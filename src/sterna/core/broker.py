@@ -52,12 +52,12 @@ class Broker(Node):
             passing(events, link, now)
         self.router.route(events, link, now)
 
-    def send_events(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+    def send_events(self, events: tuple[Event, ...], link: LinkId, now: Time) -> None:
         """Send events over a link, unless a component holds them back."""
         for leaving in self._at_events_leaving:
-            events = leaving(events, link, now)
+            events = tuple(leaving(events, link, now))
         if events:
-            self.send(link, Events(events=tuple(events)), now)
+            self.send(link, Events(events=events), now)
 
     def message_arrived(self, message: Message, link: LinkId, now: Time) -> None:
         handler = self._on_message.get(type(message))

@@ -68,11 +68,11 @@ class Client(Node):
         }
 
     def handle(self, given: inputs.Input, now: Time) -> Turn:
-        turn = super().handle(given, now)
+        actions, stated = super().handle(given, now)
         if self._deliveries:
-            turn.actions.extend(self._deliveries)
+            actions += self._deliveries
             self._deliveries.clear()
-        return turn
+        return actions, stated
 
     # ---- From the application
 

@@ -76,6 +76,12 @@ class State(Enum):
 class LinkSession:
     """One end of a link. Frames to transmit gather in `outbox`; `wake` is due at `wake_at`."""
 
+    __slots__ = (
+        *("_ack_at", "_ack_due", "_early", "_expected", "_next_seq", "_resend_at", "_resend_wait"),
+        *("_timing", "_unacknowledged", "given_up", "incarnation", "outbox", "partner", "state"),
+        "wake_at",
+    )
+
     def __init__(self, incarnation: int, timing: LinkTiming) -> None:
         self.incarnation = incarnation
         self.partner: int | None = None

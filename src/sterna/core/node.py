@@ -1,7 +1,7 @@
 """What brokers and clients have in common: links with their sessions, turns and deadlines."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sterna.core import inputs
 from sterna.core.actions import Action, Transmit
@@ -12,12 +12,8 @@ from sterna.core.messages import Events, Message
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
 from sterna.model.event import Event
 
-
-class Turn(NamedTuple):
-    """What came of one input."""
-
-    actions: list[Action]
-    facts: list[Fact]
+Turn = tuple[list[Action], list[Fact]]
+"""What came of one input: what to do, and what happened."""
 
 
 class Node:
@@ -65,7 +61,7 @@ class Node:
                 self.deadline = min(self.deadline, session.wake_at)
             self._used.clear()
         facts, self._facts = self._facts, []
-        return Turn(actions, facts)
+        return actions, facts
 
     def send(self, link: LinkId, message: Message, now: Time) -> None:
         """Say something to a neighbour, now or when the link stands again."""

@@ -97,7 +97,8 @@ class Picture(Trace):
         lines = ["sequenceDiagram"]
         for node, name in names.items():
             kind = "participant" if self._peers.get(node) is Peer.BROKER else "actor"
-            lines.append(f"{kind} {name} as {_for_mermaid(node)}")
+            shown = _for_mermaid(node).replace(":", "#58;")  # As `wrap:` would be an order.
+            lines.append(f"{kind} {name} as {shown}")
         for row in self.rows if names else ():
             text = _for_mermaid(_shortened(row.text, 72))
             if isinstance(row, Arrow):
@@ -119,6 +120,11 @@ class Picture(Trace):
             parts.append(f'<path d="M{x[node]} {TOP}V{bottom}" stroke="#d0d7de"/>')
             color = DARK if self._peers.get(node) is Peer.BROKER else GREY
             parts += [_head(node, x[node], y, color) for y in (TOP - 13, bottom + 13)]
+            again = range(TOP + 20 * ROW + 12, bottom - 5 * ROW, 20 * ROW)
+            parts += [
+                f'<text class="name" x="{x[node] + 4}" y="{y}">{_for_xml(node)}</text>'
+                for y in again
+            ]
         parts.append(_time("ms", TOP - 10))
         before = None
         for place, row in enumerate(self.rows, 1):
@@ -153,12 +159,13 @@ def _for_xml(text: str) -> str:
 
 LETTER = 6.2
 LEFT, RIGHT, EDGE, TOP, ROW = 70, 70, 14, 44, 32
-GAP_MIN, GAP_MAX, TEXT_MAX = 90, 200, 54
+GAP_MIN, GAP_MAX, TEXT_MAX = 90, 240, 54
 DARK, GREY, BLUE, RED = "#24292f", "#57606a", "#0969da", "#cf222e"
 
 STYLE = """\
 text { font: 11px 'Segoe UI', 'Helvetica Neue', Arial, sans-serif; text-anchor: middle }
 .head { font-size: 12px; font-weight: 600; fill: #fff }
+.name { font-size: 9px; fill: #8c959f; text-anchor: start }
 .time { font-size: 10px; fill: #8c959f; text-anchor: end }
 .does { fill: #fff8c5; stroke: #e3d27c }
 .delivers { fill: #dafbe1; stroke: #9bd8a8 }
@@ -191,16 +198,16 @@ def _head(node: NodeId, x: int, y: int, color: str) -> str:
 
 def _arrow(row: Arrow, start: int, end: int, y: int, width: int) -> str:
     color = RED if row.fate == "lost" else BLUE if row.text.startswith("Events ") else GREY
-    back = -7 if end > start else 7
-    dashes = ' stroke-dasharray="5 3"' if row.fate == "again" else ""
-    tip = f'<path d="M{end + back} {y - 4}L{end} {y}l{back} 4"/>'
-    if row.fate == "lost":
-        end += 2 * back
-        tip = f'<path d="M{end - 4} {y - 4}l8 8m-8 0l8 -8"/>'
-    line = f'<path d="M{start} {y}H{end}"{dashes}/>'
     letters = max(int(abs(end - start) / LETTER) - 3, TEXT_MAX)
     _, label = _label(row.text, letters, (start + end) // 2, y - 5, width, color)
-    return f'<g fill="none" stroke="{color}" stroke-width="1.3">{line}{tip}</g>{label}'
+    back = -7 if end > start else 7
+    tip = f"M{end + back} {y - 4}L{end} {y}l{back} 4"
+    if row.fate == "lost":
+        end += 2 * back
+        tip = f"M{end - 4} {y - 4}l8 8m-8 0l8 -8"
+    dashes = ' stroke-dasharray="5 3"' if row.fate == "again" else ""
+    lines = f'<path d="M{start} {y}H{end}"{dashes}/><path d="{tip}"/>'
+    return f'<g fill="none" stroke="{color}" stroke-width="1.3">{lines}</g>{label}'
 
 
 def _note(row: Note, x: int | None, y: int, width: int) -> str:

@@ -75,13 +75,14 @@ class Simulation:
         *,
         components: MakeComponents = tuple,
         count_bytes: bool = False,
+        judged: bool = True,
     ) -> None:
         self.script = script
         self.oracle = Oracle(advertisements=script.client.advertisements)
         self.network = Network(
             script.link,
             seed=script.seed,
-            observers=[self.oracle, *observers],
+            observers=[*([self.oracle] if judged else []), *observers],
             count_bytes=count_bytes,
         )
         self.tables: list[TableSizes] = []

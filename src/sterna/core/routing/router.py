@@ -54,16 +54,13 @@ class Router(Component):
         if link in to and broker.peers[link] is Peer.BROKER:
             del to[link]  # It has them; a client gets its own events back if it wants them.
         if to:
-            broker.state(
-                Forwarded(
-                    at=broker.id,
-                    time=now,
-                    source=link,
-                    to={link: tuple(events) for link, events in to.items()},
-                )
-            )
+            broker.state(Forwarded(at=broker.id, time=now, source=link, to=to))
             for target, wanted in to.items():
                 broker.send_events(wanted, target, now)
+
+    def told(self, link: LinkId) -> int:
+        """How many filters a neighbour knows from here."""
+        return len(self._neighbours[link].subscriptions.difference.told)
 
     # ---- Messages
 

@@ -61,16 +61,19 @@ class RoutingTable:
             self._index.remove(key)
         return route
 
-    def match(self, events: Sequence[Event]) -> dict[LinkId, list[Event]]:
+    def match(self, events: Sequence[Event]) -> dict[LinkId, tuple[Event, ...]]:
         """For each link, the events that are wanted there, in their order."""
-        to: dict[LinkId, list[Event]] = {}
+        if len(events) == 1:
+            only = (events[0],)
+            to = dict.fromkeys(self._always, only)
+            for link, _ in self._index.match(only[0].attributes):
+                to[link] = only
+            return to
+        found: dict[LinkId, list[Event]] = {}
         for event in events:
             links = dict.fromkeys(self._always)
             for link, _ in self._index.match(event.attributes):
                 links[link] = None
             for link in links:
-                if link in to:
-                    to[link].append(event)
-                else:
-                    to[link] = [event]
-        return to
+                found.setdefault(link, []).append(event)
+        return {link: tuple(wanted) for link, wanted in found.items()}

@@ -1,0 +1,153 @@
+"""How fast the simulator is, beside a bare loop over a heap."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from heapq import heappop, heappush
+from pathlib import Path
+from statistics import median
+
+from sterna.core.inputs import Publish, Subscribe
+from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.model.filters import Filter
+from sterna.sim.network import Network
+from sterna.sim.run import Simulation
+from sterna.sim.script import Do, Script, Settle, Wait
+from sterna.sim.topology import tree
+
+Progress = Callable[[str], None]
+
+PUBLISHERS, SUBSCRIBERS, KINDS = 100, 200, 27
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Report:
+    """Messages over links a second; each figure is the median of rounds run in turns."""
+
+    brokers: int
+    messages: int
+    """In each round."""
+    simulator: float
+    simulator_spread: tuple[float, float]
+    judged: float
+    """The same with the oracle, which keeps every fact."""
+    bare: float
+    """A heap that takes and gives as many entries, and a call for each."""
+    bare_times: float
+    """How many times as long the simulator takes."""
+    long_messages: int
+    """In one run without a pause."""
+    early_mib: float | None
+    """Memory of the process after a tenth of them."""
+    late_mib: float | None
+    """And at the end."""
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+class Flood:
+    """Burcea's tree of 85 brokers under flooding: what 100 publishers say goes everywhere."""
+
+    def __init__(self, *, judged: bool) -> None:
+        topology = tree(4, 4)
+        chance = random.Random("flood")  # noqa: S311 - reproducible, not secret.
+        leaves = topology.leaves()
+        publishers = {f"p{n}": chance.choice(leaves) for n in range(PUBLISHERS)}
+        subscribers = {f"s{n}": chance.choice(leaves) for n in range(SUBSCRIBERS)}
+        script = Script(
+            topology=topology,
+            clients=publishers | subscribers,
+            steps=(),
+            routing=RoutingOptions(strategy=Strategy.FLOODING),
+        )
+        self._simulation = Simulation(script, judged=judged)
+        for subscriber in subscribers:
+            filter_ = Filter(f"kind = {chance.randrange(KINDS)}")
+            what = Subscribe(subscription="1", filter=filter_)
+            self._simulation.do(Do(client=subscriber, what=what))
+        self._simulation.do(Settle())
+
+    @property
+    def messages(self) -> int:
+        """All that went over links so far, acknowledgements not counted."""
+        return _messages(self._simulation.network)
+
+    def publish(self, rounds: int) -> None:
+        """Each publisher publishes so many events, one after the other."""
+        for _ in range(rounds):
+            for number in range(PUBLISHERS):
+                event = Publish(attributes={"kind": number % KINDS})
+                self._simulation.do(Do(client=f"p{number}", what=event))
+                self._simulation.do(Wait(us=600))
+
+
+def run(progress: Progress, *, rounds: int = ROUNDS, long: int = 100) -> Report:
+    """Measure; `long` is how many rounds of 100 events the long run has."""
+    progress("building the networks")
+    plain, judged = Flood(judged=False), Flood(judged=True)
+    plain.publish(1)
+    judged.publish(1)
+    speeds: dict[str, list[float]] = {"simulator": [], "judged": [], "bare": []}
+    messages = 0
+    for number in range(rounds):
+        progress(f"round {number + 1} of {rounds}")
+        for name, flood in (("simulator", plain), ("judged", judged)):
+            before, started = flood.messages, time.perf_counter()
+            flood.publish(4)
+            messages = flood.messages - before
+            speeds[name].append(messages / (time.perf_counter() - started))
+        started = time.perf_counter()
+        _bare_heap(messages)
+        speeds["bare"].append(messages / (time.perf_counter() - started))
+    before = plain.messages
+    early = None
+    for part in range(10):
+        progress(f"a long run: {part * 10} %")
+        plain.publish(long // 10)
+        early = early if part else _memory_mib()
+    ratios = [b / s for b, s in zip(speeds["bare"], speeds["simulator"], strict=True)]
+    return Report(
+        brokers=85,
+        messages=messages,
+        simulator=median(speeds["simulator"]),
+        simulator_spread=(min(speeds["simulator"]), max(speeds["simulator"])),
+        judged=median(speeds["judged"]),
+        bare=median(speeds["bare"]),
+        bare_times=median(ratios),
+        long_messages=plain.messages - before,
+        early_mib=early,
+        late_mib=_memory_mib(),
+    )
+
+
+def _bare_heap(messages: int) -> None:
+    """What any simulation of so many messages costs at least: each enters and leaves a heap."""
+    planned: list[tuple[int, int, Callable[[int], None], tuple[int]]] = []
+    arrived = 0
+
+    def arrive(_message: int) -> None:
+        nonlocal arrived
+        arrived += 1
+
+    for number in range(84):  # As many are on their way at a time.
+        heappush(planned, (number, number, arrive, (number,)))
+    for number in range(84, messages + 84):
+        now, _, act, details = heappop(planned)
+        act(*details)
+        heappush(planned, (now + 1000 + number % 7, number, arrive, (number,)))
+
+
+def _messages(network: Network) -> int:
+    return sum(sum(p.messages.values()) for c in network.connections for p in c.pipes)
+
+
+def _memory_mib() -> float | None:
+    """What the process has in memory just now; None where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return None
+    return pages * 4096 / 2**20

@@ -1,0 +1,440 @@
+"""Whether quenching pays: bytes of events that are not sent, against bytes that tell publishers
+what is wanted. (Huang, 3.2)
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from sterna.core import facts
+from sterna.core.client import ClientOptions
+from sterna.core.facts import Fact
+from sterna.core.inputs import Publish, Subscribe, Unsubscribe
+from sterna.core.link import RELIABLE, Data, Frame
+from sterna.core.messages import (
+    Events,
+    InterestAsked,
+    InterestKnown,
+    Message,
+    SubscriptionChange,
+)
+from sterna.core.names import NodeId, RouteId, Time
+from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.experiments.experiment import Experiment, Point, Table, WrongDeliveries, in_words
+from sterna.experiments.plot import panels
+from sterna.model.event import EventId
+from sterna.model.filters import Filter
+from sterna.sim.network import Observer, Pipe
+from sterna.sim.run import Simulation
+from sterna.sim.script import Do, Drop, Script, Settle, Wait
+from sterna.sim.topology import line
+
+BROKER = "B1"
+PUBLISHERS = ("P1", "P2")
+
+SEGMENTS = 2000
+"""The road is divided into so many."""
+STRETCH = (5, 15)
+"""How many segments a subscription asks for, at least and at most."""
+ADVANCE = (1, 40)
+"""How many segments a publisher drives from one event to the next, at least and at most."""
+PAYLOAD = bytes(64)
+
+ROUND_US = 100_000
+CYCLE_ROUNDS = 50
+"""With disconnections, each cycle of so many rounds ends with some without a connection."""
+
+MATCH_RATES = (0.01, 0.1, 0.3, 0.6, 0.9)
+MERGE_MAX = RoutingOptions().merge_members_max
+BUFFER_MAX = ClientOptions().buffer_events_max
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pair of runs is made from: with quenching, and without."""
+
+    match_rate: float
+    """The share of the events that somebody wants; it determines the number of subscribers."""
+    change_rate: float
+    """Subscriptions that are replaced by others, for each event of one publisher."""
+    events: int
+    """Of each publisher."""
+    disconnected: float = 0.0
+    """The share of the time in which publishers have no connection."""
+    buffer_events_max: int = BUFFER_MAX
+    merge_members_max: int = MERGE_MAX
+
+
+class Measures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pair of runs gives: bytes on the publishers' links, in both directions."""
+
+    match_rate: float
+    """As it came out."""
+    subscribers: float
+    filters: float
+    """In c_all, at the end."""
+    changes: float
+    first_bytes: float
+    """To tell one publisher c_all when it connects; not part of the following."""
+    bytes_without: float
+    bytes_with: float
+    event_bytes_saved: float
+    update_bytes: float
+    """Spent on changes of c_all, without acknowledgements."""
+    saved_per_event: float
+    """Bytes, net: what a publisher sends and receives less for each of its events."""
+    saved_share: float
+    """The same as a share of what it sends and receives without quenching."""
+    quenched: float
+    purged_without: float
+    """Events that somebody wanted and that a full buffer discarded."""
+    purged_with: float
+
+
+class Quenching(Experiment[Setting, Measures]):
+    name = "quenching"
+    about = "Bytes of events saved by quenching, against bytes that tell publishers what is wanted."
+    takes = "about two minutes"
+
+    def settings(self, *, quick: bool) -> list[Setting]:
+        events = 100 if quick else 300
+        match_rates = (0.1, 0.6) if quick else MATCH_RATES
+        change_rates = (0.0, 0.1, 1.0) if quick else (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+        plain = [
+            Setting(match_rate=match_rate, change_rate=change_rate, events=events)
+            for match_rate in match_rates
+            for change_rate in change_rates
+        ]
+        little_merged = [
+            Setting(match_rate=match_rate, change_rate=1.0, events=events, merge_members_max=2)
+            for match_rate in match_rates
+        ]
+        with_disconnections = [
+            Setting(
+                match_rate=match_rate,
+                change_rate=0.1,
+                events=events,
+                disconnected=0.4,
+                buffer_events_max=buffer,
+            )  # fmt: skip
+            for buffer in (BUFFER_MAX, 10)
+            for match_rate in match_rates
+        ]
+        return [*plain, *little_merged, *with_disconnections]
+
+    def measure(self, setting: Setting, seed: int) -> Measures:
+        where = f"{in_words(setting)}, seed {seed}"
+        off = _run(make_script(setting, seed, quenching=False), where)
+        on = _run(make_script(setting, seed, quenching=True), where)
+        if not setting.disconnected:  # Else what was wanted may be wanted no more when it is sent.
+            if on.watch.quenched & on.watch.wanted:
+                raise AssertionError(f"wanted events were quenched in {where}")
+            if on.delivered != off.delivered:
+                raise AssertionError(f"quenching changed what was delivered in {where}")
+        published = setting.events * len(PUBLISHERS)
+        without, with_ = off.bytes.total(), on.bytes.total()
+        return Measures(
+            match_rate=len(on.watch.wanted) / published,
+            subscribers=subscribers(setting.match_rate),
+            filters=len(on.watch.known),
+            changes=int(setting.change_rate * setting.events),
+            first_bytes=_updates(on.first) / len(PUBLISHERS),
+            bytes_without=without,
+            bytes_with=with_,
+            event_bytes_saved=off.bytes[Events] - on.bytes[Events],
+            update_bytes=_updates(on.bytes),
+            saved_per_event=(without - with_) / published,
+            saved_share=(without - with_) / without,
+            quenched=len(on.watch.quenched),
+            purged_without=len(off.watch.purged & off.watch.wanted),
+            purged_with=len(on.watch.purged & on.watch.wanted),
+        )
+
+    def tables(self, points: Sequence[Point[Setting, Measures]]) -> list[Table]:
+        return [_savings(points), _costs(points), _disconnections(points)]
+
+    def draw(self, points: Sequence[Point[Setting, Measures]], path: Path) -> None:
+        curves = _curves(points)
+        with panels(path, 1, 2, (10, 4.2)) as (left, right):
+            for (match_rate, curve), colour in zip(curves.items(), COLOURS, strict=False):
+                rates = [point.setting.change_rate for point in curve]
+                left.plot(rates, [100 * point.median.saved_share for point in curve], "o-",
+                          color=colour, markersize=4, label=f"{match_rate:.0%} wanted")  # fmt: skip
+                left.fill_between(
+                    rates,
+                    [100 * point.low.saved_share for point in curve],
+                    [100 * point.high.saved_share for point in curve],
+                    color=colour,
+                    alpha=0.15,
+                    linewidth=0,
+                )
+            left.axhline(0, color="#222222", linewidth=1)
+            left.set(
+                ylim=(-150, 100),
+                xlabel="subscriptions replaced per event of a publisher",
+                ylabel="bytes saved, %",
+                title="What quenching saves on a publisher's link",
+            )
+            left.set_xscale("symlog", linthresh=0.01)
+            left.legend(frameon=False, fontsize=8)
+            known = {rate: even for rate, curve in curves.items() if (even := break_even(curve))}
+            right.plot([100 * rate for rate in known], list(known.values()), "o-", color=COLOURS[0])
+            right.set(
+                yscale="log",
+                xlabel="events that somebody wants, %",
+                ylabel="subscriptions replaced per event",
+                title="Break-even: below, quenching saves",
+            )
+
+
+COLOURS = ("#0b6e99", "#3a8f3a", "#c2571a", "#9b3a8f", "#8a8a8a")
+
+
+# ---- The workload
+
+
+def subscribers(match_rate: float) -> int:
+    """How many subscriptions on random stretches it takes for so many events to be wanted."""
+    return max(1, round(-math.log(1 - match_rate) * SEGMENTS / (sum(STRETCH) / 2)))
+
+
+def make_script(setting: Setting, seed: int, *, quenching: bool) -> Script:
+    """Cars on a ring road report where they are; subscribers ask for stretches of it.
+
+    After everybody has subscribed comes a `Settle`. Then, in each round, some subscribers replace
+    their stretch by another one, and each publisher publishes.
+    """
+    chance = random.Random(f"quenching {seed}")  # noqa: S311 - reproducible, not secret.
+    clients = [f"C{number}" for number in range(subscribers(setting.match_rate))]
+    serial = dict.fromkeys(clients, 0)
+    steps: list[Do | Drop | Wait | Settle] = [
+        Do(client=client, what=Subscribe(subscription="0", filter=_stretch(chance)))
+        for client in clients
+    ]
+    steps.append(Settle())
+    at = {publisher: chance.randrange(SEGMENTS) for publisher in PUBLISHERS}
+    down_rounds = round(setting.disconnected * CYCLE_ROUNDS)
+    changes = 0
+    for number in range(setting.events):
+        down = number % CYCLE_ROUNDS >= CYCLE_ROUNDS - down_rounds
+        if down and number % CYCLE_ROUNDS == CYCLE_ROUNDS - down_rounds:
+            time = down_rounds * ROUND_US
+            steps += [Drop(a=publisher, b=BROKER, us=time) for publisher in PUBLISHERS]
+        # Nothing settles while a connection is missing.
+        pause: list[Wait | Settle] = [] if down else [Settle()]
+        while changes < int((number + 1) * setting.change_rate):
+            changes += 1
+            client = chance.choice(clients)
+            before, serial[client] = serial[client], serial[client] + 1
+            new = Subscribe(subscription=str(serial[client]), filter=_stretch(chance))
+            old = Unsubscribe(subscription=str(before))
+            steps += [Do(client=client, what=new), Do(client=client, what=old), *pause]
+        for publisher in PUBLISHERS:
+            at[publisher] = (at[publisher] + chance.randint(*ADVANCE)) % SEGMENTS
+            attributes = {"segment": at[publisher], "speed": round(chance.uniform(0, 120), 1)}
+            publish = Publish(attributes=attributes, payload=PAYLOAD)
+            steps.append(Do(client=publisher, what=publish))
+        steps += [Wait(us=ROUND_US)] if down else [Settle()]
+    return Script(
+        topology=line(1),
+        clients=dict.fromkeys([*PUBLISHERS, *clients], BROKER),
+        steps=tuple(steps),
+        routing=RoutingOptions(
+            strategy=Strategy.SIMPLE, merge_members_max=setting.merge_members_max
+        ),
+        client=ClientOptions(quenching=quenching, buffer_events_max=setting.buffer_events_max),
+        timing=RELIABLE,
+        seed=seed,
+    )
+
+
+def _stretch(chance: random.Random) -> Filter:
+    length = chance.randint(*STRETCH)
+    first = chance.randrange(SEGMENTS - length + 1)
+    return Filter(f"segment BETWEEN {first} AND {first + length - 1}")
+
+
+# ---- Counting
+
+
+class Watch(Observer):
+    """Notes which events somebody wanted, which were discarded, and c_all at the first publisher."""
+
+    def __init__(self) -> None:
+        self.wanted: set[EventId] = set()
+        self.quenched: set[EventId] = set()
+        self.purged: set[EventId] = set()
+        self.known: set[RouteId] = set()
+        self._filters: dict[tuple[NodeId, str], Filter] = {}
+
+    def fact(self, fact: Fact) -> None:
+        match fact:
+            case facts.Subscribed():
+                self._filters[fact.at, fact.subscription] = fact.filter
+            case facts.Unsubscribed():
+                del self._filters[fact.at, fact.subscription]
+            case facts.Published():
+                for event in fact.events:
+                    if any(each.matches(event.attributes) for each in self._filters.values()):
+                        self.wanted.add(event.id)
+            case facts.Quenched():
+                self.quenched.update(event.id for event in fact.events)
+            case facts.Purged():
+                self.purged.update(event.id for event in fact.events)
+            case _:
+                pass
+
+    def sent(self, pipe: Pipe, frame: Frame, fate: str, now: Time) -> None:
+        del fate, now
+        if pipe.target.node.id == PUBLISHERS[0] and isinstance(frame, Data):
+            message = frame.message
+            if isinstance(message, SubscriptionChange):
+                self.known |= {route.id for route in message.added}
+                self.known -= set(message.removed)
+
+
+class Run(NamedTuple):
+    """What is of interest in a run."""
+
+    watch: Watch
+    first: "Bytes"
+    """On the publishers' links until all had subscribed."""
+    bytes: "Bytes"
+    """After that."""
+    delivered: int
+
+
+Bytes = Counter[type[Message] | None]
+
+
+def _run(script: Script, where: str) -> Run:
+    watch = Watch()
+    simulation = Simulation(script, [watch], count_bytes=True)
+    first: Bytes | None = None
+    for step in script.steps:
+        simulation.do(step)
+        if first is None and isinstance(step, Settle):
+            first = _sent(simulation)
+    simulation.settle()
+    findings = simulation.oracle.findings()
+    if findings:
+        raise WrongDeliveries(where, findings)
+    first = first or Counter()
+    return Run(watch, first, _sent(simulation) - first, simulation.oracle.delivered)
+
+
+def _sent(simulation: Simulation) -> Bytes:
+    hosts = simulation.network.hosts
+    counted: Bytes = Counter()
+    for publisher in PUBLISHERS:
+        counted += hosts[publisher].pipes[BROKER].bytes
+        counted += hosts[BROKER].pipes[publisher].bytes
+    return counted
+
+
+def _updates(counted: Bytes) -> int:
+    return counted[SubscriptionChange] + counted[InterestKnown] + counted[InterestAsked]
+
+
+# ---- Showing
+
+
+def break_even(curve: Sequence[Point[Setting, Measures]]) -> float | None:
+    """How many changes per event use up what quenching saves; None beyond what was tried."""
+    for one, next_ in pairwise(curve):
+        before, after = one.median.saved_per_event, next_.median.saved_per_event
+        if before > 0 >= after:
+            start, end = one.setting.change_rate, next_.setting.change_rate
+            return start + (end - start) * before / (before - after)
+    return None
+
+
+def _curves(
+    points: Sequence[Point[Setting, Measures]],
+) -> dict[float, list[Point[Setting, Measures]]]:
+    """The points without variations, by match rate."""
+    curves: dict[float, list[Point[Setting, Measures]]] = {}
+    for point in points:
+        setting = point.setting
+        if not setting.disconnected and setting.merge_members_max == MERGE_MAX:
+            curves.setdefault(setting.match_rate, []).append(point)
+    return curves
+
+
+def _savings(points: Sequence[Point[Setting, Measures]]) -> Table:
+    curves = _curves(points)
+    rates = [point.setting.change_rate for point in next(iter(curves.values()))]
+    rows = []
+    for match_rate, curve in curves.items():
+        even = break_even(curve)
+        rows.append(
+            (
+                f"{match_rate:.0%}",
+                *(f"{point.median.saved_share:.0%}" for point in curve),
+                f"{even:.2f}" if even is not None else f"> {rates[-1]:g}",
+            )
+        )
+    return Table(
+        "Bytes saved on publishers' links, by subscriptions replaced per event",
+        ("wanted", *(f"{rate:g}" for rate in rates), "break-even"),
+        rows,
+        "Medians, acknowledgements included; negative: quenching costs more than it saves.",
+    )
+
+
+def _costs(points: Sequence[Point[Setting, Measures]]) -> Table:
+    rows = []
+    little_merged = {p.setting.match_rate: p for p in points if p.setting.merge_members_max == 2}
+    for match_rate, curve in _curves(points).items():
+        still, busy = curve[0].median, next(p for p in curve if p.setting.change_rate == 1).median
+        rows.append(
+            (
+                f"{match_rate:.0%}",
+                f"{still.match_rate:.1%}",
+                f"{still.subscribers:.0f}",
+                f"{still.filters:.0f}",
+                f"{still.first_bytes:,.0f}",
+                f"{still.saved_per_event:.0f}",
+                f"{_per_change(busy):.0f}",
+                f"{_per_change(little_merged[match_rate].median):.0f}",
+            )
+        )
+    return Table(
+        "What it costs",
+        ("wanted", "came out", "subscribers", "filters in c_all", "bytes to learn c_all",
+         "bytes saved per event", "bytes per change", "merging two at most"),
+        rows,
+        "Filters and the first three byte columns without changes; a change replaces one subscription.",
+    )  # fmt: skip
+
+
+def _per_change(measures: Measures) -> float:
+    return measures.update_bytes / measures.changes / len(PUBLISHERS)
+
+
+def _disconnections(points: Sequence[Point[Setting, Measures]]) -> Table:
+    rows = []
+    for point in points:
+        setting, median = point.setting, point.median
+        if setting.disconnected:
+            rows.append(
+                (
+                    f"{setting.match_rate:.0%}",
+                    f"{setting.buffer_events_max:,}",
+                    f"{median.saved_share:.0%}",
+                    f"{median.quenched:.0f}",
+                    f"{median.purged_without:.0f}",
+                    f"{median.purged_with:.0f}",
+                )
+            )
+    return Table(
+        "Publishers without a connection for 40 % of the time (0.1 subscriptions replaced per event)",
+        ("wanted", "buffer, events", "bytes saved", "quenched", "wanted and purged, without",
+         "with quenching"),
+        rows,
+    )  # fmt: skip
