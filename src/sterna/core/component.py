@@ -33,7 +33,16 @@ class Component:
 
     def handlers(self) -> dict[type[Message], "Handler"]:
         """The method for each message type it handles."""
-        return {message: getattr(self, handler_name(message)) for message in self.handles}
+        found = {}
+        for message in self.handles:
+            handler = getattr(self, handler_name(message), None)
+            if handler is None:
+                raise TypeError(
+                    f"{type(self).__name__} handles {message.__name__} "
+                    f"but has no method {handler_name(message)}"
+                )
+            found[message] = handler
+        return found
 
     def link_new(self, link: LinkId, now: Time) -> None:
         """A link stands for the first time, or its other end has forgotten everything."""

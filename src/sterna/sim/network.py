@@ -239,7 +239,7 @@ class Network:
     def _go_on(self, host: Host) -> None:
         self._say(f"{host.node.id} goes on")
         waiting, host.waiting = host.waiting or [], None
-        for given in waiting:
+        for given in _gathered(waiting):
             self._turn(host, given)
 
     def crash(self, broker: NodeId, us: Time, *, forgets: bool) -> None:
@@ -299,6 +299,18 @@ class Network:
     def _say(self, text: str) -> None:
         for say in self._trouble:
             say(text, self.kernel.now)
+
+
+def _gathered(waiting: list[Input]) -> list[Input]:
+    """The inputs with frames of a link that follow each other as one, as a socket gives them."""
+    gathered: list[Input] = []
+    for given in waiting:
+        last = gathered[-1] if gathered else None
+        if isinstance(given, Received) and isinstance(last, Received) and last.link == given.link:
+            gathered[-1] = Received(link=given.link, frames=last.frames + given.frames)
+        else:
+            gathered.append(given)
+    return gathered
 
 
 def _hooks(observers: Sequence[Observer], name: str) -> list[Callable[..., None]]:

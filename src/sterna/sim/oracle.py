@@ -57,6 +57,8 @@ class Oracle(Observer):
         self._published: list[tuple[Event, Time]] = []
         self._received: dict[NodeId, list[tuple[Event, Time, bool]]] = defaultdict(list)
         self._purged: set[EventId] = set()
+        self.quenched = 0
+        """How many events were discarded at their source because nobody wants them."""
         self._settled: list[Time] = []
         self._hops: dict[EventId, list[str]] = defaultdict(list)
 
@@ -67,6 +69,10 @@ class Oracle(Observer):
     @property
     def delivered(self) -> int:
         return sum(not stray for events in self._received.values() for _, _, stray in events)
+
+    def received(self, client: NodeId) -> list[EventId]:
+        """What a client's application was given, in order."""
+        return [event.id for event, _, stray in self._received[client] if not stray]
 
     def fact(self, fact: Fact) -> None:
         match fact:
@@ -92,6 +98,8 @@ class Oracle(Observer):
                 ask = self._advertised[fact.at].pop(fact.advertisement)
                 ask.span = replace(ask.span, ended_us=fact.time)
                 self._past_offers[fact.at].append(ask)
+            case facts.Quenched():
+                self.quenched += len(fact.events)
             case facts.Purged():
                 self._purged.update(event.id for event in fact.events)
             case facts.Settled():

@@ -47,6 +47,8 @@ class Outcome:
     owed: int
     """How many deliveries had to be made; others may be, while subscriptions come and go."""
     delivered: int
+    quenched: int
+    """Events that were discarded at their source because nobody wants them."""
     ended_us: Time
     messages: Counter[str]
     """By type: every message once, however often it was repeated."""
@@ -164,6 +166,7 @@ class Simulation:
             published=self.oracle.published,
             owed=self.oracle.owed(),
             delivered=self.oracle.delivered,
+            quenched=self.oracle.quenched,
             ended_us=self.network.kernel.now,
             messages=messages,
             by_link=by_link,

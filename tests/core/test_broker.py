@@ -1,0 +1,209 @@
+"""Brokers and their components: who handles what, hooks, timers, replay."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.core.broker import Broker
+from sterna.core.component import Component, handler_name
+from sterna.core.inputs import Input, LinkDown, LinkUp, Publish, Received, TimePassed
+from sterna.core.link import Data
+from sterna.core.messages import Events, InterestAsked, Message, SubscriptionChange
+from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
+from sterna.core.node import Node, Turn
+from sterna.core.quenching import Quenching
+from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.model.event import Event
+from sterna.sim.generate import FAULTS, Plan, generate
+from sterna.sim.run import Simulation
+from sterna.sim.topology import line, random_tree
+from tests.scale import examples
+from tests.sim.overlay import Overlay
+
+
+class Ping(Message, frozen=True, kw_only=True):
+    """Broker -> neighbour: are you there?"""
+
+    number: int
+
+
+class Watch(Component):
+    """Notes everything it hears of, and pings new links after a while."""
+
+    handles = (Ping,)
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[object, ...]] = []
+
+    def on_ping(self, message: Ping, link: LinkId, now: Time) -> None:
+        self.heard.append(("ping", message.number, link, now))
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        self.heard.append(("new", link))
+        self.wake_by(now + 5_000)
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        self.heard.append(("up", link, now > -1))
+
+    def link_down(self, link: LinkId, now: Time) -> None:
+        self.heard.append(("down", link, now > -1))
+
+    def link_gone(self, link: LinkId, now: Time) -> None:
+        self.heard.append(("gone", link, now > -1))
+
+    def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+        self.heard.append(("passing", [e.seq for e in events], link, now > -1))
+
+    def events_leaving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
+        self.heard.append(("leaving", [e.seq for e in events], link, now > -1))
+        return [event for event in events if event.attributes.get("secret") is None]
+
+    def wake(self, now: Time) -> None:
+        self.heard.append(("awake", now))
+        for link, peer in self.broker.peers.items():
+            if peer is Peer.BROKER:
+                self.broker.send(link, Ping(number=1), now)
+
+
+def watched(brokers: int = 2) -> tuple[Overlay, list[Watch]]:
+    watches: list[Watch] = []
+
+    def components() -> list[Component]:
+        watches.append(Watch())
+        return [watches[-1]]
+
+    run = Overlay(line(brokers), {"ann": "B1", "pat": f"B{brokers}"}, components=components)
+    return run, watches
+
+
+def test_a_component_hears_of_links_messages_events_and_time() -> None:
+    run, (first, second) = watched()
+    assert ("new", "B2") in first.heard
+    assert ("up", "ann", True) in first.heard
+    assert ("awake", 5_000) in first.heard
+    pings = [heard for heard in second.heard if heard[0] == "ping"]
+    assert [ping[:3] for ping in pings] == [("ping", 1, "B1")]
+
+    run.subscribe("ann", "x > 1").settle().publish("pat", x=2).settle()
+
+    assert ("passing", [1], "pat", True) in second.heard
+    assert ("leaving", [1], "B1", True) in second.heard
+
+
+def test_a_component_may_hold_events_back() -> None:
+    run, _ = watched()
+    run.subscribe("ann", "x > 1").settle()
+
+    run.publish("pat", x=2, secret=1).publish("pat", x=3).settle()
+
+    assert run.received("ann") == ["pat#2"]
+
+
+def test_two_components_cannot_handle_the_same_message() -> None:
+    with pytest.raises(ValueError, match="two components of B1 handle Ping: list only one"):
+        Broker("B1", components=[Watch(), Watch()])
+
+
+def test_a_component_without_its_handler_is_refused() -> None:
+    class Deaf(Component):
+        handles = (Ping,)
+
+    with pytest.raises(TypeError, match=r"Deaf handles Ping but has no method on_ping"):
+        Broker("B1", components=[Deaf()])
+
+
+def test_handlers_are_named_after_their_messages() -> None:
+    assert handler_name(SubscriptionChange) == "on_subscription_change"
+    assert handler_name(Ping) == "on_ping"
+
+
+def test_a_message_for_a_protocol_that_a_broker_lacks_is_no_harm() -> None:
+    """Brokers of a network may be upgraded one after the other."""
+    run = Overlay(line(1), {"pat": "B1"})
+
+    run.client("pat").send("B1", InterestAsked(), 10**6)
+    run.subscribe("pat", "x > 1").settle()
+
+    assert run.table("B1") == {"pat": ["x > 1"]}
+
+
+def test_a_broker_does_not_publish() -> None:
+    with pytest.raises(LocalProtocolError, match="a broker does not take Publish"):
+        Broker("B1").handle(Publish(attributes={"x": 1}), 0)
+
+
+def test_frames_of_a_link_that_is_not_there_are_no_harm() -> None:
+    broker = Broker("B1")
+    frame = Data(1, 0, Events(events=()))
+
+    assert broker.handle(Received(link="?", frames=(frame,)), 0) == ([], [])
+    assert broker.handle(LinkDown(link="?"), 0) == ([], [])
+
+
+def test_the_deadline_is_when_something_is_due() -> None:
+    broker = Broker("B1", components=[Watch()])
+    assert broker.deadline == NEVER
+
+    broker.handle(LinkUp(link="B2", peer=Peer.BROKER), now=1_000)
+    assert broker.deadline == 6_000  # The component's wish comes before the session's.
+
+    broker.handle(TimePassed(), now=6_000)
+    assert broker.deadline == 201_000
+
+
+class Logged(Simulation):
+    """Keeps every input of each broker and what came of it."""
+
+    def _broker(self, id_: NodeId) -> Callable[[int], Node]:
+        make = super()._broker(id_)
+
+        def make_logged(lives: int) -> Node:
+            node = make(lives)
+            handle, log = node.handle, self.logs.setdefault(id_, [])
+
+            def logged(given: Input, now: Time) -> Turn:
+                actions, facts = handle(given, now)
+                log.append((given, now, (list(actions), list(facts))))
+                return actions, facts
+
+            node.handle = logged  # type: ignore[method-assign]
+            return node
+
+        return make_logged
+
+    @cached_property
+    def logs(self) -> dict[NodeId, list[tuple[Input, Time, Turn]]]:
+        return {}
+
+
+@examples(40)
+@given(st.sampled_from(Strategy), st.booleans(), st.integers(0, 2**32))
+def test_the_same_inputs_give_the_same_outputs(
+    strategy: Strategy, advertisements: bool, seed: int
+) -> None:
+    """What makes a broker durable by the log of its inputs, whatever those were."""
+    plan = Plan(
+        topology=random_tree(4, seed),
+        clients=5,
+        routing=RoutingOptions(strategy=strategy, advertisements=advertisements),
+        faults=FAULTS["light"],
+    )
+    simulation = Logged(generate(plan, seed))
+    simulation.run()
+
+    assert list(simulation.logs) == list(plan.topology.brokers)
+    for broker, log in simulation.logs.items():
+        again = Broker(broker, plan.routing)
+        for given_, now, turn in log:
+            assert again.handle(given_, now) == turn
+
+
+def test_quenching_answers_only_who_asks() -> None:
+    run = Overlay(line(1), {"pat": "B1"}, components=lambda: [Quenching()])
+
+    run.subscribe("pat", "x > 1").settle()
+
+    assert run.sent("SubscriptionChange", "B1 → pat") == 0

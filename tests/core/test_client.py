@@ -1,0 +1,149 @@
+"""Clients: what an application may do, and what reaches it."""
+
+import pytest
+
+from sterna.core.actions import Deliver
+from sterna.core.client import Client, ClientOptions
+from sterna.core.facts import Purged, Stray
+from sterna.core.inputs import (
+    Advertise,
+    LinkUp,
+    Publish,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from sterna.core.messages import Events
+from sterna.core.names import LocalProtocolError, Peer
+from sterna.core.routing.options import RoutingOptions
+from sterna.model.event import Event
+from sterna.model.filters import Filter
+from sterna.model.filters.errors import UnboundError
+from sterna.sim.script import Drop
+from sterna.sim.topology import line
+from tests.sim.overlay import Overlay
+
+X = Filter("x > 1")
+
+
+def test_a_subscription_has_a_name_of_its_own() -> None:
+    client = Client("ann")
+    client.handle(Subscribe(subscription="1", filter=X), 0)
+
+    with pytest.raises(LocalProtocolError, match="ann has a subscription '1'; unsubscribe it"):
+        client.handle(Subscribe(subscription="1", filter=X), 0)
+    with pytest.raises(LocalProtocolError, match="ann has no subscription '2'"):
+        client.handle(Unsubscribe(subscription="2"), 0)
+
+
+def test_an_advertisement_has_a_name_of_its_own() -> None:
+    client = Client("pat")
+    client.handle(Advertise(advertisement="1", filter=X), 0)
+
+    with pytest.raises(LocalProtocolError, match="pat has an advertisement '1'; unadvertise it"):
+        client.handle(Advertise(advertisement="1", filter=X), 0)
+    with pytest.raises(LocalProtocolError, match="pat has no advertisement '2'"):
+        client.handle(Unadvertise(advertisement="2"), 0)
+
+
+@pytest.mark.spec("RT-3")
+def test_where_advertisements_count_an_event_needs_one() -> None:
+    client = Client("pat", ClientOptions(advertisements=True))
+    client.handle(Advertise(advertisement="1", filter=X), 0)
+
+    with pytest.raises(LocalProtocolError, match="pat has advertised nothing that matches"):
+        client.handle(Publish(attributes={"x": 1}), 0)
+    _, facts = client.handle(Publish(attributes={"x": 2}), 0)
+    assert facts[0].events[0].seq == 1  # type: ignore[attr-defined] # The refused one has no number.
+
+
+def test_what_was_refused_leaves_no_trace() -> None:
+    client = Client("ann")
+    with pytest.raises(UnboundError):
+        client.handle(Subscribe(subscription="1", filter=Filter("x < $budget")), 0)
+    with pytest.raises(TypeError):
+        client.handle(Publish(attributes={"x": [1]}), 0)  # type: ignore[dict-item]
+
+    assert client.subscriptions == {}
+    client.handle(Subscribe(subscription="1", filter=X), 0)
+    _, facts = client.handle(Publish(attributes={"x": 2}), 0)
+    assert len(facts) == 1
+
+
+def test_events_come_with_the_subscriptions_that_they_match() -> None:
+    client = Client("ann")
+    client.handle(LinkUp(link="B1", peer=Peer.BROKER), 0)
+    client.handle(Subscribe(subscription="all", filter=Filter("TRUE")), 0)
+    client.handle(Subscribe(subscription="big", filter=X), 0)
+    events = [Event(publisher="pat", seq=seq, time_us=0, attributes={"x": seq}) for seq in (1, 2)]
+
+    client.events_arrived(events, "B1", 0)
+    actions, _ = client.handle(Unsubscribe(subscription="all"), 0)
+
+    (delivery,) = [action for action in actions if isinstance(action, Deliver)]
+    assert delivery == Deliver(tuple(events), (("all",), ("all", "big")))
+
+
+def test_an_event_for_a_subscription_that_has_ended_is_not_delivered() -> None:
+    run = Overlay(line(1), {"ann": "B1", "pat": "B1"}).subscribe("ann", "x > 1").settle()
+
+    run.publish("pat", x=2).wait(1_000).unsubscribe("ann").settle()
+
+    assert run.received("ann") == []
+    assert len(run.facts_of(Stray)) == 1
+    assert run.outcome().findings == []
+
+
+def test_what_a_client_does_before_it_is_connected_counts_once_it_is() -> None:
+    client = Client("ann")
+    client.handle(Subscribe(subscription="1", filter=X), 0)
+    client.handle(Advertise(advertisement="1", filter=X), 0)
+    client.handle(Publish(attributes={"x": 3}), 0)
+
+    client.handle(LinkUp(link="B1", peer=Peer.BROKER), 0)
+
+    assert client.backlog("B1") == 3
+
+
+def test_events_wait_for_a_connection_up_to_a_limit() -> None:
+    run = Overlay(line(1), {"ann": "B1", "pat": "B1"}, client=ClientOptions(buffer_events_max=2))
+    run.subscribe("ann", "x > 0").settle()
+    run.fault(Drop(a="pat", b="B1", us=100_000))
+
+    for x in (1, 2, 3):
+        run.publish("pat", x=x)
+    run.settle()
+
+    assert run.received("ann") == ["pat#2", "pat#3"]
+    assert [e.seq for f in run.facts_of(Purged) if isinstance(f, Purged) for e in f.events] == [1]
+    assert run.outcome().findings == []  # It was counted, not lost unnoticed.
+
+
+@pytest.mark.spec("RT-3", "RT-5")
+def test_the_end_of_an_advertisement_does_not_pass_events_that_wait() -> None:
+    """Published and unadvertised without a connection: the events still find their way."""
+    run = Overlay(
+        line(2),
+        {"ann": "B1", "pat": "B2"},
+        RoutingOptions(advertisements=True),
+        ClientOptions(advertisements=True),
+    )
+    run.subscribe("ann", "x > 0").advertise("pat", "x > 0").settle()
+
+    run.fault(Drop(a="pat", b="B2", us=100_000))
+    run.publish("pat", x=1).unadvertise("pat").settle()
+
+    assert run.received("ann") == ["pat#1"]
+
+
+def test_events_that_waited_go_out_as_one_batch() -> None:
+    run = Overlay(line(1), {"ann": "B1", "pat": "B1"}).subscribe("ann", "x > 0").settle()
+    run.fault(Drop(a="pat", b="B1", us=100_000))
+    for x in (1, 2, 3):
+        run.publish("pat", x=x)
+
+    run.settle()
+
+    assert run.received("ann") == ["pat#1", "pat#2", "pat#3"]
+    assert run.sent("Events", "pat → B1") == 1
+    assert run.sent(Events.__name__, "B1 → ann") == 1

@@ -1,0 +1,131 @@
+"""A network for tests that tell a story step by step."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from sterna.core.broker import Broker
+from sterna.core.client import Client, ClientOptions
+from sterna.core.facts import Fact
+from sterna.core.inputs import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from sterna.core.routing.options import RoutingOptions
+from sterna.model.event import Scalar
+from sterna.model.filters import Filter
+from sterna.sim.network import Observer
+from sterna.sim.run import MakeComponents, Outcome, Simulation
+from sterna.sim.script import Crash, Do, Drop, LinkModel, Partition, Pause, Script, Wait
+from sterna.sim.topology import Topology
+from sterna.sim.trace import Trace
+
+
+class Facts(Observer):
+    """Keeps all facts."""
+
+    def __init__(self) -> None:
+        self.all: list[Fact] = []
+
+    def fact(self, fact: Fact) -> None:
+        self.all.append(fact)
+
+
+class Overlay:
+    """Brokers and clients; every method does one thing and gives the overlay back."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        clients: dict[str, str],
+        routing: RoutingOptions | None = None,
+        client: ClientOptions | None = None,
+        *,
+        link: LinkModel | None = None,
+        components: MakeComponents = tuple,
+        crashing: Sequence[str] = (),
+        count_bytes: bool = False,
+        seed: int = 0,
+    ) -> None:
+        script = Script(
+            topology=topology,
+            clients=clients,
+            steps=tuple(Crash(broker=broker, us=0) for broker in crashing),  # They keep logs.
+            routing=routing or RoutingOptions(),
+            client=client or ClientOptions(),
+            link=link or LinkModel(),
+            seed=seed,
+        )
+        self.trace = Trace()
+        self.facts = Facts()
+        self.simulation = Simulation(
+            script, [self.trace, self.facts], components=components, count_bytes=count_bytes
+        )
+        self.settle()
+
+    # ---- What happens
+
+    def subscribe(self, client: str, text: str, name: str = "1") -> "Overlay":
+        return self._do(client, Subscribe(subscription=name, filter=Filter(text)))
+
+    def unsubscribe(self, client: str, name: str = "1") -> "Overlay":
+        return self._do(client, Unsubscribe(subscription=name))
+
+    def advertise(self, client: str, text: str, name: str = "1") -> "Overlay":
+        return self._do(client, Advertise(advertisement=name, filter=Filter(text)))
+
+    def unadvertise(self, client: str, name: str = "1") -> "Overlay":
+        return self._do(client, Unadvertise(advertisement=name))
+
+    def publish(self, client: str, **attributes: Scalar) -> "Overlay":
+        return self._do(client, Publish(attributes=attributes))
+
+    def wait(self, us: int) -> "Overlay":
+        self.simulation.do(Wait(us=us))
+        return self
+
+    def settle(self) -> "Overlay":
+        self.simulation.settle()
+        return self
+
+    def fault(self, step: Drop | Pause | Crash | Partition) -> "Overlay":
+        self.simulation.do(step)
+        return self
+
+    def _do(
+        self, client: str, what: Subscribe | Unsubscribe | Advertise | Unadvertise | Publish
+    ) -> "Overlay":
+        self.simulation.do(Do(client=client, what=what))
+        return self
+
+    # ---- What came of it
+
+    def received(self, client: str) -> list[str]:
+        """What a client's application was given: `pat#1`."""
+        return [f"{id_.publisher}#{id_.seq}" for id_ in self.simulation.oracle.received(client)]
+
+    def broker(self, name: str) -> Broker:
+        node = self.simulation.network.hosts[name].node
+        assert isinstance(node, Broker)
+        return node
+
+    def client(self, name: str) -> Client:
+        node = self.simulation.network.hosts[name].node
+        assert isinstance(node, Client)
+        return node
+
+    def table(self, broker: str) -> dict[str, list[str]]:
+        """The routing table: for each link, the filters in it."""
+        table = self.broker(broker).router.subscriptions
+        return {
+            link: [str(route.filter) for route in table.routes(link).values()]
+            for link in table.links()
+        }
+
+    def outcome(self) -> Outcome:
+        return self.simulation.outcome()
+
+    def sent(self, kind: str, pipe: str | None = None) -> int:
+        """How many messages of a type were sent, over all links or one: `B1 → B2`."""
+        outcome = self.outcome()
+        counts: Counter[str] = outcome.messages if pipe is None else outcome.by_link[pipe]
+        return counts[kind]
+
+    def facts_of(self, kind: type[Fact]) -> list[Fact]:
+        return [fact for fact in self.facts.all if type(fact) is kind]
