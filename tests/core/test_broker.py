@@ -71,7 +71,7 @@ class Watch(Component):
 def watched(brokers: int = 2) -> tuple[Overlay, list[Watch]]:
     watches: list[Watch] = []
 
-    def components() -> list[Component]:
+    def components(_: NodeId) -> list[Component]:
         watches.append(Watch())
         return [watches[-1]]
 
@@ -81,6 +81,7 @@ def watched(brokers: int = 2) -> tuple[Overlay, list[Watch]]:
 
 def test_a_component_hears_of_links_messages_events_and_time() -> None:
     run, (first, second) = watched()
+    run.wait(10_000)
     assert ("new", "B2") in first.heard
     assert ("up", "ann", True) in first.heard
     assert ("awake", 5_000) in first.heard
@@ -202,7 +203,7 @@ def test_the_same_inputs_give_the_same_outputs(
 
 
 def test_quenching_answers_only_who_asks() -> None:
-    run = Overlay(line(1), {"pat": "B1"}, components=lambda: [Quenching()])
+    run = Overlay(line(1), {"pat": "B1"}, components=lambda _: [Quenching()])
 
     run.subscribe("pat", "x > 1").settle()
 

@@ -61,14 +61,15 @@ def test_the_publisher_knows_the_wants_of_a_whole_network() -> None:
 @pytest.mark.spec("QU-1")
 def test_what_is_wanted_is_simplified_by_covering_and_merging() -> None:
     """Huang, 3.2, footnote: of value > 10 and value > 20, the first is enough to test."""
-    run = overlay().subscribe("ann", "value > 10").subscribe("bob", "value > 20").settle()
+    run = overlay().publish("pat", value=0).settle()
+    run.subscribe("ann", "value > 10").subscribe("bob", "value > 20").settle()
     assert run.sent("SubscriptionChange", "B1 → pat") == 1
 
     run.subscribe("bob", "value = 1", "2").subscribe("bob", "value = 2", "3").settle()
 
     assert run.broker("B1").router.told("pat") == 1
     run.publish("pat", value=2).publish("pat", value=3).settle()
-    assert discarded(run) == [2]
+    assert discarded(run) == [1, 3]
 
 
 @pytest.mark.spec("QU-1")
@@ -104,16 +105,27 @@ def test_a_disconnected_publisher_keeps_everything_while_there_is_room() -> None
 
 @pytest.mark.spec("QU-2")
 def test_when_its_buffer_is_full_what_nobody_wanted_goes_first() -> None:
-    run = overlay(events_max=3).subscribe("ann", "x > 10").settle()
+    run = overlay(events_max=3).subscribe("ann", "x > 10").publish("pat", x=0).settle()
     run.fault(Drop(a="pat", b="B1", us=100_000)).wait(1_000)
 
     for x in (20, 1, 30, 2, 40, 50):
         run.publish("pat", x=x)
     run.settle()
 
-    assert purged(run) == [2, 4, 1]  # The unwanted, oldest first; then the oldest.
-    assert run.received("ann") == ["pat#3", "pat#5", "pat#6"]
+    assert purged(run) == [3, 5, 2]  # The unwanted, oldest first; then the oldest.
+    assert run.received("ann") == ["pat#4", "pat#6", "pat#7"]
     assert run.outcome().findings == []
+
+
+@pytest.mark.spec("QU-2")
+def test_only_publishers_are_told() -> None:
+    run = overlay().subscribe("ann", "x > 10").settle()
+    assert run.sent("InterestAsked") == 0
+
+    run.publish("pat", x=5).settle().subscribe("bob", "x < 0").settle()
+
+    assert run.sent("SubscriptionChange", "B1 → pat") == 2
+    assert run.sent("SubscriptionChange", "B1 → ann") == 0
 
 
 @pytest.mark.spec("QU-2")
@@ -212,8 +224,7 @@ def test_huangs_architectures_are_configurations(name: str) -> None:
     run.subscribe("ann", "x > 10").subscribe("bob", "x > 20").settle()
 
     for x in (5, 15, 25):
-        run.publish("pat", x=x)
-    run.settle()
+        run.publish("pat", x=x).settle()
 
     assert run.received("ann") == ["pat#2", "pat#3"]
     assert run.received("bob") == ["pat#3"]

@@ -38,7 +38,7 @@ class Overlay:
         client: ClientOptions | None = None,
         *,
         link: LinkModel | None = None,
-        components: MakeComponents = tuple,
+        components: MakeComponents = lambda _: (),
         crashing: Sequence[str] = (),
         count_bytes: bool = False,
         seed: int = 0,

@@ -10,6 +10,7 @@ import typer
 
 from sterna import __version__
 from sterna.cli import bench as bench_command
+from sterna.cli import experiment as experiment_command
 from sterna.cli import filter as filter_command
 from sterna.cli import sim as sim_command
 from sterna.cli import tour as tour_command
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.add_typer(filter_command.app, name="filter")
 app.add_typer(sim_command.app, name="sim")
 app.add_typer(bench_command.app, name="bench")
+app.add_typer(experiment_command.app, name="experiment")
 app.command(name="tour")(tour_command.tour)
 
 

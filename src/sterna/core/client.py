@@ -6,6 +6,7 @@ import msgspec
 
 from sterna.core import facts, inputs
 from sterna.core.actions import Action, Deliver
+from sterna.core.component import Component
 from sterna.core.link import LinkTiming
 from sterna.core.messages import (
     AdvertisementChange,
@@ -42,11 +43,12 @@ class Client(Node):
         self,
         id_: NodeId,
         options: ClientOptions | None = None,
+        components: Sequence[Component] = (),
         *,
         timing: LinkTiming | None = None,
         incarnation: int = 0,
     ) -> None:
-        super().__init__(id_, timing=timing, incarnation=incarnation)
+        super().__init__(id_, components, timing=timing, incarnation=incarnation)
         self.options = options or ClientOptions()
         self.subscriptions: dict[str, Filter] = {}
         self.advertisements: dict[str, Filter] = {}
@@ -65,6 +67,10 @@ class Client(Node):
             inputs.Advertise: self._advertise,
             inputs.Unadvertise: self._unadvertise,
             inputs.Publish: self._publish,
+        }
+        self._on_message |= {
+            SubscriptionChange: self.on_subscription_change,
+            InterestKnown: self.on_interest_known,
         }
 
     def handle(self, given: inputs.Input, now: Time) -> Turn:
@@ -128,6 +134,7 @@ class Client(Node):
             )
         self._seq += 1
         self.state(facts.Published(at=self.id, time=now, events=(event,)))
+        self._ask_for_interest(now)
         if self._ready:
             self._emit((event,), now)
             return
@@ -148,13 +155,16 @@ class Client(Node):
             stray = tuple(event for event, names in zip(events, found, strict=True) if not names)
             self.state(facts.Stray(at=self.id, time=now, events=stray))
 
-    def message_arrived(self, message: Message, link: LinkId, now: Time) -> None:
-        del link
-        if self._interest is None:
-            return
-        if isinstance(message, SubscriptionChange):
+    def on_subscription_change(
+        self, message: SubscriptionChange, _link: LinkId, _now: Time
+    ) -> None:
+        """The broker tells what others want."""
+        if self._interest is not None:
             self._interest.change(message)
-        elif isinstance(message, InterestKnown):
+
+    def on_interest_known(self, _message: InterestKnown, _link: LinkId, now: Time) -> None:
+        """The broker has told all of it."""
+        if self._interest is not None:
             self._interest.current = True
             self._flush(now)
 
@@ -170,19 +180,22 @@ class Client(Node):
             self._say(AdvertisementChange(added=tuple(self._announced.values())), now)
         if self._interest is not None:
             self._interest.forget()
+        super().link_new(link, now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
         self._link = link
-        if self._interest is not None:
-            self._interest.current = False
-            self._say(InterestAsked(), now)
-        else:
+        if self._interest is None:
             self._flush(now)
+        else:
+            self._interest.asked = self._interest.current = False
+            if self._seq:
+                self._ask_for_interest(now)
+        super().link_up(link, now)
 
     def link_gone(self, link: LinkId, now: Time) -> None:
-        del now
         if self._link == link:
             self._link = None
+        super().link_gone(link, now)
 
     # ---- Going out
 
@@ -190,6 +203,12 @@ class Client(Node):
     def _ready(self) -> bool:
         """Whether events can go out at once."""
         return self._link in self.up and (self._interest is None or self._interest.current)
+
+    def _ask_for_interest(self, now: Time) -> None:
+        """A client that publishes wants to hear what is wanted; others need not."""
+        if self._interest is not None and not self._interest.asked and self._link in self.up:
+            self._interest.asked = True
+            self._say(InterestAsked(), now)
 
     def _flush(self, now: Time) -> None:
         for waiting in self._outgoing.take():

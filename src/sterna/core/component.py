@@ -1,35 +1,52 @@
-"""What a protocol adds to a broker."""
+"""What a protocol adds to a broker or a client."""
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from sterna.core.messages import Message
+from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, Time
 from sterna.model.event import Event
 
 if TYPE_CHECKING:
     from sterna.core.broker import Broker
+    from sterna.core.client import Client
+    from sterna.core.node import Node
 
 
 class Component:
-    """One protocol at one broker: the messages it handles, and the moments it wants to hear of.
+    """One protocol at one node: the messages it handles, and the moments it wants to hear of.
 
     For each message type in `handles` it has a method `on_…(message, link, now)`, named after the
     type. Whatever else it wants to know, it overrides; see `docs/how-to/components.md`.
     """
 
     handles: ClassVar[tuple[type[Message], ...]] = ()
-    broker: "Broker"
+
+    node: "Node"
     """Where it works; set before anything else happens."""
 
     deadline: Time = NEVER
     """When it wants to be woken; see `wake_by`."""
 
+    is_settled: bool = True
+    """Set to False while it keeps something that will go on by itself, so that nobody thinks the
+    network has come to rest."""
+
+    @property
+    def broker(self) -> "Broker":
+        """Where it works, if that is a broker."""
+        return cast("Broker", self.node)
+
+    @property
+    def client(self) -> "Client":
+        """Where it works, if that is a client."""
+        return cast("Client", self.node)
+
     def wake_by(self, time: Time) -> None:
         """Have `wake` called at a time, or earlier if that was asked for already."""
         self.deadline = min(self.deadline, time)
-        self.broker.deadline = min(self.broker.deadline, time)
+        self.node.deadline = min(self.node.deadline, time)
 
     def handlers(self) -> dict[type[Message], "Handler"]:
         """The method for each message type it handles."""
@@ -44,6 +61,8 @@ class Component:
             found[message] = handler
         return found
 
+    # ---- Moments
+
     def link_new(self, link: LinkId, now: Time) -> None:
         """A link stands for the first time, or its other end has forgotten everything."""
 
@@ -56,6 +75,11 @@ class Component:
     def link_gone(self, link: LinkId, now: Time) -> None:
         """A link is lost for good."""
 
+    def wake(self, now: Time) -> None:
+        """The deadline has come."""
+
+    # ---- Moments at a broker
+
     def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         """Events have come over a link and are about to be routed."""
 
@@ -64,8 +88,8 @@ class Component:
         del link, now
         return events
 
-    def wake(self, now: Time) -> None:
-        """The deadline has come."""
+    def subscriptions_changed(self, change: SubscriptionChange, link: LinkId, now: Time) -> None:
+        """A neighbour or client has subscribed or unsubscribed, and the table has it."""
 
 
 Handler = Callable[[Any, LinkId, Time], None]

@@ -1,11 +1,11 @@
 """A link session: everything arrives, once and in order, over a connection that may lose, repeat
 and break.
 
-Each direction numbers its messages from 1. The receiver takes only the next number and says up to
-where it has everything (a cumulative acknowledgement: with each message it sends itself, else after
-a short delay). The sender keeps what is not acknowledged. When a connection stands, both ends say
-in a `Resume` what they expect next, and the sender goes on from there; on a connection that may
-lose frames, it also goes back when an acknowledgement is overdue.
+Each direction numbers its messages from 1. The receiver hands them on in that order, keeps what
+comes early, and says up to where it has everything (a cumulative acknowledgement: with each message
+it sends itself, else after a short delay). The sender keeps what is not acknowledged. When a
+connection stands, both ends say in a `Resume` what they have, and the sender goes on from there; on
+a connection that may lose frames, it also repeats what it kept when an answer is overdue.
 """
 
 from collections import deque
@@ -195,6 +195,7 @@ class LinkSession:
         if self.state is State.OPENING:
             self.state = State.OPEN
             self._resend_at = NEVER
+            self._resend_wait = self._timing.resend_us or 0
             if self._unacknowledged:
                 self.outbox += self._unacknowledged
                 self._expect_answer(now)

@@ -5,6 +5,7 @@ from typing import Any
 
 from sterna.core import inputs
 from sterna.core.actions import Action, Transmit
+from sterna.core.component import Component, Handler
 from sterna.core.facts import Attached, Detached, Fact, LinkReset
 from sterna.core.inputs import Input
 from sterna.core.link import LinkSession, LinkTiming
@@ -24,9 +25,15 @@ class Node:
     """
 
     def __init__(
-        self, id_: NodeId, *, timing: LinkTiming | None = None, incarnation: int = 0
+        self,
+        id_: NodeId,
+        components: Sequence[Component] = (),
+        *,
+        timing: LinkTiming | None = None,
+        incarnation: int = 0,
     ) -> None:
         self.id = id_
+        self.components = tuple(components)
         self.peers: dict[LinkId, Peer] = {}
         self.up: dict[LinkId, None] = {}
         """The links that stand just now."""
@@ -43,6 +50,15 @@ class Node:
             inputs.LinkDown: self._link_down,
             inputs.LinkGone: self._link_gone,
         }
+        self._on_message: dict[type[Message], Handler] = {}
+        for component in self.components:
+            component.node = self
+            for message, handler in component.handlers().items():
+                if message in self._on_message:
+                    raise ValueError(
+                        f"two components of {id_} handle {message.__name__}: list only one of them"
+                    )
+                self._on_message[message] = handler
 
     def handle(self, given: Input, now: Time) -> Turn:
         """Take an input; what to do about it, and what happened."""
@@ -77,31 +93,44 @@ class Node:
         """How many messages the other end of a link has not confirmed yet."""
         return self._sessions[link].backlog
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that it said is unconfirmed, and no component keeps anything."""
+        return not any(session.backlog for session in self._sessions.values()) and all(
+            component.is_settled for component in self.components
+        )
+
     # ---- What brokers and clients do, each in its way
 
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+        """Events have come over a link."""
         raise NotImplementedError
 
     def message_arrived(self, message: Message, link: LinkId, now: Time) -> None:
-        raise NotImplementedError
+        """Anything else has come over a link."""
+        handler = self._on_message.get(type(message))
+        if handler is not None:  # Else it is for a protocol that this node does not take part in.
+            handler(message, link, now)
 
     def link_new(self, link: LinkId, now: Time) -> None:
         """A link stands for the first time, or its other end has forgotten everything."""
-        raise NotImplementedError
+        for component in self.components:
+            component.link_new(link, now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
         """A link stands (again)."""
+        for component in self.components:
+            component.link_up(link, now)
 
     def link_down(self, link: LinkId, now: Time) -> None:
         """A link is lost; it may come back."""
+        for component in self.components:
+            component.link_down(link, now)
 
     def link_gone(self, link: LinkId, now: Time) -> None:
         """A link is lost for good."""
-
-    def wake(self, now: Time) -> Time:
-        """The deadline may have come; the next one."""
-        del now
-        return NEVER
+        for component in self.components:
+            component.link_gone(link, now)
 
     # ---- Inputs that every node takes
 
@@ -136,7 +165,12 @@ class Node:
                 session.wake(now)
                 self._used[link] = session
             deadline = min(deadline, session.wake_at)
-        self.deadline = min(deadline, self.wake(now))
+        for component in self.components:
+            if component.deadline <= now:
+                component.deadline = NEVER
+                component.wake(now)
+            deadline = min(deadline, component.deadline)
+        self.deadline = deadline
 
     def _link_up(self, given: inputs.LinkUp, now: Time) -> None:
         link = given.link

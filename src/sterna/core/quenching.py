@@ -28,6 +28,8 @@ class Interest:
     """The publisher's part: c_all as far as it is known."""
 
     def __init__(self) -> None:
+        self.asked = False
+        """Whether the broker was asked since the link stands."""
         self.current = False
         """Whether the broker has said all it knows since the link stands."""
         self._filters: MatchIndex[str] = MatchIndex()

@@ -20,7 +20,7 @@ Progress = Callable[[str, int, int], None]
 """Called before each simulation: what it is, its number from 0, and how many there are."""
 
 
-class WrongDeliveries(Exception):
+class DeliveryError(Exception):
     """A run delivered something wrong, so that its figures mean nothing."""
 
     def __init__(self, where: str, findings: Sequence[Finding]) -> None:
@@ -53,12 +53,12 @@ class Table(NamedTuple):
 
     title: str
     head: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
     note: str = ""
 
 
 class Experiment(ABC, Generic[S, M]):
-    """Settings to try, a simulation for each of them and each seed, and a picture of the results."""
+    """Settings to try, a simulation for each of them and each seed, and a picture of them all."""
 
     name: ClassVar[str]
     about: ClassVar[str]
@@ -71,11 +71,16 @@ class Experiment(ABC, Generic[S, M]):
 
     @abstractmethod
     def measure(self, setting: S, seed: int) -> M:
-        """Simulate once; raises `WrongDeliveries` if the oracle finds any."""
+        """Simulate once; raises `DeliveryError` if the oracle finds any."""
 
     @abstractmethod
     def tables(self, points: Sequence[Point[S, M]]) -> list[Table]:
         """The results for people."""
+
+    def summary(self, points: Sequence[Point[S, M]]) -> dict[str, Any]:
+        """What follows from the points, for programs."""
+        del points
+        return {}
 
     @abstractmethod
     def draw(self, points: Sequence[Point[S, M]], path: Path) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,11 +26,11 @@ from sterna.core.messages import (
 )
 from sterna.core.names import RouteId, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
-from sterna.experiments.experiment import Experiment, Point, Table, WrongDeliveries, in_words
+from sterna.experiments.experiment import DeliveryError, Experiment, Point, Table, in_words
 from sterna.experiments.plot import panels
 from sterna.model.event import EventId
 from sterna.model.filters import Filter
-from sterna.sim.network import Observer, Pipe
+from sterna.sim.network import Fate, Observer, Pipe
 from sterna.sim.run import Simulation
 from sterna.sim.script import Do, Drop, Script, Settle, Wait
 from sterna.sim.topology import line
@@ -55,6 +55,8 @@ CYCLE_ROUNDS = 50
 
 MATCH_RATES = (0.01, 0.1, 0.3, 0.6, 0.9)
 MERGE_MAX = RoutingOptions().merge_members_max
+MERGE_FEW = 2
+"""How many subscriptions make one filter of c_all at most: as usual, and in a variation."""
 BUFFER_MAX = ClientOptions().buffer_events_max
 
 
@@ -114,7 +116,9 @@ class Quenching(Experiment[Setting, Measures]):
             for change_rate in change_rates
         ]
         little_merged = [
-            Setting(match_rate=match_rate, change_rate=1.0, events=events, merge_members_max=2)
+            Setting(
+                match_rate=match_rate, change_rate=1.0, events=events, merge_members_max=MERGE_FEW
+            )
             for match_rate in match_rates
         ]
         with_disconnections = [
@@ -124,7 +128,7 @@ class Quenching(Experiment[Setting, Measures]):
                 events=events,
                 disconnected=0.4,
                 buffer_events_max=buffer,
-            )  # fmt: skip
+            )
             for buffer in (BUFFER_MAX, 10)
             for match_rate in match_rates
         ]
@@ -159,7 +163,15 @@ class Quenching(Experiment[Setting, Measures]):
         )
 
     def tables(self, points: Sequence[Point[Setting, Measures]]) -> list[Table]:
-        return [_savings(points), _costs(points), _disconnections(points)]
+        return [_savings(points), _costs(points), _little_merged(points), _disconnections(points)]
+
+    def summary(self, points: Sequence[Point[Setting, Measures]]) -> dict[str, Any]:
+        return {
+            "break_even": [
+                {"match_rate": match_rate, "changes_per_event": break_even(curve)}
+                for match_rate, curve in _curves(points).items()
+            ]
+        }
 
     def draw(self, points: Sequence[Point[Setting, Measures]], path: Path) -> None:
         curves = _curves(points)
@@ -176,22 +188,26 @@ class Quenching(Experiment[Setting, Measures]):
                     alpha=0.15,
                     linewidth=0,
                 )
+                left.set_xscale("symlog", linthresh=0.01)  # There is a 0, too.
+                left.set_xticks(rates, [f"{rate:g}" for rate in rates])
+                left.set_xticks([], minor=True)
             left.axhline(0, color="#222222", linewidth=1)
             left.set(
-                ylim=(-150, 100),
+                xlim=(-0.001, 0.5),
+                ylim=(-100, 105),
                 xlabel="subscriptions replaced per event of a publisher",
                 ylabel="bytes saved, %",
                 title="What quenching saves on a publisher's link",
             )
-            left.set_xscale("symlog", linthresh=0.01)
-            left.legend(frameon=False, fontsize=8)
-            known = {rate: even for rate, curve in curves.items() if (even := break_even(curve))}
-            right.plot([100 * rate for rate in known], list(known.values()), "o-", color=COLOURS[0])
+            left.legend(frameon=False, fontsize=8, loc="lower left")
+            evens = {rate: even for rate, curve in curves.items() if (even := break_even(curve))}
+            right.plot([100 * rate for rate in evens], list(evens.values()), "o-", color=COLOURS[0])
             right.set(
-                yscale="log",
+                xlim=(0, 100),
+                ylim=(0, None),
                 xlabel="events that somebody wants, %",
                 ylabel="subscriptions replaced per event",
-                title="Break-even: below, quenching saves",
+                title="Break-even: below the line, quenching saves",
             )
 
 
@@ -270,7 +286,7 @@ def _unsubscribe(number: int) -> Do:
 
 
 class Watch(Observer):
-    """Notes which events somebody wanted, which were discarded, and c_all at the first publisher."""
+    """Notes which events were wanted, which were discarded, and c_all at the first publisher."""
 
     def __init__(self) -> None:
         self.wanted: set[EventId] = set()
@@ -296,7 +312,7 @@ class Watch(Observer):
             case _:
                 pass
 
-    def sent(self, pipe: Pipe, frame: Frame, fate: str, now: Time) -> None:
+    def sent(self, pipe: Pipe, frame: Frame, fate: Fate, now: Time) -> None:
         del fate, now
         if pipe.target.node.id == PUBLISHERS[0] and isinstance(frame, Data):
             message = frame.message
@@ -330,7 +346,7 @@ def _run(script: Script, where: str) -> Run:
     simulation.settle()
     findings = simulation.oracle.findings()
     if findings:
-        raise WrongDeliveries(where, findings)
+        raise DeliveryError(where, findings)
     alone, connected = settled
     return Run(watch, connected - alone, _sent(simulation) - connected, simulation.oracle.delivered)
 
@@ -396,32 +412,49 @@ def _savings(points: Sequence[Point[Setting, Measures]]) -> Table:
 
 def _costs(points: Sequence[Point[Setting, Measures]]) -> Table:
     rows = []
-    little_merged = {p.setting.match_rate: p for p in points if p.setting.merge_members_max == 2}
     for match_rate, curve in _curves(points).items():
-        still, busy = curve[0].median, next(p for p in curve if p.setting.change_rate == 1).median
+        still, busy = curve[0].median, curve[-1].median
         rows.append(
             (
                 f"{match_rate:.0%}",
                 f"{still.match_rate:.1%}",
                 f"{still.subscriptions:.0f}",
                 f"{still.filters:.0f}",
-                f"{still.first_bytes:,.0f}",
                 f"{still.saved_per_event:.0f}",
-                f"{_per_change(busy):.0f}",
-                f"{_per_change(little_merged[match_rate].median):.0f}",
+                f"{still.first_bytes:,.0f}",
+                f"{_per_change(still, busy):,.0f}",
             )
         )
-    return Table(
-        "What it costs",
-        ("wanted", "came out", "subscriptions", "filters in c_all", "bytes to learn c_all",
-         "bytes saved per event", "bytes per change", "merging two at most"),
-        rows,
-        "Filters and the first three byte columns without changes; a change replaces one subscription.",
-    )  # fmt: skip
+    head = ("wanted", "came out", "subscriptions", "filters in c_all", "bytes saved per event",
+            "bytes to learn c_all", "bytes per change")  # fmt: skip
+    note = "For one publisher; a change replaces one subscription by another."
+    return Table("What c_all costs", head, rows, note)
 
 
-def _per_change(measures: Measures) -> float:
-    return measures.update_bytes / measures.changes / len(PUBLISHERS)
+def _little_merged(points: Sequence[Point[Setting, Measures]]) -> Table:
+    curves = _curves(points)
+    rows = []
+    for point in points:
+        if point.setting.merge_members_max == MERGE_FEW:
+            still, busy = curves[point.setting.match_rate][0].median, point.median
+            per_change = _per_change(still, busy)
+            rows.append(
+                (
+                    f"{point.setting.match_rate:.0%}",
+                    f"{busy.filters:.0f}",
+                    f"{busy.first_bytes:,.0f}",
+                    f"{per_change:,.0f}",
+                    f"{still.saved_per_event / per_change:.2f}",
+                )
+            )
+    head = ("wanted", "filters in c_all", "bytes to learn c_all", "bytes per change", "break-even")
+    title = f"The same with {MERGE_FEW} subscriptions merged at most, not {MERGE_MAX}"
+    return Table(title, head, rows, "The break-even follows from the bytes saved and spent.")
+
+
+def _per_change(still: Measures, busy: Measures) -> float:
+    """The bytes that a change costs a publisher, where there is one for each event."""
+    return still.saved_per_event - busy.saved_per_event
 
 
 def _disconnections(points: Sequence[Point[Setting, Measures]]) -> Table:
@@ -440,7 +473,7 @@ def _disconnections(points: Sequence[Point[Setting, Measures]]) -> Table:
                 )
             )
     return Table(
-        "Publishers without a connection for 40 % of the time (0.1 subscriptions replaced per event)",
+        "Publishers without a connection for 40 % of the time (0.1 changes per event)",
         ("wanted", "buffer, events", "bytes saved", "quenched", "wanted and purged, without",
          "with quenching"),
         rows,

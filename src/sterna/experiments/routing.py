@@ -17,7 +17,7 @@ from sterna.core.messages import AdvertisementChange, Events, Message, Subscript
 from sterna.core.names import NodeId, Peer
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.experiments import workload
-from sterna.experiments.experiment import Experiment, Point, Table, WrongDeliveries, in_words
+from sterna.experiments.experiment import DeliveryError, Experiment, Point, Table, in_words
 from sterna.experiments.plot import Axes, panels
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
@@ -105,7 +105,7 @@ class Routing(Experiment[Setting, Measures]):
                 control.append(_sent(simulation)[0])
         findings = simulation.oracle.findings()
         if findings:
-            raise WrongDeliveries(f"{in_words(setting)}, seed {seed}", findings)
+            raise DeliveryError(f"{in_words(setting)}, seed {seed}", findings)
         messages, volume = _sent(simulation)
         advertised, subscribed, _, withdrawn, ended = map(_control, control)
         return Measures(
@@ -145,19 +145,22 @@ class Routing(Experiment[Setting, Measures]):
         ]
 
     def draw(self, points: Sequence[Point[Setting, Measures]], path: Path) -> None:
+        rows = (
+            (_by_number(points), _number, "subscriptions", "log"),
+            (_by_locality(points), _locality, "locality, %", "linear"),
+        )
         with panels(path, 2, 3, (11, 6.6)) as axes:
-            for row, (chosen, place, label, scale) in enumerate(
-                (
-                    (_by_number(points), _number, "subscriptions", "log"),
-                    (_by_locality(points), _locality, "locality, %", "linear"),
-                )
-            ):
+            for row, (chosen, place, label, scale) in enumerate(rows):
                 for column, (name, measure) in enumerate(PANELS.items()):
                     each = axes[3 * row + column]
                     _lines(each, chosen, place, measure)
                     each.set(xscale=scale, yscale="log", xlabel=label, title=name)
-            axes[0].legend(frameon=False, fontsize=7, title="dashed: with advertisements",
-                           title_fontsize=7)  # fmt: skip
+                    ticks = sorted({place(point.setting) for point in chosen})
+                    each.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+                    each.set_xticks([], minor=True)
+                axes[3 * row + 2].set_yscale("symlog", linthresh=10)  # There may be none at all.
+            axes[5].legend(frameon=False, fontsize=7, title="dashed: with advertisements",
+                           title_fontsize=7, loc="lower left")  # fmt: skip
 
 
 # ---- The workload

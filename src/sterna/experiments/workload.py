@@ -7,6 +7,7 @@ regions are popular by Zipf's law, so equal, covering and mergeable filters come
 
 import random
 from collections.abc import Sequence
+from functools import cache
 from typing import TypeVar
 
 from sterna.model.event import Scalar
@@ -39,12 +40,12 @@ def interest(chance: random.Random, own: int, regions: int, locality: float) -> 
     wanted = f"service = '{popular(chance, SERVICES)}' AND region = {region}"
     form = chance.random()
     if form < 0.35:
-        return Filter(wanted)
+        return _filter(wanted)
     if form < 0.7:
-        return Filter(f"{wanted} AND cost <= {popular(chance, COSTS)}")
+        return _filter(f"{wanted} AND cost <= {popular(chance, COSTS)}")
     first = chance.randint(1, BLOCKS)
     last = min(first + chance.randint(0, 4), BLOCKS)
-    return Filter(f"{wanted} AND block BETWEEN {first} AND {last}")
+    return _filter(f"{wanted} AND block BETWEEN {first} AND {last}")
 
 
 PUBLISHERS = 2
@@ -59,7 +60,7 @@ def publisher_of(service: str) -> int:
 def offer(region: int, publisher: int) -> Filter:
     """What a publisher of a region advertises."""
     services = ", ".join(f"'{name}'" for name in SERVICES if publisher_of(name) == publisher)
-    return Filter(f"region = {region} AND service IN ({services})")
+    return _filter(f"region = {region} AND service IN ({services})")
 
 
 def report(chance: random.Random, region: int) -> dict[str, Scalar]:
@@ -70,3 +71,7 @@ def report(chance: random.Random, region: int) -> dict[str, Scalar]:
         "block": chance.randint(1, BLOCKS),
         "cost": round(chance.uniform(0, COST_MAX), 1),
     }
+
+
+_filter = cache(Filter)
+"""Runs that are compared ask for the same; parsing it once saves a good part of their time."""

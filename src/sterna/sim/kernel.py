@@ -32,3 +32,8 @@ class Kernel:
             act(*details)
         if until is not None:
             self.now = max(self.now, until)
+
+    def step(self) -> None:
+        """Do what is planned next."""
+        self.now, _, act, details = heappop(self._planned)
+        act(*details)

@@ -6,6 +6,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from sterna.core.actions import Transmit
 from sterna.core.facts import Fact, Settled
 from sterna.core.inputs import Input, LinkDown, LinkUp, Received, TimePassed
@@ -27,11 +29,24 @@ class Observer:
     def given(self, node: NodeId, given: Input, now: Time) -> None:
         """A client's application has done something."""
 
-    def sent(self, pipe: "Pipe", frame: Frame, fate: str, now: Time) -> None:
-        """A frame was sent; its fate is `first`, `again` (a repeated message) or `lost`."""
+    def sent(self, pipe: "Pipe", frame: Frame, fate: "Fate", now: Time) -> None:
+        """A frame was sent."""
 
     def trouble(self, text: str, now: Time) -> None:
         """Something went wrong, or is well again."""
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """What becomes of a frame."""
+
+    again: bool = False
+    """Its message was sent before."""
+    lost: bool = False
+    twice: bool = False
+    """It arrives, and then once more."""
+
+
+FIRST, AGAIN = Fate(), Fate(again=True)
 
 
 class Pipe:
@@ -98,6 +113,8 @@ class Network:
         self._given = _hooks(observers, "given")
         self._sent = _hooks(observers, "sent")
         self._trouble = _hooks(observers, "trouble")
+        self._wakes = 0
+        """How many of the things that are planned are only a node's timer."""
         self._is_ideal = not (model.jitter_us or model.loss or model.duplication)
         self._count_bytes = count_bytes or model.bytes_per_s is not None
 
@@ -130,12 +147,19 @@ class Network:
             seen(node, given, self.kernel.now)
         self._turn(self.hosts[node], given)
 
-    def run(self, until: Time | None = None) -> None:
-        """Let time pass, up to a moment or until nothing is on its way."""
+    def run(self, until: Time) -> None:
+        """Let time pass, up to a moment."""
         self.kernel.run(until)
-        if until is None:
-            for state in self._fact:
-                state(Settled(at="", time=self.kernel.now))
+
+    def settle(self) -> None:
+        """Let time pass until nothing is on its way, whatever timers are set for later."""
+        while len(self.kernel) > self._wakes or not self._is_settled():
+            self.kernel.step()
+        for state in self._fact:
+            state(Settled(at="", time=self.kernel.now))
+
+    def _is_settled(self) -> bool:
+        return all(host.node.is_settled for host in self.hosts.values())
 
     def _turn(self, host: Host, given: Input) -> None:
         if host.waiting is not None:
@@ -145,17 +169,19 @@ class Network:
         if host.log is not None:
             host.log.append((given, now))
         actions, facts = node.handle(given, now)
-        for action in actions:
-            if type(action) is Transmit:
-                self._transmit(host.pipes[action.link], action.frame)
         for state in self._fact:
             for fact in facts:
                 state(fact)
+        for action in actions:
+            if type(action) is Transmit:
+                self._transmit(host.pipes[action.link], action.frame)
         if node.deadline < host.waking_at:
             host.waking_at = node.deadline
+            self._wakes += 1
             self.kernel.at(max(node.deadline, now), self._wake, host, node.deadline)
 
     def _wake(self, host: Host, deadline: Time) -> None:
+        self._wakes -= 1
         if host.waking_at == deadline:  # Else it was asked for again, earlier.
             host.waking_at = NEVER
             if not host.is_down:
@@ -168,13 +194,13 @@ class Network:
         if connection.troubles:
             return
         pipe.frames += 1
-        fate = "first"
+        fate = FIRST
         if type(frame) is Data:
             if frame.seq > pipe.last_seq:
                 pipe.last_seq = frame.seq
                 pipe.messages[type(frame.message)] += 1
             else:
-                fate = "again"
+                fate = AGAIN
         now = self.kernel.now
         arrival = now + self.model.latency_us
         if self._count_bytes:
@@ -182,9 +208,9 @@ class Network:
         if self._is_ideal:
             self.kernel.at(arrival, self._arrive, pipe, frame, connection.epoch)
         elif self._chance.random() < self.model.loss:
-            fate = "lost"
+            fate = Fate(fate.again, lost=True)
         else:
-            self._by_chance(pipe, frame, arrival)
+            fate = self._by_chance(pipe, frame, arrival, fate)
         for seen in self._sent:
             seen(pipe, frame, fate, now)
 
@@ -197,7 +223,7 @@ class Network:
         pipe.free_at = begins + length * 1_000_000 // self.model.bytes_per_s
         return pipe.free_at + self.model.latency_us
 
-    def _by_chance(self, pipe: Pipe, frame: Frame, arrival: Time) -> None:
+    def _by_chance(self, pipe: Pipe, frame: Frame, arrival: Time, fate: Fate) -> Fate:
         chance, model = self._chance, self.model
         if model.jitter_us:
             arrival += chance.randrange(model.jitter_us + 1)
@@ -207,6 +233,8 @@ class Network:
         if chance.random() < model.duplication:
             late = arrival + chance.randrange(model.stray_us + 1)
             self.kernel.at(late, self._arrive, pipe, frame, epoch)
+            return Fate(fate.again, twice=True)
+        return fate
 
     def _arrive(self, pipe: Pipe, frame: Frame, epoch: int) -> None:
         if epoch == pipe.connection.epoch:
@@ -214,14 +242,14 @@ class Network:
 
     # ---- What goes wrong
 
-    def drop(self, connections: Sequence[Connection], us: Time, why: str) -> None:
+    def drop(self, connections: Sequence[Connection], us: Time, what: str) -> None:
         """Connections break for a while."""
-        self._say(f"{why} for {us / 1000:g} ms")
+        self._say(f"{what} is cut for {us / 1000:g} ms")
         for connection in connections:
             self._burden(connection)
 
         def stand() -> None:
-            self._say(f"{why}: over")
+            self._say(f"{what} stands again")
             for connection in connections:
                 self._relieve(connection)
 
@@ -230,7 +258,7 @@ class Network:
     def pause(self, broker: NodeId, us: Time) -> None:
         """A broker does nothing for a while."""
         host = self.hosts[broker]
-        if host.is_down or host.waiting is not None:
+        if self._is_idle(host):
             return
         self._say(f"{broker} pauses for {us / 1000:g} ms")
         host.waiting = []
@@ -245,7 +273,7 @@ class Network:
     def crash(self, broker: NodeId, us: Time, *, forgets: bool) -> None:
         """A broker stops, and starts again after a while."""
         host = self.hosts[broker]
-        if host.is_down or host.waiting is not None:
+        if self._is_idle(host):
             return
         self._say(f"{broker} crashes for {us / 1000:g} ms" + " and forgets" * forgets)
         host.is_down = True
@@ -278,6 +306,13 @@ class Network:
         host.node = host.make(host.lives - 1)
         for given, time in host.log:
             host.node.handle(given, time)
+
+    def _is_idle(self, host: Host) -> bool:
+        """Whether a broker does nothing already, so that it can neither pause nor crash."""
+        if host.is_down or host.waiting is not None:
+            self._say(f"{host.node.id} is {'down' if host.is_down else 'pausing'} already")
+            return True
+        return False
 
     def _burden(self, connection: Connection) -> None:
         connection.troubles += 1

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
+from sterna.core.facts import Fact
+from sterna.core.inputs import Input
 from sterna.core.link import Data, Frame
 from sterna.core.names import NodeId, Peer, Time
-from sterna.sim.network import Pipe
-from sterna.sim.trace import Trace, message_in_words
+from sterna.sim.network import Fate, Observer, Pipe
+from sterna.sim.trace import fact_in_words, input_in_words, message_in_words
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,7 @@ class Arrow:
     source: NodeId
     target: NodeId
     text: str
-    fate: str
-    """As an observer hears it: `first`, `again` or `lost`."""
+    fate: Fate
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,15 @@ class Note:
     text: str
 
 
-class Picture(Trace):
+class Picture(Observer):
     """Draws what a trace tells. Repeated messages are dashed; lost ones end in a cross."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.rows: list[Arrow | Note] = []
         self._peers: dict[NodeId, Peer] = {}
         self._near: dict[NodeId, dict[NodeId, None]] = {}
 
-    def sent(self, pipe: Pipe, frame: Frame, fate: str, now: Time) -> None:
+    def sent(self, pipe: Pipe, frame: Frame, fate: Fate, now: Time) -> None:
         for host, other in (pipe.source, pipe.target), (pipe.target, pipe.source):
             self._peers[host.node.id] = host.peer
             self._near.setdefault(host.node.id, {})[other.node.id] = None
@@ -50,8 +50,16 @@ class Picture(Trace):
             words = message_in_words(frame.message)
             self.rows.append(Arrow(now, pipe.source.node.id, pipe.target.node.id, words, fate))
 
-    def _write(self, now: Time, who: str, text: str) -> None:
-        self.rows.append(Note(now, who, text))
+    def given(self, node: NodeId, given: Input, now: Time) -> None:
+        self.rows.append(Note(now, node, input_in_words(given)))
+
+    def fact(self, fact: Fact) -> None:
+        words = fact_in_words(fact)
+        if words is not None:
+            self.rows.append(Note(fact.time, fact.at, words))
+
+    def trouble(self, text: str, now: Time) -> None:
+        self.rows.append(Note(now, "", text))
 
     # ---- Who stands where
 
@@ -102,7 +110,7 @@ class Picture(Trace):
         for row in self.rows if names else ():
             text = _for_mermaid(_shortened(row.text, 72))
             if isinstance(row, Arrow):
-                arrow = {"again": "-->>", "lost": "-x"}.get(row.fate, "->>")
+                arrow = "-x" if row.fate.lost else "-->>" if row.fate.again else "->>"
                 lines.append(f"{names[row.source]}{arrow}{names[row.target]}: {text}")
             else:
                 lines.append(f"Note over {names.get(row.node, everyone)}: {text}")
@@ -197,15 +205,15 @@ def _head(node: NodeId, x: int, y: int, color: str) -> str:
 
 
 def _arrow(row: Arrow, start: int, end: int, y: int, width: int) -> str:
-    color = RED if row.fate == "lost" else BLUE if row.text.startswith("Events ") else GREY
+    color = RED if row.fate.lost else BLUE if row.text.startswith("Events ") else GREY
     letters = max(int(abs(end - start) / LETTER) - 3, TEXT_MAX)
     _, label = _label(row.text, letters, (start + end) // 2, y - 5, width, color)
     back = -7 if end > start else 7
     tip = f"M{end + back} {y - 4}L{end} {y}l{back} 4"
-    if row.fate == "lost":
+    if row.fate.lost:
         end += 2 * back
         tip = f"M{end - 4} {y - 4}l8 8m-8 0l8 -8"
-    dashes = ' stroke-dasharray="5 3"' if row.fate == "again" else ""
+    dashes = ' stroke-dasharray="5 3"' if row.fate.again else ""
     lines = f'<path d="M{start} {y}H{end}"{dashes}/><path d="{tip}"/>'
     return f'<g fill="none" stroke="{color}" stroke-width="1.3">{lines}</g>{label}'
 

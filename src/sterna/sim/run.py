@@ -25,8 +25,8 @@ from sterna.sim.script import (
     Wait,
 )
 
-MakeComponents = Callable[[], Sequence[Component]]
-"""The components of a broker, made for each broker anew."""
+MakeComponents = Callable[[NodeId], Sequence[Component]]
+"""The components of a broker, made for each broker (and each of its lives) anew."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Simulation:
         script: Script,
         observers: Sequence[Observer] = (),
         *,
-        components: MakeComponents = tuple,
+        components: MakeComponents = lambda _: (),
         count_bytes: bool = False,
         judged: bool = True,
     ) -> None:
@@ -103,9 +103,11 @@ class Simulation:
 
     def run(self) -> Outcome:
         """Do all steps, let the network settle, and judge."""
-        for step in self.script.steps:
+        steps = self.script.steps
+        for step in steps:
             self.do(step)
-        self.settle()
+        if not steps or not isinstance(steps[-1], Settle):
+            self.settle()
         return self.outcome()
 
     def do(self, step: Do | Wait | Settle | Drop | Pause | Crash | Partition) -> None:
@@ -120,7 +122,7 @@ class Simulation:
                 self.settle()
             case Drop():
                 connection = network.connection(step.a, step.b)
-                network.drop([connection], step.us, f"{step.a} - {step.b} breaks")
+                network.drop([connection], step.us, f"{step.a} - {step.b}")
             case Pause():
                 network.pause(step.broker, step.us)
             case Crash():
@@ -132,11 +134,11 @@ class Simulation:
                     for a, b in self.script.topology.links
                     if (a in inside) != (b in inside)
                 ]
-                network.drop(cut, step.us, f"cut around {' '.join(step.brokers)}")
+                network.drop(cut, step.us, f"the way to {', '.join(step.brokers)}")
 
     def settle(self) -> None:
         """Let time pass until nothing is on its way."""
-        self.network.run()
+        self.network.settle()
         sizes = [
             len(host.node.router.subscriptions)
             for host in self.network.hosts.values()
@@ -183,7 +185,10 @@ class Simulation:
             routing = msgspec.structs.replace(routing, parent=script.topology.parent(id_))
 
         def make(lives: int) -> Broker:
-            components = [*([Quenching()] if script.client.quenching else []), *self._components()]
+            components = [
+                *([Quenching()] if script.client.quenching else []),
+                *self._components(id_),
+            ]
             return Broker(id_, routing, components, timing=script.timing, incarnation=lives)
 
         return make

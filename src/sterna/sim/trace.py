@@ -9,7 +9,7 @@ from sterna.core.link import Ack, Data, Frame, Resume
 from sterna.core.messages import AdvertisementChange, Events, Message, Route, SubscriptionChange
 from sterna.core.names import NodeId, RouteId, Time
 from sterna.model.event import Event
-from sterna.sim.network import Observer, Pipe
+from sterna.sim.network import Fate, Observer, Pipe
 
 
 class Trace(Observer):
@@ -26,40 +26,60 @@ class Trace(Observer):
         return "".join(f"{line}\n" for line in self.lines)
 
     def given(self, node: NodeId, given: Input, now: Time) -> None:
-        self._write(now, node, _in_words(given))
+        self._write(now, node, input_in_words(given))
 
-    def sent(self, pipe: Pipe, frame: Frame, fate: str, now: Time) -> None:
-        if isinstance(frame, Data) and (fate == "first" or self._frames):
-            mark = "" if fate == "first" else f" ({fate})"
-            number = f"{frame.seq}: " if self._frames else ""
-            self._write(now, str(pipe), number + message_in_words(frame.message) + mark)
-        elif self._frames:
-            lost = " (lost)" if fate == "lost" else ""
-            self._write(now, str(pipe), _link_in_words(frame) + lost)
+    def sent(self, pipe: Pipe, frame: Frame, fate: Fate, now: Time) -> None:
+        if not self._frames and (fate.again or not isinstance(frame, Data)):
+            return
+        words = frame_in_words(frame, numbers=self._frames)
+        marks = [name for name in fate.__struct_fields__ if getattr(fate, name)]
+        if not self._frames:
+            marks = [name for name in marks if name == "lost"]
+        self._write(now, str(pipe), words + (f" ({', '.join(marks)})" if marks else ""))
 
     def fact(self, fact: Fact) -> None:
-        match fact:
-            case facts.Delivered():
-                self._write(fact.time, fact.at, f"delivers {_events(fact.events)}")
-            case facts.Stray():
-                self._write(fact.time, fact.at, f"ignores {_events(fact.events)}")
-            case facts.Quenched():
-                self._write(fact.time, fact.at, f"quenches {_events(fact.events)}")
-            case facts.Purged():
-                self._write(fact.time, fact.at, f"purges {_events(fact.events)}")
-            case facts.LinkReset():
-                text = f"{fact.link} has lost its memory; {fact.given_up} messages given up"
-                self._write(fact.time, fact.at, text)
-            case facts.Settled():
-                self._write(fact.time, "", "settled")
-            case _:
-                pass
+        words = fact_in_words(fact)
+        if words is not None:
+            self._write(fact.time, fact.at, words)
 
     def trouble(self, text: str, now: Time) -> None:
         self._write(now, "", text)
 
     def _write(self, now: Time, who: str, text: str) -> None:
         self.lines.append(f"{now / 1000:10.3f}  {who:12}  {text}".rstrip())
+
+
+def frame_in_words(frame: Frame, *, numbers: bool) -> str:
+    """A message, or what keeps a link going."""
+    match frame:
+        case Data():
+            number = f"{frame.seq}: " if numbers else ""
+            return number + message_in_words(frame.message)
+        case Ack():
+            return f"Ack {frame.acknowledged}"
+        case Resume():
+            return f"Resume after {frame.acknowledged}" + " (answer)" * frame.answers
+        case _:
+            return type(frame).__name__
+
+
+def fact_in_words(fact: Fact) -> str | None:
+    """What a reader wants to know of a fact; None for what messages and inputs tell already."""
+    match fact:
+        case facts.Delivered():
+            return f"delivers {_events(fact.events)}"
+        case facts.Stray():
+            return f"ignores {_events(fact.events)}"
+        case facts.Quenched():
+            return f"quenches {_events(fact.events)}"
+        case facts.Purged():
+            return f"purges {_events(fact.events)}"
+        case facts.LinkReset():
+            return f"gives up {fact.given_up} unconfirmed: {fact.link} has lost its memory"
+        case facts.Settled():
+            return "settled"
+        case _:
+            return None
 
 
 def message_in_words(message: Message) -> str:
@@ -78,7 +98,8 @@ def message_in_words(message: Message) -> str:
             return " ".join([type(message).__name__, *values])
 
 
-def _in_words(given: Input) -> str:
+def input_in_words(given: Input) -> str:
+    """What an application does."""
     match given:
         case inputs.Subscribe():
             return f"subscribes {given.subscription}: {given.filter}"
@@ -104,13 +125,3 @@ def _events(events: Sequence[Event]) -> str:
 
 def _attributes(items: object) -> str:
     return " ".join(f"{name}={value}" for name, value in items)  # type: ignore[attr-defined]
-
-
-def _link_in_words(frame: Frame) -> str:
-    match frame:
-        case Ack():
-            return f"Ack {frame.acknowledged}"
-        case Resume():
-            return f"Resume after {frame.acknowledged}" + " (answer)" * frame.answers
-        case _:
-            return type(frame).__name__

@@ -72,6 +72,8 @@ class Router(Component):
                 chain.add(route)
         for id_ in message.removed:
             self._remove_subscription(link, id_)
+        for changed in self.broker.at_subscriptions_changed:
+            changed(message, link, now)
         self._tell(now)
 
     def on_advertisement_change(

@@ -65,7 +65,7 @@ class RoutingTable:
         """For each link, the events that are wanted there, in their order."""
         if len(events) == 1:
             only = (events[0],)
-            to = dict.fromkeys(self._always, only)
+            to: dict[LinkId, tuple[Event, ...]] = dict.fromkeys(self._always, only)
             for link, _ in self._index.match(only[0].attributes):
                 to[link] = only
             return to
