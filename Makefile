@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check format spec bench docs lock clean
+.PHONY: help setup run test test-long mutants check format spec bench docs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -20,6 +20,9 @@ test: $(STAMP) java ## Run all tests (a few minutes)
 
 test-long: $(STAMP) java ## Try 20 times as many examples, new ones each time
 	@STERNA_CAMPAIGN=20 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+mutants: $(STAMP) ## Plant known bugs in a copy and see whether the tests find them (some minutes)
+	@$(BIN)/python -m tests.mutants.run
 
 check: $(STAMP) ## Format, lint, types, and the tidiness of the tree
 	@$(BIN)/ruff format --check .

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
+import sterna
 from sterna.pipeline.session import spark_session
 from tests.spec import conformance
 
@@ -22,7 +24,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.register_profile("long", settings.get_profile("test"), derandomize=False, print_blob=True)
-settings.load_profile("long" if os.environ.get("STERNA_CAMPAIGN") else "test")
+settings.register_profile(
+    "mutant", settings.get_profile("test"), phases=(Phase.explicit, Phase.generate)
+)
+if os.environ.get("STERNA_MUTANT"):  # A copy of the source with a bug in it; see tests/mutants.
+    settings.load_profile("mutant")
+    assert Path(sterna.__file__).is_relative_to(Path.cwd()), "the copy is not what is tested"
+else:
+    settings.load_profile("long" if os.environ.get("STERNA_CAMPAIGN") else "test")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

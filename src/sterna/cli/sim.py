@@ -16,7 +16,7 @@ from sterna.core.names import LocalProtocolError
 from sterna.core.routing.options import ARCHITECTURES, RoutingOptions, Strategy
 from sterna.sim import topology as topologies
 from sterna.sim.generate import FAULTS, Faults, Plan, generate
-from sterna.sim.network import Observer
+from sterna.sim.network import NeverSettlesError, Observer
 from sterna.sim.picture import Picture
 from sterna.sim.run import Outcome, Simulation
 from sterna.sim.script import LinkModel, Script
@@ -269,6 +269,9 @@ def _run_one(
         observers.append(picture)
     try:
         outcome = Simulation(script, observers).run()
+    except NeverSettlesError as error:
+        errors.print(f"{error}\nreplay: {again}", markup=False, soft_wrap=True)
+        raise typer.Exit(NO) from None
     except LocalProtocolError as error:
         fail(f"the script asks for what cannot be: {error}", as_json=output.as_json)
     if quiet and not outcome.findings:

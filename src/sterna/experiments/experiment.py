@@ -23,10 +23,10 @@ Progress = Callable[[str, int, int], None]
 class DeliveryError(Exception):
     """A run delivered something wrong, so that its figures mean nothing."""
 
-    def __init__(self, where: str, findings: Sequence[Finding]) -> None:
+    def __init__(self, where: str, findings: Sequence[Finding | str]) -> None:
         self.findings = [str(finding) for finding in findings]
         wrong = "\n".join(f"  {finding}" for finding in self.findings)
-        super().__init__(f"{len(findings)} wrong deliveries in {where}:\n{wrong}")
+        super().__init__(f"wrong deliveries in {where}:\n{wrong}")
 
 
 @dataclass(frozen=True)

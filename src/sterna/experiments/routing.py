@@ -132,7 +132,7 @@ class Routing(Experiment[Setting, Measures]):
         return [
             _table(
                 f"Over the number of subscriptions (locality {LOCALITY:.0%})",
-                "subscriptions",
+                "number",
                 _by_number(points),
                 lambda setting: f"{setting.subscriptions:,}",
             ),
@@ -151,14 +151,15 @@ class Routing(Experiment[Setting, Measures]):
         )
         with panels(path, 2, 3, (11, 6.6)) as axes:
             for row, (chosen, place, label, scale) in enumerate(rows):
-                for column, (name, measure) in enumerate(PANELS.items()):
+                for column, (name, (measure, height)) in enumerate(PANELS.items()):
                     each = axes[3 * row + column]
                     _lines(each, chosen, place, measure)
-                    each.set(xscale=scale, yscale="log", xlabel=label, title=name)
+                    each.set(xscale=scale, xlabel=label, title=name)
+                    each.set_yscale(height, **({"linthresh": 10} if height == "symlog" else {}))
+                    each.set_ylim(bottom=0 if height == "symlog" else None)
                     ticks = sorted({place(point.setting) for point in chosen})
                     each.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
                     each.set_xticks([], minor=True)
-                axes[3 * row + 2].set_yscale("symlog", linthresh=10)  # There may be none at all.
             axes[5].legend(frameon=False, fontsize=7, title="dashed: with advertisements",
                            title_fontsize=7, loc="lower left")  # fmt: skip
 
@@ -303,7 +304,7 @@ def _table(
     rows = []
     for point in points:
         setting, median = point.setting, point.median
-        name = str(setting.strategy) + " + adv." * setting.advertisements
+        name = setting.strategy.removesuffix("-merging") + " *" * setting.advertisements
         counts = (
             median.entries,
             median.entries_after,
@@ -311,19 +312,22 @@ def _table(
             median.control_bytes / 1000,
             median.event_messages,
             median.needless,
-            median.event_bytes / 1000,
         )
         rows.append((place(setting), name, *(f"{count:,.0f}" for count in counts)))
-    head = (first, "strategy", "entries", "entries after", "control", "KB", "events", "needless",
-            "KB")  # fmt: skip
-    return Table(title, head, rows, "Medians; messages and bytes are those between brokers.")
+    head = (first, "strategy", "entries", "after", "control", "kB", "events", "needless")
+    note = (
+        "Medians. *: with advertisements. after: entries after half the subscriptions ended. "
+        "control, events: messages between brokers; kB: of control messages."
+    )
+    return Table(title, head, rows, note)
 
 
-PANELS: dict[str, Callable[[Measures], float]] = {
-    "table entries": lambda measures: measures.entries,
-    "control messages": lambda measures: measures.control_messages,
-    "event messages": lambda measures: measures.event_messages,
+PANELS: dict[str, tuple[Callable[[Measures], float], str]] = {
+    "table entries": (lambda measures: measures.entries, "log"),
+    "control messages": (lambda measures: measures.control_messages, "log"),
+    "event messages": (lambda measures: measures.event_messages, "symlog"),
 }
+"""What is shown, and on what scale: there may be no event messages at all."""
 
 COLOURS = {
     Strategy.FLOODING: "#8a8a8a",

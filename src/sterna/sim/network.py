@@ -19,6 +19,13 @@ from sterna.sim.kernel import Kernel
 from sterna.sim.script import LinkModel
 from sterna.wire.codec import size
 
+SETTLE_MAX_US: Time = 3_600_000_000
+"""How long a network may take to settle, in its own time."""
+
+
+class NeverSettlesError(Exception):
+    """Something is on its way and never arrives: a protocol has a fault."""
+
 
 class Observer:
     """Watches a run; overrides what it wants to see."""
@@ -153,10 +160,17 @@ class Network:
 
     def settle(self) -> None:
         """Let time pass until nothing is on its way, whatever timers are set for later."""
+        latest = self.kernel.now + SETTLE_MAX_US
         while len(self.kernel) > self._wakes or not self._is_settled():
+            if self.kernel.now > latest or not len(self.kernel):
+                raise NeverSettlesError(self._unsettled())
             self.kernel.step()
         for state in self._fact:
             state(Settled(at="", time=self.kernel.now))
+
+    def _unsettled(self) -> str:
+        busy = [host.node.id for host in self.hosts.values() if not host.node.is_settled]
+        return f"after an hour there is still something on its way at {', '.join(busy) or 'nobody'}"
 
     def _is_settled(self) -> bool:
         return all(host.node.is_settled for host in self.hosts.values())

@@ -1,0 +1,127 @@
+"""`sterna experiment`: tables for people, one JSON document for programs, files for both."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sterna.cli import experiment as experiment_command
+from sterna.cli.main import app
+from sterna.core.routing.options import Strategy
+from sterna.experiments.experiment import DeliveryError
+from sterna.experiments.routing import Measures, Routing, Setting
+
+WIDE = {"COLUMNS": "120"}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The routing experiment with four settings."""
+    settings = [
+        Setting(strategy=strategy, advertisements=False, subscriptions=10, locality=locality,
+                degree=2, events=6)
+        for locality in (0.5, 1.0)
+        for strategy in (Strategy.SIMPLE, Strategy.COVERING)
+    ]  # fmt: skip
+
+    def few(_self: Routing, *, quick: bool) -> list[Setting]:
+        assert quick
+        return settings
+
+    monkeypatch.setattr(Routing, "settings", few)
+
+
+def run(*options: str) -> list[str]:
+    return ["experiment", "run", "routing", "--quick", *options]
+
+
+def test_list() -> None:
+    answer = CliRunner().invoke(app, ["experiment", "list"], env=WIDE)
+    document = CliRunner().invoke(app, ["experiment", "list", "--json"])
+
+    assert answer.exit_code == 0, answer.output
+    assert "routing" in answer.output
+    assert [each["name"] for each in json.loads(document.stdout)] == ["routing", "quenching"]
+
+
+@pytest.mark.usefixtures("small")
+def test_tables_for_people_and_files(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "folder"
+
+    answer = CliRunner().invoke(app, run("--out", str(out)), env=WIDE)
+
+    assert answer.exit_code == 0, answer.output
+    assert "Over the number of subscriptions (locality 50%)" in answer.output
+    assert "covering" in answer.output
+    assert str(out / "routing.json") in answer.output.replace("\n", "")
+    assert (out / "routing.svg").read_text().count("<svg") == 1
+    document = json.loads((out / "routing.json").read_text())
+    assert document["command"] == "sterna experiment run routing --quick --seeds 1"
+
+
+@pytest.mark.usefixtures("small")
+def test_one_json_document(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(app, run("--seeds", "2", "--json", "--out", str(tmp_path)))
+
+    document = json.loads(answer.stdout)
+    assert [point["strategy"] for point in document["points"]] == ["simple", "covering"] * 2
+    entries = document["points"][0]["measures"]["entries"]
+    assert entries == {"median": 70, "low": 70, "high": 70}  # Each at each of seven brokers.
+    assert document["files"] == [str(tmp_path / "routing.json"), str(tmp_path / "routing.svg")]
+    files = document.pop("files")
+    assert json.loads(Path(files[0]).read_text()) == document
+
+
+@pytest.mark.usefixtures("small")
+def test_the_same_command_writes_the_same_files(tmp_path: Path) -> None:
+    for out in ("a", "b"):
+        CliRunner().invoke(app, run("--out", str(tmp_path / out)))
+
+    for name in ("routing.json", "routing.svg"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+@pytest.mark.usefixtures("small")
+def test_without_matplotlib_there_is_no_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment_command, "find_spec", lambda _: None)
+
+    answer = CliRunner().invoke(app, run("--json", "--out", str(tmp_path)))
+
+    assert answer.exit_code == 0
+    assert "pip install 'sterna[plots]'" in answer.stderr
+    assert json.loads(answer.stdout)["files"] == [str(tmp_path / "routing.json")]
+    assert not (tmp_path / "routing.svg").exists()
+
+
+def test_wrong_deliveries_end_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(_self: Routing, _setting: Setting, _seed: int) -> Measures:
+        raise DeliveryError("this run", ["lost: event P #1 for C"])
+
+    monkeypatch.setattr(Routing, "measure", wrong)
+
+    answer = CliRunner().invoke(app, run("--out", str(tmp_path)), env=WIDE)
+    document = CliRunner().invoke(app, run("--json", "--out", str(tmp_path)))
+
+    assert answer.exit_code == document.exit_code == 2
+    assert "wrong deliveries in this run" in answer.stderr
+    assert "lost: event P #1 for C" in answer.stderr
+    assert json.loads(document.stdout)["findings"] == ["lost: event P #1 for C"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["rooting"], "there is no experiment 'rooting'; there are routing, quenching"),
+        (["routing", "--out", "/dev/null/x"], "cannot make the folder /dev/null/x"),
+        (["routing", "--seeds", "0"], "should be greater than or equal to 1"),
+        ([], "Missing argument"),
+    ],
+)
+def test_bad_options(arguments: list[str], problem: str) -> None:
+    answer = CliRunner().invoke(app, ["experiment", "run", *arguments], env={"COLUMNS": "200"})
+
+    assert answer.exit_code == 2
+    assert problem in answer.output
