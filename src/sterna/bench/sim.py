@@ -12,7 +12,7 @@ from sterna.core.inputs import Publish, Subscribe
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.filters import Filter
 from sterna.sim.network import Network
-from sterna.sim.run import Simulation
+from sterna.sim.run import Outcome, Simulation
 from sterna.sim.script import Do, Script, Settle, Wait
 from sterna.sim.topology import tree
 
@@ -74,6 +74,12 @@ class Flood:
     def messages(self) -> int:
         """All that went over links so far, acknowledgements not counted."""
         return _messages(self._simulation.network)
+
+    def settle(self) -> None:
+        self._simulation.settle()
+
+    def outcome(self) -> Outcome:
+        return self._simulation.outcome()
 
     def publish(self, rounds: int) -> None:
         """Each publisher publishes so many events, one after the other."""

@@ -1,4 +1,4 @@
-"""`sterna tour`: the filter language in one screenful, computed while you watch."""
+"""`sterna tour`: filters and a broker network in two screenfuls, computed while you watch."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,10 +8,14 @@ from rich.table import Table
 from rich.text import Text
 
 from sterna.cli.output import console
+from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter, FilterError, merge
 from sterna.model.filters.explain import explain
 from sterna.model.location import HexGrid, MovementGraph
+from sterna.sim.generate import FAULTS, Plan, generate
+from sterna.sim.run import run
+from sterna.sim.topology import tree
 
 STREETS = MovementGraph(
     [("1st St", "2nd St"), ("2nd St", "3rd St"), ("3rd St", "4th St"), ("2nd St", "Rebeca Drive")]
@@ -35,7 +39,7 @@ EVENTS = (
 
 
 def tour() -> None:
-    """Take a short tour of the filter language."""
+    """Take a short tour of filters and broker networks."""
     console.print()
     console.print(
         Panel.fit(
@@ -45,7 +49,7 @@ def tour() -> None:
             border_style="cyan",
         )
     )
-    for chapter in (_matching, _places, _algebra, _errors):
+    for chapter in (_matching, _places, _algebra, _errors, _network):
         chapter()
     _next()
 
@@ -132,6 +136,43 @@ def _errors() -> None:
         console.print(Text(str(error), "yellow"))
 
 
+def _network() -> None:
+    _heading(
+        "5",
+        "A network of brokers",
+        "Simulated: connections break, frames get lost, brokers crash. Nothing may get lost or "
+        "come twice.",
+    )
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("routing", style="cyan", no_wrap=True)
+    for heading in ("delivered", "wrong", "events sent", "control sent", "entries"):
+        table.add_column(heading, justify="right")
+    for strategy in Strategy:
+        plan = Plan(
+            topology=tree(3, 3),
+            clients=30,
+            subscriptions=30,
+            events=100,
+            routing=RoutingOptions(strategy=strategy),
+            faults=FAULTS["heavy"],
+        )
+        outcome = run(generate(plan, seed=1))
+        table.add_row(
+            strategy,
+            f"{outcome.delivered:,}",
+            _count(len(outcome.findings)),
+            f"{outcome.messages['Events']:,}",
+            f"{outcome.control_messages:,}",
+            f"{outcome.tables[-1].total:,}",
+        )
+    console.print(table)
+    console.print("13 brokers, 30 clients; each line is the same story, told by another strategy.")
+
+
+def _count(wrong: int) -> Text:
+    return Text(str(wrong), "bold green" if wrong == 0 else "bold red")
+
+
 def _next() -> None:
     console.print()
     console.rule("[bold]What to try next", align="left", style="dim")
@@ -144,6 +185,7 @@ def _next() -> None:
             "Ask your own question:",
             """sterna filter covers "price < 10" "price BETWEEN 1 AND 5\"""",
         ),
+        ("Watch brokers at work:", "sterna sim run line --brokers 3 --clients 3 --trace -"),
         ("All about filters:", "sterna filter --help"),
         ("The same from Python, with Spark:", ".venv/bin/python examples/filters.py"),
         ("The whole language:", "docs/reference/filter-language.md"),

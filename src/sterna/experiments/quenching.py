@@ -169,7 +169,7 @@ class Quenching(Experiment[Setting, Measures]):
             _savings(points),
             _balance(points),
             _costs(points),
-            _little_merged(points),
+            _less_merging(points),
             _disconnections(points),
         ]
 
@@ -209,7 +209,12 @@ class Quenching(Experiment[Setting, Measures]):
             )
             left.legend(frameon=False, fontsize=8, loc="lower left")
             evens = {rate: even for rate, curve in curves.items() if (even := break_even(curve))}
-            right.plot([100 * rate for rate in evens], list(evens.values()), "o-", color=COLOURS[0])
+            right.plot([100 * rate for rate in evens], list(evens.values()), "o-", color=COLOURS[0],
+                       label=f"c_all merged from up to {MERGE_MAX} subscriptions")  # fmt: skip
+            evens = {point.setting.match_rate: even for point, even in _little_merged(points)}
+            right.plot([100 * rate for rate in evens], list(evens.values()), "o--",
+                       color=COLOURS[0], label=f"from up to {MERGE_FEW}")  # fmt: skip
+            right.legend(frameon=False, fontsize=8)
             right.set(
                 xlim=(0, 100),
                 ylim=(0, None),
@@ -462,7 +467,7 @@ def _costs(points: Sequence[Point[Setting, Measures]]) -> Table:
                 f"{still.filters:.0f}",
                 f"{still.saved_per_event:.0f}",
                 f"{still.first_bytes:,.0f}",
-                f"{_per_change(still, busy):,.0f}",
+                f"{busy.update_bytes / busy.changes / len(PUBLISHERS):,.0f}",
             )
         )
     head = ("wanted", "came out", "subscriptions", "filters in c_all", "bytes saved per event",
@@ -471,30 +476,34 @@ def _costs(points: Sequence[Point[Setting, Measures]]) -> Table:
     return Table("What c_all costs", head, rows, note)
 
 
-def _little_merged(points: Sequence[Point[Setting, Measures]]) -> Table:
-    curves = _curves(points)
-    rows = []
-    for point in points:
-        if point.setting.merge_members_max == MERGE_FEW:
-            still, busy = curves[point.setting.match_rate][0].median, point.median
-            per_change = _per_change(still, busy)
-            rows.append(
-                (
-                    f"{point.setting.match_rate:.0%}",
-                    f"{busy.filters:.0f}",
-                    f"{busy.first_bytes:,.0f}",
-                    f"{per_change:,.0f}",
-                    f"{still.saved_per_event / per_change:.2f}",
-                )
-            )
+def _less_merging(points: Sequence[Point[Setting, Measures]]) -> Table:
+    rows = [
+        (
+            f"{point.setting.match_rate:.0%}",
+            f"{point.median.filters:.0f}",
+            f"{point.median.first_bytes:,.0f}",
+            f"{point.median.update_bytes / point.median.changes / len(PUBLISHERS):,.0f}",
+            f"{even:.2f}",
+        )
+        for point, even in _little_merged(points)
+    ]
     head = ("wanted", "filters in c_all", "bytes to learn c_all", "bytes per change", "break-even")
     title = f"The same with {MERGE_FEW} subscriptions merged at most, not {MERGE_MAX}"
     return Table(title, head, rows, "The break-even follows from the bytes saved and spent.")
 
 
-def _per_change(still: Measures, busy: Measures) -> float:
-    """The bytes that a change costs a publisher, where there is one for each event."""
-    return still.saved_per_event - busy.saved_per_event
+def _little_merged(
+    points: Sequence[Point[Setting, Measures]],
+) -> list[tuple[Point[Setting, Measures], float]]:
+    """The points of that variation, and where they break even if each change costs the same."""
+    curves = _curves(points)
+    found = []
+    for point in points:
+        if point.setting.merge_members_max == MERGE_FEW:
+            still = curves[point.setting.match_rate][0].median.saved_per_event
+            lost = still - point.median.saved_per_event
+            found.append((point, point.setting.change_rate * still / lost))
+    return found
 
 
 def _disconnections(points: Sequence[Point[Setting, Measures]]) -> Table:

@@ -77,7 +77,7 @@ class Routing(Experiment[Setting, Measures]):
         counts = (50, 100) if quick else (50, 100, 200, 400, 800)
         localities = (0.0, 1.0) if quick else (0.0, 0.25, 0.75, 1.0)
         points = [(count, LOCALITY) for count in counts]
-        points += [(100 if quick else 200, locality) for locality in localities]
+        points += [(100, locality) for locality in localities]
         return [
             Setting(
                 strategy=strategy,

@@ -11,7 +11,7 @@ from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.core.routing.advertisements import Advertised
 from sterna.core.routing.options import RoutingOptions, Strategy
-from sterna.core.routing.stages import Chain, Stage
+from sterna.core.routing.stages import Chain, Difference, Stage
 from sterna.core.routing.strategies import stages
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
@@ -30,13 +30,14 @@ class Told:
         numbers = count(1)
         options = RoutingOptions(strategy=strategy, merge_members_max=4)
         chain = stages(strategy, options, lambda: f"#{next(numbers)}")
-        self.chain = Chain([*(head or []), *chain])
+        self.difference = Difference()
+        self.chain = Chain([*(head or []), *chain], self.difference)
         self.routes: dict[RouteId, Route] = {}
         self.listen()
 
     def listen(self) -> None:
         """Take the difference, as a broker does at the end of a turn."""
-        added, removed = self.chain.difference.take()
+        added, removed = self.difference.take()
         for route in added:
             assert route.id not in self.routes, "told twice"
             self.routes[route.id] = route
@@ -220,7 +221,7 @@ def test_withdrawing_a_covering_filter_tells_what_it_hid_in_the_same_breath() ->
     assert told.filters == [wide.filter]
 
     told.chain.remove(wide)
-    added, removed = told.chain.difference.take()
+    added, removed = told.difference.take()
 
     assert [route.filter for route in added] == [route.filter for route in hidden]
     assert len(removed) == 1

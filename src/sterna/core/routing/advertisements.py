@@ -3,6 +3,7 @@
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.core.routing.stages import Stage
+from sterna.model.filters.normal_form import NormalForm
 
 
 class Advertised(Stage):
@@ -46,6 +47,13 @@ class Advertised(Stage):
             if not self._admit(route):
                 self._waiting[route.id] = route
                 self.onward.remove(route)
+
+    def form(self) -> NormalForm | None:
+        """Everything that was advertised; None if that is beyond the limits of the algebra."""
+        forms = [offer.filter.normal_form for offer in self._advertisements.values()]
+        if any(form is None for form in forms):
+            return None
+        return tuple(term for form in forms for term in form or ())
 
     def _admit(self, route: Route) -> bool:
         for advertisement in self._advertisements.values():

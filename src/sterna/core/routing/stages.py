@@ -6,7 +6,8 @@ only. The definition of what each strategy must give in the end stands in
 `tests/core/routing/definitions.py`; the stages are held against it there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import pairwise
 
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
@@ -50,8 +51,13 @@ class Difference(Stage):
         if route.id in self.told:
             self.removed[route.id] = route
 
-    def __bool__(self) -> bool:
+    @property
+    def is_due(self) -> bool:
+        """Whether the neighbour has to be told."""
         return bool(self.added or self.removed)
+
+    def look_again(self) -> None:
+        """Something else has changed that may make it due."""
 
     def take(self) -> tuple[tuple[Route, ...], tuple[RouteId, ...]]:
         """The difference; from now on the neighbour knows it."""
@@ -110,19 +116,42 @@ class Distinct(Stage):
             self.onward.remove(self._routes.pop(route.filter))
 
 
-class Chain:
-    """Stages one after the other, with the difference at the end."""
+class Fan(Stage):
+    """The end of a chain that several listen to."""
 
-    def __init__(self, stages: list[Stage]) -> None:
-        self.difference = Difference()
-        self._stages: list[Stage] = [*stages, self.difference]
-        for stage, onward in zip(self._stages, self._stages[1:], strict=False):
+    def __init__(self) -> None:
+        self._current: dict[RouteId, Route] = {}
+        self._listeners: list[Difference] = []
+
+    def join(self, listener: Difference) -> None:
+        """One more listener, who knows nothing yet."""
+        for route in self._current.values():
+            listener.add(route)
+        self._listeners.append(listener)
+
+    def leave(self, listener: Difference) -> None:
+        self._listeners.remove(listener)
+
+    def add(self, route: Route) -> None:
+        self._current[route.id] = route
+        for listener in self._listeners:
+            listener.add(route)
+
+    def remove(self, route: Route) -> None:
+        del self._current[route.id]
+        for listener in self._listeners:
+            listener.remove(route)
+
+
+class Chain:
+    """Stages one after the other, to an end where the routes come out."""
+
+    def __init__(self, stages: list[Stage], end: Stage) -> None:
+        chain = [*stages, end]
+        for stage, onward in pairwise(chain):
             stage.onward = onward
-        self.add = self._stages[0].add
-        self.remove = self._stages[0].remove
+        self.add = chain[0].add
+        self.remove = chain[0].remove
         for stage in stages:
             if isinstance(stage, Everything):
                 stage.begin()
-
-    def __iter__(self) -> Iterator[Stage]:
-        return iter(self._stages)

@@ -1,9 +1,18 @@
 """The routing strategies, as the chains of stages that they are."""
 
+from sterna.core.routing.advertisements import Advertised
 from sterna.core.routing.covering import Maximal
 from sterna.core.routing.merging import Merged
 from sterna.core.routing.options import RoutingOptions, Strategy
-from sterna.core.routing.stages import Distinct, Everything, NameRoute, Stage
+from sterna.core.routing.stages import Difference, Distinct, Everything, NameRoute, Stage
+from sterna.core.routing.unions import UnionDifference
+
+
+def difference(strategy: Strategy, gate: Advertised | None = None) -> Difference:
+    """What gathers at the end, for a neighbour that hears only what its advertisements admit."""
+    if strategy in {Strategy.MERGING, Strategy.IMPERFECT}:
+        return UnionDifference(gate)
+    return Difference()
 
 
 def stages(strategy: Strategy, options: RoutingOptions, name: NameRoute) -> list[Stage]:

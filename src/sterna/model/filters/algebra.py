@@ -90,6 +90,8 @@ class _Question:
                 return None
             if alternative.contains(term):
                 return True
+        if len(relevant) < 2 and not any(each.residuals for each in (term, *relevant)):
+            return False
         # No alternative alone covers the term: cut them away one after the other and see what is
         # left. Those that ask for nothing else than the term does leave the fewest pieces.
         names = term.constraints.keys()

@@ -1,0 +1,75 @@
+"""What merged filters say together: a change that leaves that as it was need not be told.
+
+A neighbour that joins filters passes on a new one when a filter is added that was covered here all
+the time; the join as a whole is not covered, so it would be told on and on through the network. But
+together with what was told already it matches the same events, and so it can wait.
+"""
+
+from collections.abc import Iterable
+
+from sterna.core.messages import Route
+from sterna.core.routing.advertisements import Advertised
+from sterna.core.routing.stages import Difference
+from sterna.model.filters import Filter, algebra
+from sterna.model.filters.normal_form import NormalForm
+
+
+class UnionDifference(Difference):
+    """A difference that is due only when it changes which events are wanted.
+
+    Until then it gathers, and goes along with the next that does.
+    """
+
+    def __init__(self, gate: Advertised | None = None) -> None:
+        super().__init__()
+        self._gate = gate
+        self._looked_at = True
+
+    def add(self, route: Route) -> None:
+        super().add(route)
+        self._looked_at = False
+
+    def remove(self, route: Route) -> None:
+        super().remove(route)
+        self._looked_at = False
+
+    def forget(self) -> None:
+        super().forget()
+        self._looked_at = False
+
+    def look_again(self) -> None:
+        self._looked_at = False
+
+    @property
+    def is_due(self) -> bool:
+        if self._looked_at or not super().is_due:
+            return False
+        self._looked_at = True
+        return self._changes_union()
+
+    def _changes_union(self) -> bool:
+        before = _together(self.told.values())
+        offers = None if self._gate is None else self._gate.form()
+        if not all(_covered(route.filter, before, offers) for route in self.added.values()):
+            return True
+        if not self.removed:
+            return False
+        staying = (route for id_, route in self.told.items() if id_ not in self.removed)
+        after = _together([*staying, *self.added.values()])
+        return not all(_covered(route.filter, after, None) for route in self.removed.values())
+
+
+def _together(routes: Iterable[Route]) -> NormalForm:
+    """The union of filters; those beyond the limits of the algebra are left out."""
+    return tuple(term for route in routes for term in route.filter.normal_form or ())
+
+
+def _covered(filter_: Filter, by: NormalForm, offers: NormalForm | None) -> bool:
+    """Whether the union has everything of a filter (that may be offered); False when not sure."""
+    form = filter_.normal_form
+    if form is None:
+        return False
+    if offers is not None:
+        meetings = (term.meet(offer) for term in form for offer in offers)
+        form = tuple(meeting for meeting in meetings if meeting is not None)
+    return algebra.covers(by, form) is True
