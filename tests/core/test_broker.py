@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from sterna.core.broker import Broker
 from sterna.core.component import Component, handler_name
 from sterna.core.inputs import Input, LinkDown, LinkUp, Publish, Received, TimePassed
-from sterna.core.link import Data
-from sterna.core.messages import Events, InterestAsked, Message, SubscriptionChange
+from sterna.core.link import Data, Resume
+from sterna.core.messages import Events, Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
 from sterna.core.node import Node, Turn
-from sterna.core.quenching import Quenching
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.event import Event
 from sterna.sim.generate import FAULTS, Plan, generate
@@ -51,7 +50,7 @@ class Watch(Component):
     def link_down(self, link: LinkId, now: Time) -> None:
         self.heard.append(("down", link, now > -1))
 
-    def link_gone(self, link: LinkId, now: Time) -> None:
+    def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:
         self.heard.append(("gone", link, now > -1))
 
     def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
@@ -84,7 +83,7 @@ def test_a_component_hears_of_links_messages_events_and_time() -> None:
     run.wait(10_000)
     assert ("new", "B2") in first.heard
     assert ("up", "ann", True) in first.heard
-    assert ("awake", 5_000) in first.heard
+    assert ("awake", 6_000) in first.heard
     pings = [heard for heard in second.heard if heard[0] == "ping"]
     assert [ping[:3] for ping in pings] == [("ping", 1, "B1")]
 
@@ -125,7 +124,7 @@ def test_a_message_for_a_protocol_that_a_broker_lacks_is_no_harm() -> None:
     """Brokers of a network may be upgraded one after the other."""
     run = Overlay(line(1), {"pat": "B1"})
 
-    run.client("pat").send("B1", InterestAsked(), 10**6)
+    run.client("pat").send("B1", Ping(number=1), 10**6)
     run.subscribe("pat", "x > 1").settle()
 
     assert run.table("B1") == {"pat": ["x > 1"]}
@@ -149,10 +148,33 @@ def test_the_deadline_is_when_something_is_due() -> None:
     assert broker.deadline == NEVER
 
     broker.handle(LinkUp(link="B2", peer=Peer.BROKER), now=1_000)
-    assert broker.deadline == 6_000  # The component's wish comes before the session's.
+    assert broker.deadline == 201_000  # The session's: if nobody answers, it asks again.
+    hello = Resume(incarnation=0, partner=None, acknowledged=0, answers=True)
+    broker.handle(Received(link="B2", frames=(hello,)), now=2_000)
+    assert broker.deadline == 7_000  # The component's.
 
-    broker.handle(TimePassed(), now=6_000)
-    assert broker.deadline == 201_000
+    broker.handle(TimePassed(), now=7_000)
+    assert 7_000 < broker.deadline <= 207_000  # The session may ask to look earlier than needed.
+
+
+class Chained(Component):
+    """Wakes another component when it is woken itself."""
+
+    other: Component
+
+    def wake(self, now: Time) -> None:
+        self.other.wake_by(now + 5)
+
+
+def test_a_deadline_that_is_set_while_waking_is_kept() -> None:
+    first, second = Watch(), Chained()
+    second.other = first
+    broker = Broker("B1", components=[first, second])
+    second.wake_by(10)
+
+    broker.handle(TimePassed(), now=10)
+
+    assert broker.deadline == 15
 
 
 class Logged(Simulation):
@@ -203,7 +225,7 @@ def test_the_same_inputs_give_the_same_outputs(
 
 
 def test_quenching_answers_only_who_asks() -> None:
-    run = Overlay(line(1), {"pat": "B1"}, components=lambda _: [Quenching()])
+    run = Overlay(line(1), {"pat": "B1"})
 
     run.subscribe("pat", "x > 1").settle()
 

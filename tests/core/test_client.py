@@ -9,10 +9,12 @@ from sterna.core.inputs import (
     Advertise,
     LinkUp,
     Publish,
+    Received,
     Subscribe,
     Unadvertise,
     Unsubscribe,
 )
+from sterna.core.link import Resume
 from sterna.core.messages import Events
 from sterna.core.names import LocalProtocolError, Peer
 from sterna.core.routing.options import RoutingOptions
@@ -101,6 +103,9 @@ def test_what_a_client_does_before_it_is_connected_counts_once_it_is() -> None:
     client.handle(Publish(attributes={"x": 3}), 0)
 
     client.handle(LinkUp(link="B1", peer=Peer.BROKER), 0)
+    assert client.backlog("B1") == 0  # First the two ends have to find each other.
+    hello = Resume(incarnation=0, partner=None, acknowledged=0, answers=True)
+    client.handle(Received(link="B1", frames=(hello,)), 0)
 
     assert client.backlog("B1") == 3
 

@@ -67,7 +67,7 @@ def test_what_is_wanted_is_simplified_by_covering_and_merging() -> None:
 
     run.subscribe("bob", "value = 1", "2").subscribe("bob", "value = 2", "3").settle()
 
-    assert run.broker("B1").router.told("pat") == 1
+    assert run.broker("B1").router.told("pat") == 2
     run.publish("pat", value=2).publish("pat", value=3).settle()
     assert discarded(run) == [1, 3]
 
@@ -115,6 +115,18 @@ def test_when_its_buffer_is_full_what_nobody_wanted_goes_first() -> None:
     assert purged(run) == [3, 5, 2]  # The unwanted, oldest first; then the oldest.
     assert run.received("ann") == ["pat#4", "pat#6", "pat#7"]
     assert run.outcome().findings == []
+
+
+@pytest.mark.spec("QU-1", "QU-2")
+def test_an_old_answer_does_not_count_for_a_new_question() -> None:
+    """The answer was on its way when the link broke; it comes before what changed meanwhile."""
+    run = overlay().publish("pat", x=0).wait(1_500)  # B1 has answered.
+    run.fault(Drop(a="pat", b="B1", us=500_000)).wait(1_000)
+    run.subscribe("ann", "x = 1").wait(100_000)
+
+    run.publish("pat", x=1).settle()
+
+    assert run.received("ann") == ["pat#2"]
 
 
 @pytest.mark.spec("QU-2")

@@ -58,9 +58,7 @@ def test_identity_and_covering_need_at_most_the_messages_of_the_one_before(
     assert_falling(results, EXACT[:3], lambda measures: measures.control_messages)
 
 
-@pytest.mark.xfail(
-    reason="a merged filter that grows by something known beyond is passed on all the same"
-)
+@pytest.mark.spec("RT-1")
 def test_merging_needs_at_most_the_messages_of_covering(results: Results) -> None:
     assert_falling(results, EXACT[2:], lambda measures: measures.control_messages)
 

@@ -1,7 +1,7 @@
 """Whether the tests find bugs: `make mutants` plants each bug of the list in a copy and runs them.
 
-A bug counts as caught if a test fails, or does not end in time. One that is not must say why in the
-list (`survives`); at least 95 % must be caught.
+A bug counts as caught if a test fails. One that is not must say why in the list (`survives`); at
+least 95 % must be caught.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 LIST = Path(__file__).with_name("mutants.toml")
 CAUGHT_MIN = 0.95
-TIMEOUT_S = 180
+TIMEOUT_S = 900
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def try_out(mutant: Mutant) -> Verdict:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Verdict(mutant, "it never ends")
+            return Verdict(mutant, None)
     if ended.returncode == 0:
         return Verdict(mutant, None)
     failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]

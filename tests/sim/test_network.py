@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from sterna.core import facts
-from sterna.core.inputs import Publish, Subscribe
-from sterna.core.routing.options import Strategy
+from sterna.core.client import ClientOptions
+from sterna.core.inputs import LinkGone, Publish, Subscribe
+from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.filters import Filter
 from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.kernel import Kernel
@@ -128,9 +129,6 @@ def test_a_broker_that_forgets_everything_is_told_again() -> None:
 
 @pytest.mark.parametrize("strategy", Strategy)
 def test_a_border_broker_that_forgets_hears_from_its_clients_again(strategy: Strategy) -> None:
-    from sterna.core.client import ClientOptions
-    from sterna.core.routing.options import RoutingOptions
-
     run = Overlay(
         line(2),
         {"ann": "B1", "pat": "B2"},
@@ -144,6 +142,46 @@ def test_a_border_broker_that_forgets_hears_from_its_clients_again(strategy: Str
         run.fault(Crash(broker=broker, us=20_000, forgets=True)).settle()
 
     assert run.publish("pat", x=1).settle().received("ann") == ["pat#1"]
+
+
+def test_a_broker_that_forgets_one_link_is_told_again() -> None:
+    """It says so: a session that begins anew has a name that no session had before."""
+    run = overlay()
+    network = run.simulation.network
+    network._turn(network.hosts["B2"], LinkGone(link="B1"))
+    assert run.table("B2") == {}
+
+    run.fault(Drop(a="B1", b="B2", us=1_000)).settle()
+
+    assert run.table("B2") == {"B1": ["x > 0"]}
+    assert run.publish("pat", x=1).settle().received("ann") == ["pat#1"]
+
+
+def test_events_published_without_a_connection_survive_a_broker_that_forgets() -> None:
+    run = Overlay(line(1), {"ann": "B1", "pat": "B1"}, crashing=("B1",))
+    run.subscribe("ann", "x > 0").settle()
+
+    run.fault(Crash(broker="B1", us=50_000, forgets=True)).publish("pat", x=1).settle()
+
+    assert all(fact.given_up == 0 for fact in run.facts_of(facts.LinkReset))  # type: ignore[attr-defined]
+
+
+def test_a_network_has_not_settled_while_two_ends_look_for_each_other() -> None:
+    run = overlay(LinkModel(loss=0.9), crashing=("B2",))
+
+    run.fault(Crash(broker="B2", us=1_000, forgets=True)).settle()
+
+    assert run.table("B2") == {"B1": ["x > 0"]}
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_names_that_look_alike_are_different_routes(strategy: Strategy) -> None:
+    run = Overlay(line(2), {"a": "B1", "a/b": "B1", "pat": "B2"}, RoutingOptions(strategy=strategy))
+    run.subscribe("a", "x = 1", "b/c").subscribe("a/b", "x = 2", "c").settle()
+
+    run.unsubscribe("a/b", "c").settle()
+
+    assert run.publish("pat", x=1).settle().received("a") == ["pat#1"]
 
 
 def test_partitions_work_on_and_join_again() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from sterna.core import facts
 from sterna.core.facts import Fact
-from sterna.model.delivery import Fault, Span, is_allowed, is_owed
+from sterna.model.delivery import Fault, Span, is_allowed, is_explained, is_owed
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.sim.oracle import Oracle
@@ -77,16 +77,41 @@ def test_what_was_never_asked_for_is_found() -> None:
 
 
 def test_what_comes_before_a_subscription_was_never_asked_for() -> None:
-    assert findings(published(0, event(1)), delivered(5, event(1)), subscribed(6)) == [
-        (Fault.UNASKED, 1)
-    ]
+    run = (published(0, event(1)), delivered(5, event(1)), subscribed(6))
+
+    assert findings(*run) == [(Fault.UNASKED, 1)]
 
 
 def test_what_is_sent_to_a_client_that_never_asked_is_found_though_it_ignores_it() -> None:
     stray = facts.Stray(at="ann", time=30, events=(event(1, x=0),))
     late = facts.Stray(at="ann", time=50, events=(event(2),))
+    run = (*START, published(20, event(1, x=0), event(2)), stray, unsubscribed(40), late)
 
-    assert findings(*START, stray, unsubscribed(40), late) == [(Fault.UNASKED, 1)]
+    assert findings(*run) == [(Fault.UNASKED, 1)]
+
+
+def test_what_is_sent_long_after_a_subscription_has_ended_is_found() -> None:
+    """Some broker has not forgotten it."""
+    stray = facts.Stray(at="ann", time=50, events=(event(1),))
+    run = (*START, unsubscribed(20), settled(30), published(40, event(1)), stray)
+
+    assert findings(*run) == [(Fault.UNASKED, 1)]
+
+
+def test_what_nobody_published_so_is_found() -> None:
+    other = Event(publisher="pat", seq=1, time_us=0, attributes={"x": 7})
+
+    assert findings(*START, delivered(30, event(1))) == [(Fault.UNPUBLISHED, 1)]
+    changed = findings(*START, published(20, event(1)), delivered(30, other), settled(40))
+    assert changed == [(Fault.UNPUBLISHED, 1)]
+    early = findings(*START, delivered(19, event(1)), published(20, event(1)), settled(40))
+    assert early == [(Fault.UNPUBLISHED, 1)]
+
+
+def test_of_two_things_at_one_time_the_first_counts_as_earlier() -> None:
+    assert findings(published(5, event(1)), subscribed(5), settled(5)) == []
+    run = (*START, published(20, event(1)), settled(20), unsubscribed(30), settled(40))
+    assert findings(*run) == [(Fault.LOST, 1)]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +154,13 @@ def test_what_a_full_buffer_discarded_was_counted_not_lost() -> None:
     assert not findings(*START, published(20, event(1)), purged, settled(40))
 
 
+def test_what_was_discarded_for_one_client_is_still_owed_to_others() -> None:
+    purged = facts.Purged(at="bob", time=21, events=(event(1),))
+
+    run = (*START, published(20, event(1)), purged, settled(40))
+    assert findings(*run) == [(Fault.LOST, 1)]
+
+
 def test_a_finding_tells_the_path_of_the_event() -> None:
     oracle = Oracle()
     hop = facts.Forwarded(at="B1", time=21, source="pat", to={"B2": (event(1),)})
@@ -140,13 +172,16 @@ def test_a_finding_tells_the_path_of_the_event() -> None:
     assert oracle.owed() == 1
 
 
-def test_the_rules_compare_times_only() -> None:
+def test_the_rules_compare_moments_only() -> None:
     """They work on columns of a table as they do here."""
-    span = Span(asked_us=5, settled_us=10, ended_us=50)
+    span = Span(asked=5, settled=10, ended=50, forgotten=60)
 
-    assert is_owed(span, published_us=10, calm_us=50)
-    assert not is_owed(span, published_us=9, calm_us=50)
-    assert not is_owed(span, published_us=10, calm_us=51)
-    assert is_allowed(span, delivered_us=5)
-    assert not is_allowed(span, delivered_us=4)
-    assert not is_allowed(span, delivered_us=51)
+    assert is_owed(span, published=10, calm=50)
+    assert not is_owed(span, published=9, calm=50)
+    assert not is_owed(span, published=10, calm=51)
+    assert is_allowed(span, delivered=5)
+    assert not is_allowed(span, delivered=4)
+    assert not is_allowed(span, delivered=51)
+    assert is_explained(span, published=60, arrived=99)
+    assert not is_explained(span, published=61, arrived=99)
+    assert not is_explained(span, published=0, arrived=4)

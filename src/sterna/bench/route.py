@@ -7,7 +7,8 @@ from itertools import count, islice
 
 from sterna.bench.measure import Timing, compare
 from sterna.core.broker import Broker
-from sterna.core.inputs import LinkUp
+from sterna.core.inputs import LinkUp, Received
+from sterna.core.link import Resume
 from sterna.core.messages import Route, SubscriptionChange
 from sterna.core.names import Peer
 from sterna.core.routing.options import RoutingOptions, Strategy
@@ -41,8 +42,10 @@ class Loaded:
 
     def __init__(self, strategy: Strategy, filters: list[Filter]) -> None:
         self.broker = Broker("B1", RoutingOptions(strategy=strategy))
-        self.broker.handle(LinkUp(link="B2", peer=Peer.BROKER), 0)
-        self.broker.handle(LinkUp(link="ann", peer=Peer.CLIENT), 0)
+        hello = Resume(incarnation=0, partner=None, acknowledged=0, answers=True)
+        for link, peer in (("B2", Peer.BROKER), ("ann", Peer.CLIENT)):
+            self.broker.handle(LinkUp(link=link, peer=peer), 0)
+            self.broker.handle(Received(link=link, frames=(hello,)), 0)
         self._names = count(1)
         self._there: list[str] = []
         for filter_ in filters:

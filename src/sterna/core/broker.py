@@ -7,6 +7,7 @@ from sterna.core.link import LinkTiming
 from sterna.core.messages import Events
 from sterna.core.names import LinkId, NodeId, Time
 from sterna.core.node import Node
+from sterna.core.quenching import Quenching
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.routing.router import Router
 from sterna.model.event import Event
@@ -25,7 +26,9 @@ class Broker(Node):
         incarnation: int = 0,
     ) -> None:
         self.router = Router(routing or RoutingOptions())
-        super().__init__(id_, (self.router, *components), timing=timing, incarnation=incarnation)
+        super().__init__(
+            id_, (self.router, Quenching(), *components), timing=timing, incarnation=incarnation
+        )
         self._at_events_passing = overriding(self.components, "events_passing")
         self._at_events_leaving = overriding(self.components, "events_leaving")
         self.at_subscriptions_changed = overriding(self.components, "subscriptions_changed")

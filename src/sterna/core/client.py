@@ -59,6 +59,8 @@ class Client(Node):
         self._announced: dict[RouteId, Route] = {}
         """The advertisements that hold for what is said next; others may wait with the events."""
         self._interest = Interest() if self.options.quenching else None
+        self._has_asked = False
+        """Whether the broker was asked what is wanted since the link stands."""
         self._outgoing = Outgoing(self.options.buffer_events_max, self._interest)
         self._deliveries: list[Action] = []
         self._handlers |= {
@@ -68,10 +70,8 @@ class Client(Node):
             inputs.Unadvertise: self._unadvertise,
             inputs.Publish: self._publish,
         }
-        self._on_message |= {
-            SubscriptionChange: self.on_subscription_change,
-            InterestKnown: self.on_interest_known,
-        }
+        self._on_message.setdefault(SubscriptionChange, self.on_subscription_change)
+        self._on_message.setdefault(InterestKnown, self.on_interest_known)
 
     def handle(self, given: inputs.Input, now: Time) -> Turn:
         actions, stated = super().handle(given, now)
@@ -162,9 +162,9 @@ class Client(Node):
         if self._interest is not None:
             self._interest.change(message)
 
-    def on_interest_known(self, _message: InterestKnown, _link: LinkId, now: Time) -> None:
+    def on_interest_known(self, message: InterestKnown, _link: LinkId, now: Time) -> None:
         """The broker has told all of it."""
-        if self._interest is not None:
+        if self._interest is not None and message.number == self._interest.asked:
             self._interest.current = True
             self._flush(now)
 
@@ -187,15 +187,20 @@ class Client(Node):
         if self._interest is None:
             self._flush(now)
         else:
-            self._interest.asked = self._interest.current = False
+            self._interest.current = self._has_asked = False
             if self._seq:
                 self._ask_for_interest(now)
         super().link_up(link, now)
 
-    def link_gone(self, link: LinkId, now: Time) -> None:
+    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         if self._link == link:
             self._link = None
-        super().link_gone(link, now)
+        super().link_gone(link, unconfirmed, now)
+
+    @property
+    def is_settled(self) -> bool:
+        """Nor does an event wait that could go."""
+        return super().is_settled and not (self._link in self.up and self._outgoing)
 
     # ---- Going out
 
@@ -206,9 +211,10 @@ class Client(Node):
 
     def _ask_for_interest(self, now: Time) -> None:
         """A client that publishes wants to hear what is wanted; others need not."""
-        if self._interest is not None and not self._interest.asked and self._link in self.up:
-            self._interest.asked = True
-            self._say(InterestAsked(), now)
+        if self._interest is not None and not self._has_asked and self._link in self.up:
+            self._has_asked = True
+            self._interest.asked += 1
+            self._say(InterestAsked(number=self._interest.asked), now)
 
     def _flush(self, now: Time) -> None:
         for waiting in self._outgoing.take():

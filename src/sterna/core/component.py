@@ -72,8 +72,8 @@ class Component:
     def link_down(self, link: LinkId, now: Time) -> None:
         """A link is lost; it may come back."""
 
-    def link_gone(self, link: LinkId, now: Time) -> None:
-        """A link is lost for good."""
+    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+        """A link is lost for good, and with it what the other end has not confirmed."""
 
     def wake(self, now: Time) -> None:
         """The deadline has come."""

@@ -40,7 +40,7 @@ class Resume(Frame, frozen=True):
     """The first word on a new connection: who speaks, to whom, and what was received so far."""
 
     incarnation: int
-    """Another number after the speaker has lost its memory."""
+    """Another number after the speaker has forgotten all it knew of this link."""
     partner: int | None
     """The incarnation of the other end that the speaker's memory is about; None if it has none."""
     acknowledged: int
@@ -104,6 +104,10 @@ class LinkSession:
     def backlog(self) -> int:
         """How many messages are not acknowledged yet."""
         return len(self._unacknowledged)
+
+    def unconfirmed(self) -> list[Message]:
+        """The messages of which the other end has not said that it has them."""
+        return [frame.message for frame in self._unacknowledged]
 
     def open(self, now: Time) -> None:
         """A connection stands."""

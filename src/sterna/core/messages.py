@@ -44,6 +44,11 @@ class AdvertisementChange(Message, frozen=True, kw_only=True):
 class InterestAsked(Message, frozen=True, kw_only=True):
     """Publisher -> border broker: tell me what is wanted, and keep me informed. (Huang, 3.2)"""
 
+    number: int
+
 
 class InterestKnown(Message, frozen=True, kw_only=True):
     """Border broker -> publisher: the subscription changes you have are all there are just now."""
+
+    number: int
+    """Of the question that this answers: an old answer may come after a new question."""

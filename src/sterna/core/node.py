@@ -8,10 +8,13 @@ from sterna.core.actions import Action, Transmit
 from sterna.core.component import Component, Handler
 from sterna.core.facts import Attached, Detached, Fact, LinkReset
 from sterna.core.inputs import Input
-from sterna.core.link import LinkSession, LinkTiming
+from sterna.core.link import LinkSession, LinkTiming, State
 from sterna.core.messages import Events, Message
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
 from sterna.model.event import Event
+
+SESSIONS_MAX = 2**32
+"""How many sessions a node may have in a life."""
 
 Turn = tuple[list[Action], list[Fact]]
 """What came of one input: what to do, and what happened."""
@@ -36,11 +39,14 @@ class Node:
         self.components = tuple(components)
         self.peers: dict[LinkId, Peer] = {}
         self.up: dict[LinkId, None] = {}
-        """The links that stand just now."""
+        """The links that stand just now, both ends having found each other."""
         self.deadline: Time = NEVER
         self._sessions: dict[LinkId, LinkSession] = {}
+        self._known: dict[LinkId, None] = {}
+        """Links that have stood before."""
         self._timing = timing or LinkTiming()
-        self._incarnation = incarnation
+        self._incarnation = incarnation * SESSIONS_MAX
+        """What the next session is called: never as one before, whatever was forgotten."""
         self._used: dict[LinkId, LinkSession] = {}
         self._facts: list[Fact] = []
         self._handlers: dict[type[Input], Callable[[Any, Time], None]] = {
@@ -97,10 +103,10 @@ class Node:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing that it said is unconfirmed, and no component keeps anything."""
-        return not any(session.backlog for session in self._sessions.values()) and all(
-            component.is_settled for component in self.components
-        )
+        """Whether all it said is confirmed, all links stand that may, and nothing is kept back."""
+        return not any(
+            session.backlog or session.state is State.OPENING for session in self._sessions.values()
+        ) and all(component.is_settled for component in self.components)
 
     # ---- What brokers and clients do, each in its way
 
@@ -129,10 +135,10 @@ class Node:
         for component in self.components:
             component.link_down(link, now)
 
-    def link_gone(self, link: LinkId, now: Time) -> None:
-        """A link is lost for good."""
+    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+        """A link is lost for good, and with it what the other end has not confirmed."""
         for component in self.components:
-            component.link_gone(link, now)
+            component.link_gone(link, unconfirmed, now)
 
     # ---- Inputs that every node takes
 
@@ -144,6 +150,7 @@ class Node:
         self._used[link] = session
         batch: list[Event] = []
         for frame in given.frames:
+            was_opening = session.state is State.OPENING
             for message in session.receive(frame, now):
                 if type(message) is Events:
                     batch += message.events
@@ -152,52 +159,65 @@ class Node:
                     self.events_arrived(batch, link, now)
                     batch = []
                 self.message_arrived(message, link, now)
-            if session.given_up is not None:
-                self.state(LinkReset(at=self.id, time=now, link=link, given_up=session.given_up))
-                session.given_up = None
-                self.link_new(link, now)
-                self.link_up(link, now)
+            if was_opening and session.state is State.OPEN:
+                self._link_stands(link, session, now)
         if batch:
             self.events_arrived(batch, link, now)
 
+    def _link_stands(self, link: LinkId, session: LinkSession, now: Time) -> None:
+        self.up[link] = None
+        self.state(Attached(at=self.id, time=now, link=link, peer=self.peers[link]))
+        if session.given_up is not None:
+            self.state(LinkReset(at=self.id, time=now, link=link, given_up=session.given_up))
+        if session.given_up is not None or link not in self._known:
+            session.given_up = None
+            self._known[link] = None
+            self.link_new(link, now)
+        self.link_up(link, now)
+
     def _time_passed(self, _given: inputs.TimePassed, now: Time) -> None:
-        deadline = NEVER
+        self.deadline = NEVER
         for link, session in self._sessions.items():
             if session.wake_at <= now:
                 session.wake(now)
                 self._used[link] = session
-            deadline = min(deadline, session.wake_at)
         for component in self.components:
             if component.deadline <= now:
                 component.deadline = NEVER
                 component.wake(now)
-            deadline = min(deadline, component.deadline)
-        self.deadline = deadline
+        # Only now: waking one may have set the deadline of another.
+        self.deadline = min(
+            *(session.wake_at for session in self._sessions.values()),
+            *(component.deadline for component in self.components),
+            self.deadline,
+            NEVER,
+        )
 
     def _link_up(self, given: inputs.LinkUp, now: Time) -> None:
+        """A connection stands; the link does when the other end has answered."""
         link = given.link
-        is_new = link not in self._sessions
-        if is_new:
+        self._link_down(inputs.LinkDown(link=link), now)  # The old connection, if there is one.
+        if link not in self._sessions:
             self._sessions[link] = LinkSession(self._incarnation, self._timing)
+            self._incarnation += 1
         self.peers[link] = given.peer
-        self.up[link] = None
         self._sessions[link].open(now)
         self._used[link] = self._sessions[link]
-        self.state(Attached(at=self.id, time=now, link=link, peer=given.peer))
-        if is_new:
-            self.link_new(link, now)
-        self.link_up(link, now)
 
     def _link_down(self, given: inputs.LinkDown, now: Time) -> None:
-        if given.link in self.up:
-            del self.up[given.link]
-            self._sessions[given.link].close()
-            self.state(Detached(at=self.id, time=now, link=given.link))
-            self.link_down(given.link, now)
+        link = given.link
+        if link in self._sessions:
+            self._sessions[link].close()
+        if link in self.up:
+            del self.up[link]
+            self.state(Detached(at=self.id, time=now, link=link))
+            self.link_down(link, now)
 
     def _link_gone(self, given: inputs.LinkGone, now: Time) -> None:
-        if given.link in self._sessions:
-            self._link_down(inputs.LinkDown(link=given.link), now)
-            self.link_gone(given.link, now)
-            del self._sessions[given.link], self.peers[given.link]
-            self._used.pop(given.link, None)
+        link = given.link
+        if link in self._sessions:
+            self._link_down(inputs.LinkDown(link=link), now)
+            self.link_gone(link, self._sessions[link].unconfirmed(), now)
+            del self._sessions[link], self.peers[link]
+            self._known.pop(link, None)
+            self._used.pop(link, None)

@@ -4,8 +4,8 @@ The broker tells a publisher about filters as it tells a neighbouring broker, si
 and merging: what the publisher has been told is c_all, the OR of all active subscriptions.
 """
 
-from collections import deque
 from collections.abc import Iterator
+from itertools import groupby
 
 from sterna.core.component import Component
 from sterna.core.messages import InterestAsked, InterestKnown, Message, SubscriptionChange
@@ -19,25 +19,28 @@ class Quenching(Component):
 
     handles = (InterestAsked,)
 
-    def on_interest_asked(self, _message: InterestAsked, link: LinkId, now: Time) -> None:
+    def on_interest_asked(self, message: InterestAsked, link: LinkId, now: Time) -> None:
         self.broker.router.tell_interest(link, now)
-        self.broker.send(link, InterestKnown(), now)
+        self.broker.send(link, InterestKnown(number=message.number), now)
 
 
 class Interest:
     """The publisher's part: c_all as far as it is known."""
 
     def __init__(self) -> None:
-        self.asked = False
-        """Whether the broker was asked since the link stands."""
+        self.asked = 0
+        """How often a broker was asked; only the answer to the last question counts."""
         self.current = False
         """Whether the broker has said all it knows since the link stands."""
+        self.version = 0
+        """Another number after each change."""
         self._filters: MatchIndex[str] = MatchIndex()
 
     def __len__(self) -> int:
         return len(self._filters)
 
     def change(self, message: SubscriptionChange) -> None:
+        self.version += 1
         for route in message.added:
             if route.id in self._filters:
                 self._filters.remove(route.id)
@@ -49,6 +52,7 @@ class Interest:
     def forget(self) -> None:
         """The broker is a new one: what the last one said does not hold."""
         self.current = False
+        self.version += 1
         self._filters = MatchIndex()
 
     def wants(self, event: Event) -> bool:
@@ -60,10 +64,14 @@ class Outgoing:
     """What waits for a connection, in order: events, up to a limit, and what must not pass them."""
 
     def __init__(self, events_max: int, interest: Interest | None) -> None:
-        self._waiting: deque[Event | Message] = deque()
+        self._waiting: list[Event | Message] = []
         self._events = 0
         self._events_max = events_max
         self._interest = interest
+        self._wanted = 0
+        """So many at the beginning are known to be wanted (or are no events) …"""
+        self._version = 0
+        """… by this version of what is wanted."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -78,13 +86,26 @@ class Outgoing:
         self._events += 1
         if self._events <= self._events_max:
             return None
-        events = [waiting for waiting in self._waiting if isinstance(waiting, Event)]
-        victim = events[0]
-        if self._interest is not None:
-            victim = next((old for old in events if not self._interest.wants(old)), victim)
-        self._waiting.remove(victim)
+        place = self._oldest_unwanted()
+        if place is None:
+            place = next(i for i, each in enumerate(self._waiting) if isinstance(each, Event))
+            self._wanted = max(0, self._wanted - 1)
+        victim = self._waiting.pop(place)
         self._events -= 1
-        return victim
+        return victim if isinstance(victim, Event) else None
+
+    def _oldest_unwanted(self) -> int | None:
+        interest = self._interest
+        if interest is None:
+            return None
+        if self._version != interest.version:
+            self._version, self._wanted = interest.version, 0
+        while self._wanted < len(self._waiting):
+            each = self._waiting[self._wanted]
+            if isinstance(each, Event) and not interest.wants(each):
+                return self._wanted
+            self._wanted += 1
+        return None
 
     def put_message(self, message: Message) -> None:
         """Keep a message that must not pass the events before it."""
@@ -92,13 +113,10 @@ class Outgoing:
 
     def take(self) -> Iterator[tuple[Event, ...] | Message]:
         """Everything, in order; events that follow each other at once."""
-        while self._waiting:
-            first = self._waiting.popleft()
-            if isinstance(first, Message):
-                yield first
-                continue
-            events = [first]
-            while self._waiting and isinstance(self._waiting[0], Event):
-                events.append(self._waiting.popleft())  # type: ignore[arg-type]
-            self._events -= len(events)
-            yield tuple(events)
+        waiting, self._waiting = self._waiting, []
+        self._events = self._wanted = 0
+        for is_event, group in groupby(waiting, lambda each: isinstance(each, Event)):
+            if is_event:
+                yield tuple(group)  # type: ignore[arg-type]
+            else:
+                yield from group  # type: ignore[misc]

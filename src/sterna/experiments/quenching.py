@@ -56,7 +56,7 @@ CYCLE_ROUNDS = 50
 MATCH_RATES = (0.01, 0.1, 0.3, 0.6, 0.9)
 CHANGE_RATE = 0.1
 """Where something else varies."""
-MERGE_MAX = RoutingOptions().merge_members_max
+MERGE_MAX = RoutingOptions().interest_members_max
 MERGE_FEW = 2
 """How many subscriptions make one filter of c_all at most: as usual, and in a variation."""
 BUFFER_MAX = ClientOptions().buffer_events_max
@@ -267,7 +267,7 @@ def make_script(setting: Setting, seed: int, *, quenching: bool) -> Script:
         clients=dict.fromkeys([*PUBLISHERS, SUBSCRIBER], BROKER),
         steps=tuple(steps),
         routing=RoutingOptions(
-            strategy=Strategy.SIMPLE, merge_members_max=setting.merge_members_max
+            strategy=Strategy.SIMPLE, interest_members_max=setting.merge_members_max
         ),
         client=ClientOptions(quenching=quenching, buffer_events_max=setting.buffer_events_max),
         timing=RELIABLE,

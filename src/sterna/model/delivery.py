@@ -1,7 +1,8 @@
 """What a correct delivery is: the rules by which runs, simulated and real, are judged.
 
-Everything is decided by comparing a few times, so that the same rules work on records here and on
-columns of a table elsewhere:
+Everything is decided by comparing a few moments, so that the same rules work on records here and on
+columns of a table elsewhere. A moment is a number: a time or, better, a place in the stream of
+facts, where no two are the same.
 
 - A subscription is *asked* at one time, *settled* when all brokers know it, and *ended* (or never).
 - An event is *published* at one time and *calm* when everything it caused has arrived.
@@ -11,8 +12,12 @@ columns of a table elsewhere:
 - It is *allowed* for a client if a subscription that matches it was asked and not ended when it was
   delivered.
 
-What is owed and was not delivered is lost, what was delivered and not allowed is unasked; nothing
-comes twice; and of each publisher, a client gets events in the order of their numbers.
+- It may be *sent* to a client in vain only if such a subscription was asked, and had not ended and
+  been forgotten everywhere when the event was published.
+
+What is owed and was not delivered is lost, what was delivered and not allowed is unasked; what was
+delivered was published before, exactly so; nothing comes twice; and of each publisher, a client
+gets events in the order of their numbers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,30 +37,38 @@ class Fault(StrEnum):
     DUPLICATED = "duplicated"
     REORDERED = "out of order"
     UNASKED = "never asked for"
+    UNPUBLISHED = "never published so"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When a subscription or advertisement was asked, settled and ended."""
+    """When a subscription or advertisement was asked, settled and ended, and forgotten then."""
 
-    asked_us: int
-    settled_us: int = FOREVER
-    ended_us: int = FOREVER
+    asked: int
+    settled: int = FOREVER
+    ended: int = FOREVER
+    forgotten: int = FOREVER
+    """When no broker knew it any more."""
 
 
-def is_settled(span: Span, published_us: int) -> bool:
+def is_settled(span: Span, published: int) -> bool:
     """Whether it was in force everywhere when an event was published."""
-    return span.settled_us <= published_us <= span.ended_us
+    return span.settled <= published <= span.ended
 
 
-def is_owed(subscription: Span, published_us: int, calm_us: int) -> bool:
+def is_owed(subscription: Span, published: int, calm: int) -> bool:
     """Whether an event that the subscription matches must be delivered."""
-    return is_settled(subscription, published_us) and calm_us <= subscription.ended_us
+    return is_settled(subscription, published) and calm <= subscription.ended
 
 
-def is_allowed(subscription: Span, delivered_us: int) -> bool:
+def is_allowed(subscription: Span, delivered: int) -> bool:
     """Whether an event that the subscription matches may be delivered."""
-    return subscription.asked_us <= delivered_us <= subscription.ended_us
+    return subscription.asked <= delivered <= subscription.ended
+
+
+def is_explained(subscription: Span, published: int, arrived: int) -> bool:
+    """Whether an event that the subscription matches may arrive without being delivered."""
+    return subscription.asked <= arrived and published <= subscription.forgotten
 
 
 def faults_of_order(delivered: Iterable[EventId]) -> Iterator[tuple[Fault, EventId]]:

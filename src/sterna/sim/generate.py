@@ -3,7 +3,8 @@ chance.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import count
 
 import msgspec
 
@@ -96,7 +97,6 @@ class _Generator:
         }
         self._subscriptions: list[tuple[NodeId, str]] = []
         self._advertisements: dict[NodeId, dict[str, Filter]] = {}
-        self._made = 0
 
     def script(self, seed: int) -> Script:
         plan, chance = self._plan, self._chance
@@ -136,7 +136,8 @@ class _Generator:
     # ---- What clients do
 
     def _subscribe(self) -> Do:
-        client, name = self._some_client(), self._new_name()
+        client = self._some_client()
+        name = self._free_name([name for c, name in self._subscriptions if c == client])
         self._subscriptions.append((client, name))
         return Do(client=client, what=Subscribe(subscription=name, filter=self.filter()))
 
@@ -148,7 +149,8 @@ class _Generator:
         return Do(client=client, what=Unsubscribe(subscription=name))
 
     def _advertise(self) -> Do:
-        client, name, filter_ = self._some_client(), self._new_name(), self.filter()
+        client, filter_ = self._some_client(), self.filter()
+        name = self._free_name(self._advertisements.get(client, {}))
         self._advertisements.setdefault(client, {})[name] = filter_
         return Do(client=client, what=Advertise(advertisement=name, filter=filter_))
 
@@ -224,7 +226,7 @@ class _Generator:
 
     def _conjunction(self) -> str:
         tests = (self._by_kind, self._by_speed, self._by_zone, self._by_line)
-        chosen = self._chance.sample(tests, self._chance.choice((1, 1, 2, 2, 3)))
+        chosen = self._chance.sample(tests, self._chance.choice((1, 2, 2, 3, 3)))
         return " AND ".join(test() for test in chosen)
 
     def _by_kind(self) -> str:
@@ -253,6 +255,6 @@ class _Generator:
     def _some_client(self) -> NodeId:
         return self._chance.choice(list(self._clients))
 
-    def _new_name(self) -> str:
-        self._made += 1
-        return str(self._made)
+    def _free_name(self, taken: Collection[str]) -> str:
+        """Names are used again once they are free."""
+        return next(name for name in map(str, count(1)) if name not in taken)

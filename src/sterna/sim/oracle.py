@@ -2,17 +2,19 @@
 
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sterna.core import facts
 from sterna.core.facts import Fact
-from sterna.core.names import NodeId, Time
+from sterna.core.names import NodeId
 from sterna.model.delivery import (
     FOREVER,
     Fault,
     Span,
     faults_of_order,
     is_allowed,
+    is_explained,
     is_owed,
     is_settled,
 )
@@ -45,22 +47,34 @@ class Ask:
     span: Span
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """An event that reached a client."""
+
+    event: Event
+    moment: int
+    is_stray: bool
+
+
 class Oracle(Observer):
     """Collects the facts of a run and judges them by the rules of `sterna.model.delivery`."""
 
     def __init__(self, *, advertisements: bool = False) -> None:
         self._advertisements = advertisements
+        self._moment = 0
+        """The place in the stream of facts."""
         self._subscribed: dict[NodeId, dict[str, Ask]] = defaultdict(dict)
         self._advertised: dict[NodeId, dict[str, Ask]] = defaultdict(dict)
-        self._past: dict[NodeId, list[Ask]] = defaultdict(list)
-        self._past_offers: dict[NodeId, list[Ask]] = defaultdict(list)
-        self._published: list[tuple[Event, Time]] = []
-        self._received: dict[NodeId, list[tuple[Event, Time, bool]]] = defaultdict(list)
-        self._purged: set[EventId] = set()
+        self._subscriptions: dict[NodeId, list[Ask]] = defaultdict(list)
+        self._offers: dict[NodeId, list[Ask]] = defaultdict(list)
+        self._unsettled: list[Ask] = []
+        self._published: dict[EventId, tuple[Event, int]] = {}
+        self._arrived: dict[NodeId, list[Arrival]] = defaultdict(list)
+        self._purged: set[tuple[NodeId, EventId]] = set()
+        self._settled: list[int] = []
+        self._hops: dict[EventId, list[str]] = defaultdict(list)
         self.quenched = 0
         """How many events were discarded at their source because nobody wants them."""
-        self._settled: list[Time] = []
-        self._hops: dict[EventId, list[str]] = defaultdict(list)
 
     @property
     def published(self) -> int:
@@ -68,103 +82,120 @@ class Oracle(Observer):
 
     @property
     def delivered(self) -> int:
-        return sum(not stray for events in self._received.values() for _, _, stray in events)
+        return sum(len(self.received(client)) for client in list(self._arrived))
 
     def received(self, client: NodeId) -> list[EventId]:
         """What a client's application was given, in order."""
-        return [event.id for event, _, stray in self._received[client] if not stray]
+        return [each.event.id for each in self._arrived[client] if not each.is_stray]
+
+    def owed(self) -> int:
+        """How many deliveries had to be made."""
+        return sum(len(self._owed(client)) for client in list(self._subscriptions))
 
     def fact(self, fact: Fact) -> None:
+        self._moment += 1
         match fact:
             case facts.Forwarded():
                 for link, events in fact.to.items():
                     for event in events:
                         self._hops[event.id].append(f"{fact.at} → {link}")
-            case facts.Delivered():
-                self._received[fact.at] += [(event, fact.time, False) for event in fact.events]
-            case facts.Stray():
-                self._received[fact.at] += [(event, fact.time, True) for event in fact.events]
+            case facts.Delivered() | facts.Stray():
+                is_stray = isinstance(fact, facts.Stray)
+                self._arrived[fact.at] += [
+                    Arrival(event, self._moment, is_stray) for event in fact.events
+                ]
             case facts.Published():
-                self._published += [(event, fact.time) for event in fact.events]
+                self._published |= {event.id: (event, self._moment) for event in fact.events}
             case facts.Subscribed():
-                self._subscribed[fact.at][fact.subscription] = Ask(fact.filter, Span(fact.time))
+                ask = self._ask(fact.filter)
+                self._subscribed[fact.at][fact.subscription] = ask
+                self._subscriptions[fact.at].append(ask)
             case facts.Unsubscribed():
-                ask = self._subscribed[fact.at].pop(fact.subscription)
-                ask.span = replace(ask.span, ended_us=fact.time)
-                self._past[fact.at].append(ask)
+                self._end(self._subscribed[fact.at].pop(fact.subscription))
             case facts.Advertised():
-                self._advertised[fact.at][fact.advertisement] = Ask(fact.filter, Span(fact.time))
+                ask = self._ask(fact.filter)
+                self._advertised[fact.at][fact.advertisement] = ask
+                self._offers[fact.at].append(ask)
             case facts.Unadvertised():
-                ask = self._advertised[fact.at].pop(fact.advertisement)
-                ask.span = replace(ask.span, ended_us=fact.time)
-                self._past_offers[fact.at].append(ask)
+                self._end(self._advertised[fact.at].pop(fact.advertisement))
             case facts.Quenched():
                 self.quenched += len(fact.events)
             case facts.Purged():
-                self._purged.update(event.id for event in fact.events)
+                self._purged |= {(fact.at, event.id) for event in fact.events}
             case facts.Settled():
-                self._settle(fact.time)
+                self._settle()
             case _:
                 pass
 
-    def _settle(self, now: Time) -> None:
-        self._settled.append(now)
-        for asks in (*self._subscribed.values(), *self._advertised.values()):
-            for ask in asks.values():
-                if ask.span.settled_us == FOREVER:
-                    ask.span = replace(ask.span, settled_us=now)
+    def _ask(self, filter_: Filter) -> Ask:
+        self._unsettled.append(Ask(filter_, Span(self._moment)))
+        return self._unsettled[-1]
+
+    def _end(self, ask: Ask) -> None:
+        ask.span = replace(ask.span, ended=self._moment)
+        self._unsettled.append(ask)
+
+    def _settle(self) -> None:
+        self._settled.append(self._moment)
+        for ask in self._unsettled:
+            if ask.span.settled == FOREVER:
+                ask.span = replace(ask.span, settled=self._moment)
+            if ask.span.ended != FOREVER:
+                ask.span = replace(ask.span, forgotten=self._moment)
+        self._unsettled.clear()
+
+    # ---- Verdicts
 
     def findings(self) -> list[Finding]:
         """Every wrong delivery, in a fixed order."""
-        clients = sorted({*self._subscribed, *self._past, *self._received})
-        return [finding for client in clients for finding in self._judge(client)]
-
-    def _judge(self, client: NodeId) -> list[Finding]:
-        asks = [*self._past[client], *self._subscribed[client].values()]
-        received = self._received[client]
-        found = list(faults_of_order(event.id for event, _, stray in received if not stray))
-        for event, time, stray in received:
-            matching = [ask for ask in asks if ask.filter.matches(event.attributes)]
-            if stray:
-                # Nothing but a subscription that ended on the way explains why it was sent.
-                allowed = any(ask.span.asked_us <= time for ask in matching)
-            else:
-                allowed = any(is_allowed(ask.span, time) for ask in matching)
-            if not allowed:
-                found.append((Fault.UNASKED, event.id))
-        got = {event.id for event, _, stray in received if not stray}
-        found += [(Fault.LOST, id_) for id_ in self._owed(asks) if id_ not in got]
-        return [Finding(fault, id_, client, tuple(self._hops.get(id_, ()))) for fault, id_ in found]
-
-    def owed(self) -> int:
-        """How many deliveries had to be made."""
-        clients = dict.fromkeys([*self._subscribed, *self._past])
-        return sum(
-            len(self._owed([*self._past[client], *self._subscribed[client].values()]))
+        clients = sorted({*self._subscriptions, *self._arrived})
+        return [
+            Finding(fault, id_, client, tuple(self._hops.get(id_, ())))
             for client in clients
-        )
+            for fault, id_ in self._judge(client)
+        ]
 
-    def _owed(self, asks: list[Ask]) -> list[EventId]:
-        return [event.id for event, time in self._published if self._is_owed(event, time, asks)]
+    def _judge(self, client: NodeId) -> Iterator[tuple[Fault, EventId]]:
+        received = self.received(client)
+        yield from faults_of_order(received)
+        for arrival in self._arrived[client]:
+            published, moment = self._published.get(arrival.event.id, (None, 0))
+            if published != arrival.event or moment > arrival.moment:
+                yield Fault.UNPUBLISHED, arrival.event.id
+            elif not self._is_permitted(arrival, moment, self._subscriptions[client]):
+                yield Fault.UNASKED, arrival.event.id
+        got = set(received)
+        yield from ((Fault.LOST, id_) for id_ in self._owed(client) if id_ not in got)
 
-    def _is_owed(self, event: Event, published: Time, asks: list[Ask]) -> bool:
-        if event.id in self._purged:
-            return False
+    def _is_permitted(self, arrival: Arrival, published: int, asks: list[Ask]) -> bool:
+        matching = (ask.span for ask in asks if ask.filter.matches(arrival.event.attributes))
+        if arrival.is_stray:
+            return any(is_explained(span, published, arrival.moment) for span in matching)
+        return any(is_allowed(span, arrival.moment) for span in matching)
+
+    def _owed(self, client: NodeId) -> list[EventId]:
+        asks = self._subscriptions[client]
+        return [
+            id_
+            for id_, (event, published) in self._published.items()
+            if self._is_owed(event, published, asks) and (client, id_) not in self._purged
+        ]
+
+    def _is_owed(self, event: Event, published: int, asks: list[Ask]) -> bool:
+        if (event.publisher, event.id) in self._purged:
+            return False  # Its publisher had no room for it, and said so.
         calm = self._calm(published)
         if not any(
             is_owed(ask.span, published, calm) and ask.filter.matches(event.attributes)
             for ask in asks
         ):
             return False
-        if not self._advertisements:
-            return True
-        offers = [*self._past_offers[event.publisher], *self._advertised[event.publisher].values()]
-        return any(
+        return not self._advertisements or any(
             is_settled(offer.span, published) and offer.filter.matches(event.attributes)
-            for offer in offers
+            for offer in self._offers[event.publisher]
         )
 
-    def _calm(self, published: Time) -> Time:
+    def _calm(self, published: int) -> int:
         """When everything that an event caused has arrived."""
         place = bisect_right(self._settled, published)
         return self._settled[place] if place < len(self._settled) else FOREVER

@@ -11,7 +11,6 @@ from sterna.core.client import Client
 from sterna.core.component import Component
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.node import Node
-from sterna.core.quenching import Quenching
 from sterna.sim.network import Network, Observer
 from sterna.sim.oracle import Finding, Oracle
 from sterna.sim.script import (
@@ -185,10 +184,7 @@ class Simulation:
             routing = msgspec.structs.replace(routing, parent=script.topology.parent(id_))
 
         def make(lives: int) -> Broker:
-            components = [
-                *([Quenching()] if script.client.quenching else []),
-                *self._components(id_),
-            ]
+            components = self._components(id_)
             return Broker(id_, routing, components, timing=script.timing, incarnation=lives)
 
         return make

@@ -3,7 +3,8 @@
 import pytest
 
 from sterna.core.client import ClientOptions
-from sterna.core.inputs import LinkGone, LinkUp
+from sterna.core.inputs import LinkGone, LinkUp, Received
+from sterna.core.link import Resume
 from sterna.core.messages import Route, SubscriptionChange
 from sterna.core.names import Peer
 from sterna.core.routing.options import RoutingOptions, Strategy
@@ -167,6 +168,8 @@ def test_a_new_neighbour_is_told_what_is_there_already() -> None:
     broker = run.broker("B2")
 
     broker.handle(LinkUp(link="B9", peer=Peer.BROKER), now=10**9)
+    hello = Resume(incarnation=0, partner=None, acknowledged=0, answers=True)
+    broker.handle(Received(link="B9", frames=(hello,)), now=10**9)
 
     assert broker.router.told("B9") == 1
 

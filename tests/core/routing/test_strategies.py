@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.core.routing.advertisements import Advertised
-from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.routing.options import Strategy
 from sterna.core.routing.stages import Chain, Difference, Stage
 from sterna.core.routing.strategies import stages
 from sterna.model.event import Scalar
@@ -28,8 +28,7 @@ class Told:
 
     def __init__(self, strategy: Strategy, head: list[Stage] | None = None) -> None:
         numbers = count(1)
-        options = RoutingOptions(strategy=strategy, merge_members_max=4)
-        chain = stages(strategy, options, lambda: f"#{next(numbers)}")
+        chain = stages(strategy, lambda: f"#{next(numbers)}", members_max=4)
         self.difference = Difference()
         self.chain = Chain([*(head or []), *chain], self.difference)
         self.routes: dict[RouteId, Route] = {}
@@ -37,6 +36,7 @@ class Told:
 
     def listen(self) -> None:
         """Take the difference, as a broker does at the end of a turn."""
+        self.chain.flush()
         added, removed = self.difference.take()
         for route in added:
             assert route.id not in self.routes, "told twice"

@@ -2,6 +2,7 @@
 
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
+from sterna.core.routing.overlaps import OverlapIndex
 from sterna.core.routing.stages import Stage
 from sterna.model.filters.normal_form import NormalForm
 
@@ -11,7 +12,10 @@ class Advertised(Stage):
 
     def __init__(self) -> None:
         self._advertisements: dict[RouteId, Route] = {}
+        self._offers = OverlapIndex()
         self._waiting: dict[RouteId, Route] = {}
+        self._wishes = OverlapIndex()
+        """Those that wait."""
         self._admitted_by: dict[RouteId, RouteId] = {}
         self._admits: dict[RouteId, dict[RouteId, Route]] = {}
 
@@ -19,11 +23,11 @@ class Advertised(Stage):
         if self._admit(route):
             self.onward.add(route)
         else:
-            self._waiting[route.id] = route
+            self._wait(route)
 
     def remove(self, route: Route) -> None:
         if route.id in self._waiting:
-            del self._waiting[route.id]
+            self._wait_no_more(route)
             return
         del self._admits[self._admitted_by.pop(route.id)][route.id]
         self.onward.remove(route)
@@ -31,21 +35,22 @@ class Advertised(Stage):
     def advertise(self, advertisement: Route) -> None:
         """An advertisement has come: it pulls in what waited for it."""
         self._advertisements[advertisement.id] = advertisement
+        self._offers.add(advertisement)
         self._admits[advertisement.id] = {}
-        for route in list(self._waiting.values()):
-            if route.filter.overlaps(advertisement.filter):
-                del self._waiting[route.id]
-                self._admitted_by[route.id] = advertisement.id
-                self._admits[advertisement.id][route.id] = route
-                self.onward.add(route)
+        for route in list(self._wishes.overlapping(advertisement.filter)):
+            self._wait_no_more(route)
+            self._admitted_by[route.id] = advertisement.id
+            self._admits[advertisement.id][route.id] = route
+            self.onward.add(route)
 
     def unadvertise(self, advertisement: Route) -> None:
         """An advertisement has gone: what no other admits waits again."""
         del self._advertisements[advertisement.id]
+        self._offers.remove(advertisement)
         for route in self._admits.pop(advertisement.id).values():
             del self._admitted_by[route.id]
             if not self._admit(route):
-                self._waiting[route.id] = route
+                self._wait(route)
                 self.onward.remove(route)
 
     def form(self) -> NormalForm | None:
@@ -56,9 +61,17 @@ class Advertised(Stage):
         return tuple(term for form in forms for term in form or ())
 
     def _admit(self, route: Route) -> bool:
-        for advertisement in self._advertisements.values():
-            if route.filter.overlaps(advertisement.filter):
-                self._admitted_by[route.id] = advertisement.id
-                self._admits[advertisement.id][route.id] = route
-                return True
-        return False
+        advertisement = next(self._offers.overlapping(route.filter), None)
+        if advertisement is None:
+            return False
+        self._admitted_by[route.id] = advertisement.id
+        self._admits[advertisement.id][route.id] = route
+        return True
+
+    def _wait(self, route: Route) -> None:
+        self._waiting[route.id] = route
+        self._wishes.add(route)
+
+    def _wait_no_more(self, route: Route) -> None:
+        del self._waiting[route.id]
+        self._wishes.remove(route)

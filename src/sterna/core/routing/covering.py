@@ -1,108 +1,134 @@
 """Covering: only the filters that no other covers are passed on.
 
 Which filters cover a new one, and which it covers, is found without asking them all. Each filter
-has a *sample*, some event that matches it. Whoever covers a filter matches its sample, so the
-candidates are what a `MatchIndex` finds for the sample; whoever is covered by a filter has its
-sample inside it, so those candidates are found among the samples in order of their values.
+has *samples*, two events that match it: one at the lower end of its ranges and one at the upper.
+Whoever covers a filter matches its samples, so the candidates are what a `MatchIndex` finds for one
+and what matches the other; whoever is covered by a filter has its samples inside it, so those
+candidates are found among the samples in order of their values.
 """
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.core.routing.stages import Stage
 from sterna.matching import MatchIndex
 from sterna.model.event import Scalar
-from sterna.model.filters import Filter
+from sterna.model.filters import Filter, tree
 from sterna.model.filters.normal_form import Term
-from sterna.model.filters.values import Cut, cut_at, value_at
+from sterna.model.filters.values import (
+    NUMBERS_RANK,
+    STRINGS_RANK,
+    Cut,
+    ValueSet,
+    cut_at,
+    previous_number,
+    value_at,
+)
 
-Sample = Mapping[str, Scalar]
+Event = Mapping[str, Scalar]
+
+
+class Samples(NamedTuple):
+    """Two events that a filter matches; they may be the same."""
+
+    low: Event
+    high: Event
 
 
 class Maximal(Stage):
-    """Passes on the routes that no other covers; the others wait behind one that covers them."""
+    """Passes on the routes that no other covers; the others wait behind one that covers them.
+
+    Those that wait form a forest: who is covered later keeps its followers, so that it has them
+    when it comes to the front again.
+    """
 
     def __init__(self) -> None:
         self._maximal: dict[RouteId, Route] = {}
-        self._hidden: dict[RouteId, RouteId | None] = {}
-        self._behind: dict[RouteId, dict[RouteId, Route]] = {}
+        self._coverer: dict[RouteId, RouteId | None] = {}
+        """Of those that wait. None: it matches nothing, so nobody has to know."""
+        self._followers: dict[RouteId, dict[RouteId, Route]] = {}
         self._index: MatchIndex[RouteId] = MatchIndex()
-        self._samples = Samples()
+        self._samples = SampleIndex()
 
     def add(self, route: Route) -> None:
         if route.filter.normal_form == ():
-            self._hidden[route.id] = None  # It matches nothing, so nobody has to know.
+            self._coverer[route.id] = None
             return
-        sample = sample_of(route.filter)
-        coverer = self._coverer(route.filter, sample)
+        samples = samples_of(route.filter)
+        coverer = self._find_coverer(route.filter, samples)
         if coverer is not None:
-            self._hidden[route.id] = coverer
-            self._behind.setdefault(coverer, {})[route.id] = route
+            self._follow(route, coverer)
             return
-        behind: dict[RouteId, Route] = {}
         for id_ in self._samples.candidates(route.filter):
             covered = self._maximal[id_]
             if route.filter.covers(covered.filter):
-                behind |= self._retire(covered)
-                behind[id_] = covered
-        if behind:
-            self._behind[route.id] = behind
-            self._hidden |= dict.fromkeys(behind, route.id)
+                self._step_back(covered)
+                self._follow(covered, route.id)
         self._maximal[route.id] = route
         self._index.add(route.id, route.filter)
-        self._samples.add(route.id, sample)
+        self._samples.add(route.id, samples)
         self.onward.add(route)
 
     def remove(self, route: Route) -> None:
-        if route.id in self._hidden:
-            coverer = self._hidden.pop(route.id)
+        if route.id in self._maximal:
+            self._step_back(route)
+        else:
+            coverer = self._coverer.pop(route.id)
             if coverer is not None:
-                del self._behind[coverer][route.id]
-            return
-        for orphan in self._retire(route).values():
-            del self._hidden[orphan.id]
+                del self._followers[coverer][route.id]
+        for orphan in self._followers.pop(route.id, {}).values():
+            del self._coverer[orphan.id]
             self.add(orphan)
 
-    def _retire(self, route: Route) -> dict[RouteId, Route]:
-        """A route is maximal no more; those that waited behind it."""
+    def _follow(self, route: Route, coverer: RouteId) -> None:
+        self._coverer[route.id] = coverer
+        self._followers.setdefault(coverer, {})[route.id] = route
+
+    def _step_back(self, route: Route) -> None:
+        """A route is maximal no more."""
         del self._maximal[route.id]
         self._index.remove(route.id)
         self._samples.remove(route.id)
         self.onward.remove(route)
-        return self._behind.pop(route.id, {})
 
-    def _coverer(self, filter_: Filter, sample: Sample | None) -> RouteId | None:
-        candidates = self._maximal if sample is None else self._index.match(sample)
+    def _find_coverer(self, filter_: Filter, samples: Samples | None) -> RouteId | None:
+        candidates = self._maximal if samples is None else self._index.match(samples.high)
         for id_ in candidates:
-            if self._maximal[id_].filter.covers(filter_):
+            candidate = self._maximal[id_].filter
+            if samples is not None and not candidate.matches(samples.low):
+                continue
+            if candidate.covers(filter_):
                 return id_
         return None
 
 
-class Samples:
-    """Sample events under the names of their filters, in order of their values."""
+class SampleIndex:
+    """Samples under the names of their filters, in order of their values."""
 
     def __init__(self) -> None:
-        self._samples: dict[RouteId, Sample] = {}
+        self._samples: dict[RouteId, Samples] = {}
         self._unknown: dict[RouteId, None] = {}
         """Filters of which no sample is known."""
         self._by_attribute: dict[str, list[tuple[Cut, RouteId]]] = {}
+        """The values that lower samples have."""
 
-    def add(self, id_: RouteId, sample: Sample | None) -> None:
-        if sample is None:
+    def add(self, id_: RouteId, samples: Samples | None) -> None:
+        if samples is None:
             self._unknown[id_] = None
             return
-        self._samples[id_] = sample
-        for name, value in sample.items():
+        self._samples[id_] = samples
+        for name, value in samples.low.items():
             insort(self._by_attribute.setdefault(name, []), (cut_at(value), id_))
 
     def remove(self, id_: RouteId) -> None:
         if id_ in self._unknown:
             del self._unknown[id_]
             return
-        for name, value in self._samples.pop(id_).items():
+        for name, value in self._samples.pop(id_).low.items():
             line = self._by_attribute[name]
             del line[bisect_left(line, (cut_at(value), id_))]
             if not line:
@@ -113,13 +139,16 @@ class Samples:
         form = filter_.normal_form
         if form is None:
             return []  # A filter beyond the limits of the algebra covers its equals only.
-        found = dict.fromkeys(self._unknown)
-        for term in form:
-            found |= dict.fromkeys(self._inside(term))
-        return list(found)
+        inside = dict.fromkeys(id_ for term in form for id_ in self._inside(term))
+        found = [
+            id_
+            for id_ in inside
+            if filter_.matches(self._samples[id_].high) and filter_.matches(self._samples[id_].low)
+        ]
+        return [*self._unknown, *found]
 
     def _inside(self, term: Term) -> Iterable[RouteId]:
-        """The samples inside a term as its most selective attribute tells."""
+        """The lower samples inside a term, as its most selective attribute tells."""
         best: list[tuple[list[tuple[Cut, RouteId]], int, int]] | None = None
         fewest = len(self._samples)
         for name, accepted in term.constraints.items():
@@ -128,26 +157,51 @@ class Samples:
             line = self._by_attribute.get(name, [])
             parts = []
             for start, end in accepted.stretches():
-                low = bisect_left(line, (start,))
-                high = bisect_left(line, (end,))
-                if low < high:
-                    parts.append((line, low, high))
-            count = sum(high - low for _, low, high in parts)
+                first = bisect_left(line, (start,))
+                last = bisect_left(line, (end,))
+                if first < last:
+                    parts.append((line, first, last))
+            count = sum(last - first for _, first, last in parts)
             if count < fewest or best is None:
                 best, fewest = parts, count
         if best is None:
             return self._samples
-        return [id_ for line, low, high in best for _, id_ in line[low:high]]
+        return [id_ for line, first, last in best for _, id_ in line[first:last]]
 
 
-def sample_of(filter_: Filter) -> Sample | None:
-    """Attributes of some event that the filter matches; None when not sure of any."""
+def samples_of(filter_: Filter) -> Samples | None:
+    """Two events that the filter matches; None when not sure of any."""
     for term in filter_.normal_form or ():
-        sample = {}
-        for name, accepted in term.constraints.items():
-            value = value_at(accepted.cuts[0])
-            if value is not None:
-                sample[name] = value
-        if not term.residuals or filter_.matches(sample):
-            return sample
+        low = {name: value_at(accepted.cuts[0]) for name, accepted in term.constraints.items()}
+        if not term.residuals:
+            high = {name: _last_value(accepted) for name, accepted in term.constraints.items()}
+            return Samples(_present(low), _present(high))
+        sample = _present(low | _fitting(term.residuals))
+        if filter_.matches(sample):
+            return Samples(sample, sample)
     return None
+
+
+def _present(values: Mapping[str, Scalar | None]) -> Event:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _last_value(accepted: ValueSet) -> Scalar | None:
+    """A value near the upper end of a set; with strings, the beginning of its last stretch."""
+    start, end = accepted.cuts[-2:]
+    if end[0] == NUMBERS_RANK and start[0] == NUMBERS_RANK:
+        return previous_number(end[1])
+    if end == (STRINGS_RANK, "") and start[0] == NUMBERS_RANK:
+        return math.inf
+    return value_at(start)
+
+
+def _fitting(residuals: tuple[tree.Condition, ...]) -> dict[str, Scalar | None]:
+    """Texts that patterns match: what remains without the wildcards."""
+    texts: dict[str, Scalar | None] = {}
+    for residual in residuals:
+        if isinstance(residual, tree.Like) and residual.escape is None:
+            texts[residual.value.name] = residual.pattern.replace("%", "").replace("_", "a")
+        elif isinstance(residual, tree.Matches):
+            texts[residual.value.name] = residual.topic.replace("+", "a").replace("#", "a")
+    return texts

@@ -21,14 +21,19 @@ ATTRIBUTES_MAX = 12
 class Group:
     """Routes that are passed on as one."""
 
-    def __init__(self, key: object, members: list[Route], merged: Route) -> None:
+    def __init__(self, id_: RouteId, key: object) -> None:
+        self.id = id_
         self.key = key
-        self.members = {member.id: member for member in members}
-        self.merged = merged
+        self.members: dict[RouteId, Route] = {}
+        self.merged: Route | None = None
+        """What was passed on for them."""
 
 
 class Merged(Stage):
-    """Joins each route with others that agree with it in all attributes but one (or two)."""
+    """Joins each route with others that agree with it in all attributes but one (or two).
+
+    Groups are merged when all changes of a turn are known, each once.
+    """
 
     def __init__(self, name: NameRoute, *, exact: bool, members_max: int) -> None:
         self._name = name
@@ -38,8 +43,9 @@ class Merged(Stage):
         """Routes that are passed on as they are, with the keys under which others may join them."""
         self._joinable: dict[object, dict[RouteId, Route]] = {}
         self._open: dict[object, dict[RouteId, Group]] = {}
-        """Groups with room, by key and the name of their merged route."""
+        """Groups with room, by key."""
         self._group_of: dict[RouteId, Group] = {}
+        self._changed: dict[RouteId, Group] = {}
 
     def add(self, route: Route) -> None:
         keys = self._keys(route.filter)
@@ -49,7 +55,11 @@ class Merged(Stage):
                 return
         for key in keys:
             if key in self._joinable:
-                self._pair(key, next(iter(self._joinable[key].values())), route)
+                first = next(iter(self._joinable[key].values()))
+                self._no_longer_alone(first)
+                group = Group(self._name(), key)
+                self._join(group, first)
+                self._join(group, route)
                 return
         self._alone[route.id] = keys
         for key in keys:
@@ -59,49 +69,46 @@ class Merged(Stage):
     def remove(self, route: Route) -> None:
         if route.id in self._alone:
             self._no_longer_alone(route)
-            return
-        group = self._group_of.pop(route.id)
-        del group.members[route.id]
-        if len(group.members) > 1:
-            self._remerge(group)
-            return
-        (last,) = group.members.values()
-        self._close(group)
-        del self._group_of[last.id]
-        self.add(last)
-        self.onward.remove(group.merged)
+        else:
+            self._leave(self._group_of[route.id], route)
 
-    def _pair(self, key: object, first: Route, second: Route) -> None:
-        merged = self._merge([first, second])
-        group = Group(key, [first, second], merged)
-        self._group_of[first.id] = self._group_of[second.id] = group
-        self.onward.add(merged)
-        self._no_longer_alone(first)
-        self._reopen(group)
+    def flush(self) -> None:
+        while self._changed:
+            _, group = self._changed.popitem()
+            members = list(group.members.values())
+            before, group.merged = group.merged, None
+            if len(members) > 1:
+                group.merged = self._merge(members)
+                self.onward.add(group.merged)
+            else:  # The last one is no group; it may find another.
+                self._close(group)
+                for last in members:
+                    del self._group_of[last.id]
+                    self.add(last)
+            if before is not None:
+                self.onward.remove(before)
 
     def _join(self, group: Group, route: Route) -> None:
         group.members[route.id] = route
         self._group_of[route.id] = group
-        self._remerge(group)
-
-    def _remerge(self, group: Group) -> None:
-        self._close(group)
-        before, group.merged = group.merged, self._merge(list(group.members.values()))
-        self.onward.add(group.merged)
-        self.onward.remove(before)
-        self._reopen(group)
-
-    def _merge(self, members: list[Route]) -> Route:
-        return Route(self._name(), merge((m.filter for m in members), exact=self._exact))
-
-    def _reopen(self, group: Group) -> None:
+        self._changed[group.id] = group
         if len(group.members) < self._members_max:
-            self._open.setdefault(group.key, {})[group.merged.id] = group
+            self._open.setdefault(group.key, {})[group.id] = group
+        else:
+            self._close(group)
+
+    def _leave(self, group: Group, route: Route) -> None:
+        del group.members[route.id], self._group_of[route.id]
+        self._changed[group.id] = group
+        self._open.setdefault(group.key, {})[group.id] = group
 
     def _close(self, group: Group) -> None:
         groups = self._open.get(group.key, {})
-        if groups.pop(group.merged.id, None) is not None and not groups:
+        if groups.pop(group.id, None) is not None and not groups:
             del self._open[group.key]
+
+    def _merge(self, members: list[Route]) -> Route:
+        return Route(self._name(), merge((m.filter for m in members), exact=self._exact))
 
     def _no_longer_alone(self, route: Route) -> None:
         for key in self._alone.pop(route.id):

@@ -2,14 +2,13 @@
 
 For each neighbour, the filters from all *other* links are reduced by the strategy, and the
 difference to what the neighbour was told before is sent. (DESIGN: a strategy is a reduction;
-withdrawal is the same difference.)
+withdrawal is the same difference.) Each filter gets a name of this broker when it comes in: the
+names that neighbours and clients give are theirs, and two of them may be the same.
 """
 
 from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple
-
-import msgspec
 
 from sterna.core.component import Component
 from sterna.core.facts import Forwarded
@@ -21,10 +20,7 @@ from sterna.core.routing.stages import Chain, Difference, Everything, Fan
 from sterna.core.routing.strategies import difference, stages
 from sterna.core.routing.table import RoutingTable
 from sterna.model.event import Event
-
-INTEREST_MEMBERS_MAX = 4
-"""How many filters are joined for publishers. Each change of a member sends the whole join, and
-the air to a mobile publisher is narrow; measured by the experiment `quenching`."""
+from sterna.model.filters import Filter
 
 
 class Told(NamedTuple):
@@ -76,12 +72,18 @@ class Router(Component):
         """How many filters a neighbour knows from here."""
         return len(self._neighbours[link].subscriptions.difference.told)
 
+    def told_filters(self, link: LinkId) -> dict[RouteId, Filter]:
+        """What a neighbour knows from here, by the names it has there."""
+        told = self._neighbours[link].subscriptions.difference.told
+        return {id_: route.filter for id_, route in told.items()}
+
     # ---- Messages
 
     def on_subscription_change(self, message: SubscriptionChange, link: LinkId, now: Time) -> None:
-        for route in message.added:
-            self._remove_subscription(link, route.id)  # Said twice: the last word counts.
-            self.subscriptions.add(link, route)
+        for said in message.added:
+            self._remove_subscription(link, said.id)  # Said twice: the last word counts.
+            route = Route(self._name(), said.filter)
+            self.subscriptions.add(link, said.id, route)
             for chain in self._told_about(link):
                 chain.add(route)
         for id_ in message.removed:
@@ -93,9 +95,9 @@ class Router(Component):
     def on_advertisement_change(
         self, message: AdvertisementChange, link: LinkId, now: Time
     ) -> None:
-        for route in message.added:
-            self._remove_advertisement(link, route.id)
-            self._add_advertisement(link, route)
+        for said in message.added:
+            self._remove_advertisement(link, said.id)
+            self._add_advertisement(link, said)
         for id_ in message.removed:
             self._remove_advertisement(link, id_)
         self._tell(now)
@@ -103,7 +105,7 @@ class Router(Component):
     # ---- Links
 
     def link_new(self, link: LinkId, now: Time) -> None:
-        self._forget(link)
+        self._forget(link, now)
         if link in self._neighbours:
             neighbour = self._neighbours[link]
             neighbour.subscriptions.difference.forget()
@@ -116,18 +118,19 @@ class Router(Component):
     def link_up(self, _link: LinkId, now: Time) -> None:
         self._tell(now)
 
-    def link_gone(self, link: LinkId, now: Time) -> None:
+    def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:
         gone = self._neighbours.pop(link, None)
         if gone is not None and gone.subscriptions.chain is self._interest:
             self._publishers.leave(gone.subscriptions.difference)
-        self._forget(link)
+        self._forget(link, now)
         self._tell(now)
 
     def tell_interest(self, link: LinkId, now: Time) -> None:
         """From now on a publisher hears what is wanted: the c_all of quenching."""
         if self._interest is None:
-            options = msgspec.structs.replace(self.options, merge_members_max=INTEREST_MEMBERS_MAX)
-            reduction = stages(Strategy.MERGING, options, self._name)
+            reduction = stages(
+                Strategy.MERGING, self._name, members_max=self.options.interest_members_max
+            )
             self._interest = Chain(reduction, self._publishers)
             for source in self.subscriptions.links():
                 for route in self.subscriptions.routes(source).values():
@@ -146,7 +149,7 @@ class Router(Component):
         upwards = options.hierarchical and link == options.parent
         downwards = options.hierarchical and not upwards
         gate = Advertised() if advertising and not upwards else None
-        reduction = stages(strategy, options, self._name)
+        reduction = stages(strategy, self._name, members_max=options.merge_members_max)
         if downwards and not advertising:
             reduction = [Everything(self._name)]  # All events come up.
         if gate is not None:
@@ -155,7 +158,10 @@ class Router(Component):
         advertisements = None
         if advertising and not downwards:
             offers = difference(strategy)
-            advertisements = Told(Chain(stages(strategy, options, self._name), offers), offers)
+            advertisements = Told(
+                Chain(stages(strategy, self._name, members_max=options.merge_members_max), offers),
+                offers,
+            )
         return Neighbour(Told(Chain(reduction, end), end), advertisements, gate)
 
     def _begin(self, link: LinkId) -> None:
@@ -170,12 +176,16 @@ class Router(Component):
                 for route in routes.values():
                     neighbour.advertisements.chain.add(route)
 
-    def _forget(self, link: LinkId) -> None:
+    def _forget(self, link: LinkId, now: Time) -> None:
         """Nothing that was heard over a link holds any more."""
-        for id_ in list(self.subscriptions.routes(link)):
+        forgotten = tuple(self.subscriptions.routes(link))
+        for id_ in forgotten:
             self._remove_subscription(link, id_)
         for id_ in list(self.advertisements.get(link, {})):
             self._remove_advertisement(link, id_)
+        if forgotten:
+            for changed in self.broker.at_subscriptions_changed:
+                changed(SubscriptionChange(removed=forgotten), link, now)
 
     # ---- What changes where
 
@@ -194,8 +204,9 @@ class Router(Component):
             for chain in self._told_about(link):
                 chain.remove(route)
 
-    def _add_advertisement(self, link: LinkId, route: Route) -> None:
-        self.advertisements.setdefault(link, {})[route.id] = route
+    def _add_advertisement(self, link: LinkId, said: Route) -> None:
+        route = Route(self._name(), said.filter)
+        self.advertisements.setdefault(link, {})[said.id] = route
         for other, neighbour in self._neighbours.items():
             if other == link and neighbour.gate is not None:
                 neighbour.gate.advertise(route)
@@ -222,11 +233,15 @@ class Router(Component):
                 continue
             message: Message
             subscriptions, advertisements = neighbour.subscriptions, neighbour.advertisements
+            subscriptions.chain.flush()
             if subscriptions.difference.is_due:
                 added, removed = subscriptions.difference.take()
                 message = SubscriptionChange(added=added, removed=removed)
                 self.broker.send(link, message, now)
-            if advertisements is not None and advertisements.difference.is_due:
+            if advertisements is None:
+                continue
+            advertisements.chain.flush()
+            if advertisements.difference.is_due:
                 added, removed = advertisements.difference.take()
                 message = AdvertisementChange(added=added, removed=removed)
                 self.broker.send(link, message, now)

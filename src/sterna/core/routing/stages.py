@@ -32,6 +32,9 @@ class Stage:
         """A route has gone: the very one that was added."""
         self.onward.remove(route)
 
+    def flush(self) -> None:
+        """All changes of a turn are known: pass on what waited for that."""
+
 
 class Difference(Stage):
     """The end of a chain: what changed since the neighbour was told last."""
@@ -152,6 +155,12 @@ class Chain:
             stage.onward = onward
         self.add = chain[0].add
         self.remove = chain[0].remove
+        self._stages = stages
         for stage in stages:
             if isinstance(stage, Everything):
                 stage.begin()
+
+    def flush(self) -> None:
+        """All changes of a turn are known."""
+        for stage in self._stages:
+            stage.flush()

@@ -3,7 +3,7 @@
 from sterna.core.routing.advertisements import Advertised
 from sterna.core.routing.covering import Maximal
 from sterna.core.routing.merging import Merged
-from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.routing.options import Strategy
 from sterna.core.routing.stages import Difference, Distinct, Everything, NameRoute, Stage
 from sterna.core.routing.unions import UnionDifference
 
@@ -15,7 +15,7 @@ def difference(strategy: Strategy, gate: Advertised | None = None) -> Difference
     return Difference()
 
 
-def stages(strategy: Strategy, options: RoutingOptions, name: NameRoute) -> list[Stage]:
+def stages(strategy: Strategy, name: NameRoute, *, members_max: int) -> list[Stage]:
     """What lies between the filters a broker has and what it tells a neighbour."""
     match strategy:
         case Strategy.FLOODING:
@@ -28,5 +28,5 @@ def stages(strategy: Strategy, options: RoutingOptions, name: NameRoute) -> list
             return [Distinct(name), Maximal()]
         case Strategy.MERGING | Strategy.IMPERFECT:
             exact = strategy is Strategy.MERGING
-            merged = Merged(name, exact=exact, members_max=options.merge_members_max)
+            merged = Merged(name, exact=exact, members_max=members_max)
             return [Distinct(name), Maximal(), merged, Distinct(name), Maximal()]

@@ -27,12 +27,12 @@ class RoutingTable:
         return list(self._routes)
 
     def routes(self, link: LinkId) -> dict[RouteId, Route]:
-        """What was announced over a link."""
+        """What was announced over a link, by the names it has there."""
         return self._routes.get(link, {})
 
-    def add(self, link: LinkId, route: Route) -> None:
-        """Enter a route under a name that is new for the link."""
-        self._routes.setdefault(link, {})[route.id] = route
+    def add(self, link: LinkId, id_: RouteId, route: Route) -> None:
+        """Enter a route under the name that it has on the link."""
+        self._routes.setdefault(link, {})[id_] = route
         if route.filter.normal_form == (ANYTHING,):
             self._always[link] = self._always.get(link, 0) + 1
             return

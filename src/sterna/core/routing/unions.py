@@ -48,15 +48,21 @@ class UnionDifference(Difference):
         return self._changes_union()
 
     def _changes_union(self) -> bool:
-        before = _together(self.told.values())
         offers = None if self._gate is None else self._gate.form()
-        if not all(_covered(route.filter, before, offers) for route in self.added.values()):
-            return True
+        before = _together(self.told.values())
+        for route in self.added.values():
+            form = _offered(route.filter, offers)
+            if form is None or algebra.covers(before, form) is not True:
+                return True
         if not self.removed:
             return False
         staying = (route for id_, route in self.told.items() if id_ not in self.removed)
         after = _together([*staying, *self.added.values()])
-        return not all(_covered(route.filter, after, None) for route in self.removed.values())
+        for route in self.removed.values():
+            form = _offered(route.filter, offers)
+            if not form or algebra.covers(after, form) is not True:
+                return True  # Also what is not offered any more has to go.
+        return False
 
 
 def _together(routes: Iterable[Route]) -> NormalForm:
@@ -64,12 +70,10 @@ def _together(routes: Iterable[Route]) -> NormalForm:
     return tuple(term for route in routes for term in route.filter.normal_form or ())
 
 
-def _covered(filter_: Filter, by: NormalForm, offers: NormalForm | None) -> bool:
-    """Whether the union has everything of a filter (that may be offered); False when not sure."""
+def _offered(filter_: Filter, offers: NormalForm | None) -> NormalForm | None:
+    """The part of a filter that may be offered; None beyond the limits of the algebra."""
     form = filter_.normal_form
-    if form is None:
-        return False
-    if offers is not None:
-        meetings = (term.meet(offer) for term in form for offer in offers)
-        form = tuple(meeting for meeting in meetings if meeting is not None)
-    return algebra.covers(by, form) is True
+    if form is None or offers is None:
+        return form
+    meetings = (term.meet(offer) for term in form for offer in offers)
+    return tuple(meeting for meeting in meetings if meeting is not None)

@@ -1,0 +1,88 @@
+"""Which of many filters may overlap another, without asking them all.
+
+Filters that ask for one value of an attribute (`sensor = 's17'`) are filed under it: whoever asks
+for other values of that attribute cannot overlap them.
+"""
+
+from collections.abc import Iterator
+
+from sterna.core.messages import Route
+from sterna.core.names import RouteId
+from sterna.model.filters import Filter
+from sterna.model.filters.values import Cut, cut_after, value_at
+
+Place = tuple[str, Cut] | None
+
+
+class OverlapIndex:
+    """Routes, filed under a value that they ask for; None holds those that ask for none."""
+
+    def __init__(self) -> None:
+        self._routes: dict[Place, dict[RouteId, Route]] = {}
+        self._values: dict[str, dict[Cut, None]] = {}
+        """By attribute, the values under which something is filed."""
+
+    def add(self, route: Route) -> None:
+        place = _place(route.filter)
+        self._routes.setdefault(place, {})[route.id] = route
+        if place is not None:
+            name, value = place
+            self._values.setdefault(name, {})[value] = None
+
+    def remove(self, route: Route) -> None:
+        place = _place(route.filter)
+        routes = self._routes[place]
+        del routes[route.id]
+        if routes:
+            return
+        del self._routes[place]
+        if place is not None:
+            name, value = place
+            del self._values[name][value]
+            if not self._values[name]:
+                del self._values[name]
+
+    def overlapping(self, filter_: Filter) -> Iterator[Route]:
+        """The routes that overlap a filter (or may: the algebra is not always sure)."""
+        for place in self._places(filter_):
+            for route in self._routes.get(place, {}).values():
+                if route.filter.overlaps(filter_):
+                    yield route
+
+    def _places(self, filter_: Filter) -> list[Place]:
+        """Where something may be filed that overlaps a filter."""
+        places: dict[Place, None] = {None: None}
+        for name, values in self._values.items():
+            wanted = _points(filter_, name)
+            found = values if wanted is None else [value for value in wanted if value in values]
+            places |= dict.fromkeys((name, value) for value in found)
+        return list(places)
+
+
+def _place(filter_: Filter) -> Place:
+    form = filter_.normal_form
+    if form is None or len(form) != 1:
+        return None
+    for name, accepted in sorted(form[0].constraints.items(), key=lambda item: item[0]):
+        if len(accepted.cuts) == 2 and _is_point(*accepted.cuts):
+            return name, accepted.cuts[0]
+    return None
+
+
+def _points(filter_: Filter, name: str) -> list[Cut] | None:
+    """The values of an attribute that a filter asks for; None if that is no list of values."""
+    form = filter_.normal_form
+    if form is None:
+        return None
+    points: list[Cut] = []
+    for term in form:
+        accepted = term.constraints.get(name)
+        if accepted is None or not all(_is_point(*each) for each in accepted.stretches()):
+            return None
+        points += [start for start, _ in accepted.stretches()]
+    return points
+
+
+def _is_point(start: Cut, end: Cut) -> bool:
+    value = value_at(start)
+    return value is not None and cut_after(value) == end
