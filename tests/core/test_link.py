@@ -224,6 +224,19 @@ def test_waiting_doubles_while_nobody_answers() -> None:
     assert waits == [200_000, 400_000, 800_000, 1_600_000, 3_200_000, 3_200_000]
 
 
+def test_a_long_search_for_each_other_does_not_slow_down_what_comes_then() -> None:
+    pair = Pair()
+    pair.open()
+    for _ in range(3):
+        pair.flying = [[], []]
+        pair.wait(min(end.wake_at for end in pair.ends) - pair.now)
+    pair.settle()
+
+    pair.send(0)
+
+    assert pair.ends[0].wake_at - pair.now == 200_000
+
+
 def test_an_end_that_lost_its_memory_is_noticed_and_gets_what_is_sent_from_then_on() -> None:
     pair = Pair()
     pair.open()

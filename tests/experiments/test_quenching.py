@@ -86,17 +86,21 @@ def test_a_full_buffer_keeps_what_was_known_to_be_wanted(points: Curve) -> None:
     assert all(each.purged_with < each.purged_without for each in small)
 
 
-def test_merging_less_makes_changes_cheaper_and_c_all_longer(points: Curve) -> None:
-    _, _, usual = curve(points, 0.6)
-    (little,) = (
+@pytest.mark.parametrize("match_rate", [0.1, 0.6])
+def test_merging_less_makes_changes_cheaper_and_c_all_longer(
+    points: Curve, match_rate: float
+) -> None:
+    _, _, little = curve(points, match_rate)
+    (much,) = (
         point
         for point in points
-        if point.setting.merge_members_max == 2 and point.setting.match_rate == 0.6
+        if point.setting.interest_members_max == 16 and point.setting.match_rate == match_rate
     )
 
-    assert little.median.update_bytes < usual.median.update_bytes
-    assert little.median.filters > usual.median.filters
-    assert little.median.first_bytes > usual.median.first_bytes
+    assert little.setting.interest_members_max == 2
+    assert little.median.update_bytes < much.median.update_bytes
+    assert little.median.filters > much.median.filters
+    assert little.median.first_bytes > much.median.first_bytes
 
 
 def test_quenching_what_is_wanted_is_an_error() -> None:

@@ -56,8 +56,8 @@ CYCLE_ROUNDS = 50
 MATCH_RATES = (0.01, 0.1, 0.3, 0.6, 0.9)
 CHANGE_RATE = 0.1
 """Where something else varies."""
-MERGE_MAX = RoutingOptions().interest_members_max
-MERGE_FEW = 2
+MEMBERS_MAX = RoutingOptions().interest_members_max
+MEMBERS_MANY = 16
 """How many subscriptions make one filter of c_all at most: as usual, and in a variation."""
 BUFFER_MAX = ClientOptions().buffer_events_max
 
@@ -74,7 +74,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     disconnected: float = 0.0
     """The share of the time in which publishers have no connection."""
     buffer_events_max: int = BUFFER_MAX
-    merge_members_max: int = MERGE_MAX
+    interest_members_max: int = MEMBERS_MAX
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,9 +119,12 @@ class Quenching(Experiment[Setting, Measures]):
             for match_rate in match_rates
             for change_rate in change_rates
         ]
-        little_merged = [
+        much_merged = [
             Setting(
-                match_rate=match_rate, change_rate=1.0, events=events, merge_members_max=MERGE_FEW
+                match_rate=match_rate,
+                change_rate=1.0,
+                events=events,
+                interest_members_max=MEMBERS_MANY,
             )
             for match_rate in match_rates
         ]
@@ -136,7 +139,7 @@ class Quenching(Experiment[Setting, Measures]):
             for buffer in (BUFFER_MAX, 10)
             for match_rate in match_rates
         ]
-        return [*plain, *little_merged, *with_disconnections]
+        return [*plain, *much_merged, *with_disconnections]
 
     def measure(self, setting: Setting, seed: int) -> Measures:
         where = f"{in_words(setting)}, seed {seed}"
@@ -169,7 +172,7 @@ class Quenching(Experiment[Setting, Measures]):
             _savings(points),
             _balance(points),
             _costs(points),
-            _less_merging(points),
+            _more_merging(points),
             _disconnections(points),
         ]
 
@@ -210,10 +213,10 @@ class Quenching(Experiment[Setting, Measures]):
             left.legend(frameon=False, fontsize=8, loc="lower left")
             evens = {rate: even for rate, curve in curves.items() if (even := break_even(curve))}
             right.plot([100 * rate for rate in evens], list(evens.values()), "o-", color=COLOURS[0],
-                       label=f"c_all merged from up to {MERGE_MAX} subscriptions")  # fmt: skip
-            evens = {point.setting.match_rate: even for point, even in _little_merged(points)}
+                       label=f"c_all merged from up to {MEMBERS_MAX} subscriptions")  # fmt: skip
+            evens = {point.setting.match_rate: even for point, even in _much_merged(points)}
             right.plot([100 * rate for rate in evens], list(evens.values()), "o--",
-                       color=COLOURS[0], label=f"from up to {MERGE_FEW}")  # fmt: skip
+                       color=COLOURS[0], label=f"from up to {MEMBERS_MANY}")  # fmt: skip
             right.legend(frameon=False, fontsize=8)
             right.set(
                 xlim=(0, 100),
@@ -267,7 +270,7 @@ def make_script(setting: Setting, seed: int, *, quenching: bool) -> Script:
         clients=dict.fromkeys([*PUBLISHERS, SUBSCRIBER], BROKER),
         steps=tuple(steps),
         routing=RoutingOptions(
-            strategy=Strategy.SIMPLE, interest_members_max=setting.merge_members_max
+            strategy=Strategy.SIMPLE, interest_members_max=setting.interest_members_max
         ),
         client=ClientOptions(quenching=quenching, buffer_events_max=setting.buffer_events_max),
         timing=RELIABLE,
@@ -411,7 +414,7 @@ def _curves(
     curves: dict[float, list[Point[Setting, Measures]]] = {}
     for point in points:
         setting = point.setting
-        if not setting.disconnected and setting.merge_members_max == MERGE_MAX:
+        if not setting.disconnected and setting.interest_members_max == MEMBERS_MAX:
             curves.setdefault(setting.match_rate, []).append(point)
     return curves
 
@@ -476,7 +479,7 @@ def _costs(points: Sequence[Point[Setting, Measures]]) -> Table:
     return Table("What c_all costs", head, rows, note)
 
 
-def _less_merging(points: Sequence[Point[Setting, Measures]]) -> Table:
+def _more_merging(points: Sequence[Point[Setting, Measures]]) -> Table:
     rows = [
         (
             f"{point.setting.match_rate:.0%}",
@@ -485,21 +488,21 @@ def _less_merging(points: Sequence[Point[Setting, Measures]]) -> Table:
             f"{point.median.update_bytes / point.median.changes / len(PUBLISHERS):,.0f}",
             f"{even:.2f}",
         )
-        for point, even in _little_merged(points)
+        for point, even in _much_merged(points)
     ]
     head = ("wanted", "filters in c_all", "bytes to learn c_all", "bytes per change", "break-even")
-    title = f"The same with {MERGE_FEW} subscriptions merged at most, not {MERGE_MAX}"
+    title = f"The same with {MEMBERS_MANY} subscriptions merged at most, not {MEMBERS_MAX}"
     return Table(title, head, rows, "The break-even follows from the bytes saved and spent.")
 
 
-def _little_merged(
+def _much_merged(
     points: Sequence[Point[Setting, Measures]],
 ) -> list[tuple[Point[Setting, Measures], float]]:
     """The points of that variation, and where they break even if each change costs the same."""
     curves = _curves(points)
     found = []
     for point in points:
-        if point.setting.merge_members_max == MERGE_FEW:
+        if point.setting.interest_members_max == MEMBERS_MANY:
             still = curves[point.setting.match_rate][0].median.saved_per_event
             lost = still - point.median.saved_per_event
             found.append((point, point.setting.change_rate * still / lost))
