@@ -45,7 +45,7 @@ def test_a_person_sees_a_table() -> None:
     "options",
     [
         ["--strategy", "merging", "--advertisements"],
-        ["--hierarchical", "--faults", "light"],
+        ["--hierarchical", "--faults", "light", "--degree", "2", "--height", "3"],
         ["--architecture", "centralized-quenching"],
         ["--topology", "random", "--loss", "0.2", "--duplication", "0.2"],
         ["star", "--drops", "3", "--pauses", "2", "--crashes", "2", "--partitions", "1"],
@@ -128,6 +128,7 @@ def test_a_run_that_never_settles_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     ("words", "problem"),
     [
         (["run", "circle"], "no topology or file 'circle'; there are tree, line, star, random"),
+        (["run", "--degree", "9", "--height", "9"], "such a tree has more than 10,000 brokers"),
         (["run", "--architecture", "x"], "no architecture 'x'; there are centralized"),
         (["run", "--picture", "run.png"], "--picture draws .svg and .mmd, not run.png"),
         (["run", "--trace", "nowhere/t.txt"], "there is no folder nowhere for t.txt"),

@@ -7,16 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna.core.actions import Transmit
 from sterna.core.broker import Broker
 from sterna.core.component import Component, handler_name
 from sterna.core.inputs import Input, LinkDown, LinkUp, Publish, Received, TimePassed
 from sterna.core.link import Data, Resume
-from sterna.core.messages import Events, Message, SubscriptionChange
+from sterna.core.messages import Events, Message, Route, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
 from sterna.core.node import Node, Turn
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.event import Event
+from sterna.model.filters import Filter
 from sterna.sim.generate import FAULTS, Plan, generate
+from sterna.sim.network import NeverSettlesError
 from sterna.sim.run import Simulation
 from sterna.sim.topology import line, random_tree
 from tests.scale import examples
@@ -143,6 +146,29 @@ def test_frames_of_a_link_that_is_not_there_are_no_harm() -> None:
     assert broker.handle(LinkDown(link="?"), 0) == ([], [])
 
 
+def test_what_comes_in_one_batch_is_handled_in_its_order() -> None:
+    """Events before a withdrawal still find the filter, those after it do not."""
+    broker = Broker("B1")
+    hello = Resume(incarnation=0, partner=None, acknowledged=0, answers=True)
+    events = [Event(publisher="ann", seq=n, time_us=0, attributes={"x": 1}) for n in (1, 2, 3)]
+    messages: list[Message] = [
+        SubscriptionChange(added=(Route("1", Filter("x = 1")),)),
+        Events(events=(events[0],)),
+        Events(events=(events[1],)),
+        SubscriptionChange(removed=("1",)),
+        Events(events=(events[2],)),
+    ]
+    frames = (hello, *(Data(n, 0, message) for n, message in enumerate(messages, 1)))
+    broker.handle(LinkUp(link="ann", peer=Peer.CLIENT), 0)
+
+    actions, _ = broker.handle(Received(link="ann", frames=frames), 0)
+
+    sent = [action.frame for action in actions if isinstance(action, Transmit)]
+    assert [frame.message for frame in sent if isinstance(frame, Data)] == [
+        Events(events=(events[0], events[1]))  # Together, and back to ann, who wants them.
+    ]
+
+
 def test_the_deadline_is_when_something_is_due() -> None:
     broker = Broker("B1", components=[Watch()])
     assert broker.deadline == NEVER
@@ -155,6 +181,21 @@ def test_the_deadline_is_when_something_is_due() -> None:
 
     broker.handle(TimePassed(), now=7_000)
     assert 7_000 < broker.deadline <= 207_000  # The session may ask to look earlier than needed.
+
+
+class Restless(Component):
+    """Always wants to be woken at once."""
+
+    def link_up(self, _link: LinkId, now: Time) -> None:
+        self.wake_by(now)
+
+    def wake(self, now: Time) -> None:
+        self.wake_by(now)
+
+
+def test_a_component_that_stops_time_is_found() -> None:
+    with pytest.raises(NeverSettlesError, match="B1 wants to be woken without an end"):
+        Overlay(line(1), {"ann": "B1"}, components=lambda _: [Restless()])
 
 
 class Chained(Component):

@@ -44,8 +44,15 @@ TopologyOption = Annotated[
         help="`tree`, `line`, `star`, `random`, or a file with two broker names on each line."
     ),
 ]
-Brokers = Annotated[int, typer.Option(min=1, max=10_000, help="How many brokers.")]
+BROKERS_MAX = 10_000
+Brokers = Annotated[int, typer.Option(min=1, max=BROKERS_MAX, help="How many brokers.")]
 Degree = Annotated[int, typer.Option(min=1, max=1_000, help="Children of a broker in a tree.")]
+Height = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=20, help="Levels of a complete tree, instead of --brokers.", show_default=False
+    ),
+]
 StrategyOption = Annotated[Strategy, typer.Option(help="How brokers route.")]
 Architecture = Annotated[
     str | None,
@@ -139,6 +146,7 @@ def run(
     topology: TopologyOption = "tree",
     brokers: Brokers = 13,
     degree: Degree = 3,
+    height: Height = None,
     strategy: StrategyOption = Strategy.COVERING,
     architecture: Architecture = None,
     advertisements: Advertisements = False,
@@ -178,6 +186,7 @@ def run(
         topology=shape or topology,
         brokers=brokers,
         degree=degree,
+        height=height,
         strategy=strategy,
         architecture=architecture,
         advertisements=advertisements,
@@ -346,6 +355,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     topology: str
     brokers: int
     degree: int
+    height: int | None
     strategy: Strategy
     architecture: str | None
     advertisements: bool
@@ -369,6 +379,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 def _topology(chosen: Options, *, as_json: bool) -> topologies.Topology:
     match chosen.topology:
+        case "tree" if chosen.height is not None:
+            if sum(chosen.degree**level for level in range(chosen.height)) > BROKERS_MAX:
+                fail(f"such a tree has more than {BROKERS_MAX:,} brokers", as_json=as_json)
+            return topologies.tree(chosen.degree, chosen.height)
         case "tree":
             return topologies.tree_of(chosen.brokers, chosen.degree)
         case "line":

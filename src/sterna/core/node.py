@@ -24,7 +24,7 @@ class Node:
     """A machine that takes inputs one at a time.
 
     Its driver calls `handle` for each input, does the actions in their order, and comes back with
-    `TimePassed` not before `deadline`.
+    `TimePassed` when the `deadline` has come.
     """
 
     def __init__(

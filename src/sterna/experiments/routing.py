@@ -149,19 +149,27 @@ class Routing(Experiment[Setting, Measures]):
             (_by_number(points), _number, "subscriptions", "log"),
             (_by_locality(points), _locality, "locality, %", "linear"),
         )
-        with panels(path, 2, 3, (11, 6.6)) as axes:
+        with panels(path, 2, len(PANELS), (13, 6.4)) as axes:
             for row, (chosen, place, label, scale) in enumerate(rows):
                 for column, (name, (measure, height)) in enumerate(PANELS.items()):
-                    each = axes[3 * row + column]
+                    each = axes[len(PANELS) * row + column]
                     _lines(each, chosen, place, measure)
                     each.set(xscale=scale, xlabel=label, title=name)
-                    each.set_yscale(height, **({"linthresh": 10} if height == "symlog" else {}))
-                    each.set_ylim(bottom=0 if height == "symlog" else None)
+                    if height == "symlog":
+                        each.set_yscale(height, linthresh=10)
+                        each.set_ylim(0, 2 * each.dataLim.ymax)
+                    else:
+                        each.set_yscale(height)
                     ticks = sorted({place(point.setting) for point in chosen})
                     each.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
                     each.set_xticks([], minor=True)
-            axes[5].legend(frameon=False, fontsize=7, title="dashed: with advertisements",
-                           title_fontsize=7, loc="lower left")  # fmt: skip
+            axes[len(PANELS) - 1].legend(
+                frameon=False,
+                fontsize=8,
+                title="dashed: with advertisements",
+                title_fontsize=8,
+                loc="lower right",
+            )
 
 
 # ---- The workload
@@ -325,6 +333,7 @@ def _table(
 PANELS: dict[str, tuple[Callable[[Measures], float], str]] = {
     "table entries": (lambda measures: measures.entries, "log"),
     "control messages": (lambda measures: measures.control_messages, "log"),
+    "control kB": (lambda measures: measures.control_bytes / 1000, "log"),
     "event messages": (lambda measures: measures.event_messages, "symlog"),
 }
 """What is shown, and on what scale: there may be no event messages at all."""
@@ -353,8 +362,9 @@ def _lines(
     place: Callable[[Setting], float],
     measure: Callable[[Measures], float],
 ) -> None:
+    shaded = set()  # Ranges that coincide are shaded once.
     for advertisements, style in ((False, "o-"), (True, "o--")):
-        for strategy, colour in COLOURS.items():
+        for rank, (strategy, colour) in enumerate(COLOURS.items()):
             line = [
                 point
                 for point in points
@@ -365,13 +375,11 @@ def _lines(
                 continue
             where = [place(point.setting) for point in line]
             label = None if advertisements else str(strategy)
+            width = 1 + 0.35 * (len(COLOURS) - 1 - rank)  # What coincides shows under the next.
             axes.plot(where, [measure(point.median) for point in line], style, color=colour,
-                      markersize=3, linewidth=1.2, label=label)  # fmt: skip
-            axes.fill_between(
-                where,
-                [measure(point.low) for point in line],
-                [measure(point.high) for point in line],
-                color=colour,
-                alpha=0.12,
-                linewidth=0,
-            )
+                      markersize=width + 2, linewidth=width, label=label)  # fmt: skip
+            lows = tuple(measure(point.low) for point in line)
+            highs = tuple(measure(point.high) for point in line)
+            if (lows, highs) not in shaded:
+                shaded.add((lows, highs))
+                axes.fill_between(where, lows, highs, color=colour, alpha=0.12, linewidth=0)

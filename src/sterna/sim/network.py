@@ -23,6 +23,10 @@ SETTLE_MAX_US: Time = 3_600_000_000
 """How long a network may take to settle, in its own time."""
 
 
+WAKES_MAX = 1_000
+"""How often a node may ask to be woken at once; more, and time would never pass."""
+
+
 class NeverSettlesError(Exception):
     """Something is on its way and never arrives: a protocol has a fault."""
 
@@ -96,6 +100,9 @@ class Host:
         self.peer = peer
         self.pipes: dict[NodeId, Pipe] = {}
         self.waking_at: Time = NEVER
+        self.woken_at: Time = -1
+        self.wakes_now = 0
+        """How often it was woken at this very time."""
         self.is_down = False
         self.lives = 1
         self.waiting: list[Input] | None = None
@@ -199,6 +206,10 @@ class Network:
         if host.waking_at == deadline:  # Else it was asked for again, earlier.
             host.waking_at = NEVER
             if not host.is_down:
+                host.wakes_now = host.wakes_now + 1 if host.woken_at == self.kernel.now else 1
+                host.woken_at = self.kernel.now
+                if host.wakes_now > WAKES_MAX:
+                    raise NeverSettlesError(f"{host.node.id} wants to be woken without an end")
                 self._turn(host, TimePassed())
 
     # ---- Frames
