@@ -71,7 +71,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
 class Routing(Experiment[Setting, Measures]):
     name = "routing"
     about = "Table entries, control messages and needless events of the routing strategies."
-    takes = "about five minutes"
+    takes = "five to six minutes"
 
     def settings(self, *, quick: bool) -> list[Setting]:
         counts = (50, 100) if quick else (50, 100, 200, 400, 800)
@@ -157,7 +157,7 @@ class Routing(Experiment[Setting, Measures]):
                     each.set(xscale=scale, xlabel=label, title=name)
                     if height == "symlog":
                         each.set_yscale(height, linthresh=10)
-                        each.set_ylim(0, 2 * each.dataLim.ymax)
+                        each.set_ylim(0, max(10, 2 * each.dataLim.ymax))
                     else:
                         each.set_yscale(height)
                     ticks = sorted({place(point.setting) for point in chosen})

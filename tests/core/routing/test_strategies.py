@@ -227,6 +227,29 @@ def test_withdrawing_a_covering_filter_tells_what_it_hid_in_the_same_breath() ->
     assert len(removed) == 1
 
 
+@pytest.mark.spec("RT-1")
+@pytest.mark.parametrize("wide_first", [True, False])
+@pytest.mark.parametrize(
+    "wide",
+    [
+        "c IS NULL",  # Events without c are inside; so no value of c finds them.
+        "c IS NULL OR c > 3",
+        "x LIKE '%a%' AND x LIKE '%b%'",  # No event is known that it matches.
+        "x LIKE 'a!%%b' ESCAPE '!'",
+        "x MATCHES 'a/+/c'",
+        "x + y > 3",
+    ],
+)
+def test_unusual_filters_cover_too(wide: str, wide_first: bool) -> None:
+    told = Told(Strategy.COVERING)
+    narrow = f"({wide}) AND z = 1"
+    for number, text in enumerate([wide, narrow] if wide_first else [narrow, wide]):
+        told.chain.add(Route(str(number), Filter(text)))
+    told.listen()
+
+    assert told.filters == [Filter(wide)]
+
+
 @pytest.mark.spec("RT-3")
 @pytest.mark.parametrize("strategy", EXACT[1:])
 def test_only_what_overlaps_an_advertisement_is_told(strategy: Strategy) -> None:

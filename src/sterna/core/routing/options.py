@@ -35,7 +35,8 @@ class RoutingOptions(msgspec.Struct, frozen=True, kw_only=True):
     parent: LinkId | None = None
     """The way to the root; None at the root itself, and where there is no hierarchy."""
     merge_members_max: int = 16
-    """How many filters merging joins into one; this bounds the work and the length of a message."""
+    """How many filters merging joins into one; this bounds the work and the length of a message.
+    With 1, nothing is joined."""
     interest_members_max: int = 2
     """The same for what publishers hear. Each change of a member sends the whole join, and the way
     to a mobile publisher is narrow; see the experiment `quenching`."""

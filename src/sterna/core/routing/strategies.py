@@ -26,6 +26,8 @@ def stages(strategy: Strategy, name: NameRoute, *, members_max: int) -> list[Sta
             return [Distinct(name)]
         case Strategy.COVERING:
             return [Distinct(name), Maximal()]
+        case Strategy.MERGING | Strategy.IMPERFECT if members_max < 2:
+            return [Distinct(name), Maximal()]
         case Strategy.MERGING | Strategy.IMPERFECT:
             exact = strategy is Strategy.MERGING
             merged = Merged(name, exact=exact, members_max=members_max)
