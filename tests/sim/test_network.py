@@ -167,7 +167,7 @@ def test_events_published_without_a_connection_survive_a_broker_that_forgets() -
 
 
 def test_a_network_has_not_settled_while_two_ends_look_for_each_other() -> None:
-    run = overlay(LinkModel(loss=0.9), crashing=("B2",))
+    run = overlay(LinkModel(loss=0.7), crashing=("B2",))
 
     run.fault(Crash(broker="B2", us=1_000, forgets=True)).settle()
 

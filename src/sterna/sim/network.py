@@ -19,7 +19,7 @@ from sterna.sim.kernel import Kernel
 from sterna.sim.script import LinkModel
 from sterna.wire.codec import size
 
-SETTLE_MAX_US: Time = 3_600_000_000
+SETTLE_MAX_US: Time = 600_000_000
 """How long a network may take to settle, in its own time."""
 
 
@@ -177,7 +177,7 @@ class Network:
 
     def _unsettled(self) -> str:
         busy = [host.node.id for host in self.hosts.values() if not host.node.is_settled]
-        return f"after an hour there is still something on its way at {', '.join(busy) or 'nobody'}"
+        return f"after ten minutes there is still something on its way at {', '.join(busy) or 'nobody'}"
 
     def _is_settled(self) -> bool:
         return all(host.node.is_settled for host in self.hosts.values())

@@ -194,6 +194,11 @@ def test_imperfect_merging_passes_only_new_combinations() -> None:
     told.listen()
 
     (merged,) = told.filters
+    apart = Told(Strategy.IMPERFECT)
+    for number, text in enumerate(["a = 1 AND b = 1", "a = 2 AND b = 2"]):
+        apart.chain.add(Route(str(number), Filter(text)))  # They agree in nothing.
+    apart.listen()
+    assert len(apart.filters) == 2
     assert merged.matches({"a": 1, "b": 2, "c": "x"})
     assert not merged.matches({"a": 3, "b": 1, "c": "x"})
     assert not merged.matches({"a": 1, "b": 1, "c": "y"})
@@ -208,6 +213,13 @@ def test_perfect_merging_joins_only_what_differs_in_one_attribute() -> None:
 
     assert len(told.filters) == 2
     assert not any(filter_.matches({"a": 2, "b": 1}) for filter_ in told.filters)
+
+    told = Told(Strategy.MERGING)
+    for number, text in enumerate(["a = 1 AND b = 1 AND c = 1", "a = 2 AND b = 2 AND c = 1"]):
+        told.chain.add(Route(str(number), Filter(text)))
+    told.listen()
+
+    assert len(told.filters) == 2
 
 
 @pytest.mark.spec("RT-2")
