@@ -177,7 +177,7 @@ class Network:
 
     def _unsettled(self) -> str:
         busy = [host.node.id for host in self.hosts.values() if not host.node.is_settled]
-        return f"after ten minutes there is still something on its way at {', '.join(busy) or 'nobody'}"
+        return f"after ten minutes there is still something on its way at {', '.join(busy)}"
 
     def _is_settled(self) -> bool:
         return all(host.node.is_settled for host in self.hosts.values())
