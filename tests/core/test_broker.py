@@ -169,6 +169,31 @@ def test_what_comes_in_one_batch_is_handled_in_its_order() -> None:
     ]
 
 
+def sent_to(broker: Broker, link: LinkId, *messages: Message) -> list[tuple[LinkId, Message]]:
+    """What a broker with the neighbours B2 and B3 says when one of them has said something."""
+    hello = Resume(incarnation=0, partner=None, acknowledged=0, answers=True)
+    for neighbour in ("B2", "B3"):
+        broker.handle(LinkUp(link=neighbour, peer=Peer.BROKER), 0)
+        broker.handle(Received(link=neighbour, frames=(hello,)), 0)
+    frames = tuple(Data(n, 0, message) for n, message in enumerate(messages, 1))
+    actions, _ = broker.handle(Received(link=link, frames=frames), 0)
+    return [
+        (action.link, action.frame.message)
+        for action in actions
+        if isinstance(action, Transmit) and isinstance(action.frame, Data)
+    ]
+
+
+@pytest.mark.spec("RT-1")
+def test_a_broker_tells_the_others_what_one_wants_and_sends_nothing_back() -> None:
+    wish = SubscriptionChange(added=(Route("1", Filter("x = 1")),))
+    event = Event(publisher="pat", seq=1, time_us=0, attributes={"x": 1})
+
+    said = sent_to(Broker("B1"), "B2", wish, Events(events=(event,)))
+
+    assert [(link, type(message)) for link, message in said] == [("B3", SubscriptionChange)]
+
+
 def test_the_deadline_is_when_something_is_due() -> None:
     broker = Broker("B1", components=[Watch()])
     assert broker.deadline == NEVER

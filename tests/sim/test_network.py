@@ -127,6 +127,28 @@ def test_a_broker_that_forgets_everything_is_told_again() -> None:
     assert run.table("B3") == {}
 
 
+def test_what_a_broker_said_before_it_forgot_does_not_hold() -> None:
+    """In its new life it may use other names for the same."""
+    run = overlay(crashing=("B2",))
+    run.subscribe("ann", "y > 0", "2").settle().unsubscribe("ann").settle()
+
+    run.fault(Crash(broker="B2", us=20_000, forgets=True)).settle()
+
+    assert run.table("B3") == {"B2": ["y > 0"]}
+    assert run.unsubscribe("ann", "2").settle().table("B3") == {}
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_what_came_and_went_while_a_link_was_down_is_never_told(strategy: Strategy) -> None:
+    run = Overlay(line(2), {"ann": "B1"}, RoutingOptions(strategy=strategy))
+    before = run.sent("SubscriptionChange", "B1 → B2")
+    run.fault(Drop(a="B1", b="B2", us=500_000)).wait(1_000)
+
+    run.subscribe("ann", "x = 1").wait(100_000).unsubscribe("ann").settle()
+
+    assert run.sent("SubscriptionChange", "B1 → B2") == before
+
+
 @pytest.mark.parametrize("strategy", Strategy)
 def test_a_border_broker_that_forgets_hears_from_its_clients_again(strategy: Strategy) -> None:
     run = Overlay(

@@ -130,6 +130,8 @@ def test_in_a_hierarchy_with_advertisements_nothing_goes_up_needlessly() -> None
 
     assert run.received("ann") == ["pat#1"]
     assert run.sent("Events", "B2 → B1") == 0
+    assert run.sent("AdvertisementChange", "B2 → B1") == 1  # Advertisements go up only.
+    assert run.sent("AdvertisementChange", "B1 → B3") == 0
     assert run.publish("pat", x=2).settle().received("eve") == ["pat#2"]
 
 
