@@ -2,11 +2,13 @@
 
 import pytest
 
-from sterna.core.actions import Deliver
+from sterna.core.actions import Deliver, Transmit
 from sterna.core.client import Client, ClientOptions
 from sterna.core.facts import Purged, Stray
 from sterna.core.inputs import (
     Advertise,
+    Input,
+    LinkDown,
     LinkUp,
     Publish,
     Received,
@@ -14,8 +16,16 @@ from sterna.core.inputs import (
     Unadvertise,
     Unsubscribe,
 )
-from sterna.core.link import Resume
-from sterna.core.messages import Events
+from sterna.core.link import LinkSession, LinkTiming, Resume
+from sterna.core.messages import (
+    AdvertisementChange,
+    Events,
+    InterestAsked,
+    InterestKnown,
+    Message,
+    Route,
+    SubscriptionChange,
+)
 from sterna.core.names import LocalProtocolError, Peer
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.event import Event
@@ -139,6 +149,75 @@ def test_the_end_of_an_advertisement_does_not_pass_events_that_wait() -> None:
     run.publish("pat", x=1).unadvertise("pat").settle()
 
     assert run.received("ann") == ["pat#1"]
+
+
+class Wire:
+    """The broker's end of a client's link: hears what the client says, and answers."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.session = LinkSession(0, LinkTiming())
+
+    def connect(self) -> list[Message]:
+        """A connection stands: what the client says first."""
+        self.session.open(0)
+        return self._hear(LinkUp(link="B1", peer=Peer.BROKER))
+
+    def break_off(self) -> None:
+        self.session.close()
+        self.client.handle(LinkDown(link="B1"), 0)
+
+    def say(self, *messages: Message) -> list[Message]:
+        """Say something to the client: what it answers."""
+        for message in messages:
+            self.session.send(message, 0)
+        return self._exchange()
+
+    def give(self, given: Input) -> list[Message]:
+        return self._hear(given)
+
+    def _hear(self, given: Input) -> list[Message]:
+        heard: list[Message] = []
+        for action in self.client.handle(given, 0)[0]:
+            if isinstance(action, Transmit):
+                heard += self.session.receive(action.frame, 0)
+        return heard + self._exchange()
+
+    def _exchange(self) -> list[Message]:
+        frames, self.session.outbox = tuple(self.session.outbox), []
+        return self._hear(Received(link="B1", frames=frames)) if frames else []
+
+
+@pytest.mark.spec("RT-3", "RT-5")
+def test_messages_and_events_that_wait_keep_their_order() -> None:
+    client = Client("pat", ClientOptions(advertisements=True))
+    wire = Wire(client)
+    client.handle(Advertise(advertisement="1", filter=X), 0)
+    wire.connect()
+    wire.break_off()
+    client.handle(Publish(attributes={"x": 2}), 0)
+    client.handle(Unadvertise(advertisement="1"), 0)
+
+    heard = wire.connect()
+
+    assert [type(message) for message in heard] == [Events, AdvertisementChange]
+
+
+@pytest.mark.spec("QU-1", "QU-2")
+def test_after_a_break_what_was_wanted_before_it_does_not_decide() -> None:
+    wire = Wire(Client("pat", ClientOptions(quenching=True)))
+    wire.connect()
+    assert wire.give(Publish(attributes={"x": 1})) == [InterestAsked(number=1)]
+    assert wire.say(InterestKnown(number=1)) == []  # Nobody wants anything.
+    wire.break_off()
+
+    assert wire.connect() == [InterestAsked(number=2)]
+    assert wire.give(Publish(attributes={"x": 2})) == []  # It waits for the answer.
+    wanted = SubscriptionChange(added=(Route("1", X),))
+    (events,) = wire.say(wanted, InterestKnown(number=2))
+
+    assert isinstance(events, Events)
+    assert [event.seq for event in events.events] == [2]
 
 
 def test_events_that_waited_go_out_as_one_batch() -> None:

@@ -74,11 +74,12 @@ def test_what_is_wanted_is_simplified_by_covering_and_merging() -> None:
 
 @pytest.mark.spec("QU-1")
 def test_an_ended_subscription_is_wanted_no_more() -> None:
-    run = overlay().subscribe("ann", "x > 10").settle().unsubscribe("ann").settle()
+    run = overlay().publish("pat", x=0).settle().subscribe("ann", "x > 10").settle()
+    run.unsubscribe("ann").settle()
 
     run.publish("pat", x=15).settle()
 
-    assert discarded(run) == [1]
+    assert discarded(run) == [1, 2]
 
 
 @pytest.mark.spec("QU-1")
