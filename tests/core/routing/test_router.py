@@ -68,8 +68,11 @@ def test_flooding_needs_no_word_about_subscriptions() -> None:
 
 
 @pytest.mark.spec("RT-3")
-def test_a_late_advertisement_pulls_in_subscriptions_and_its_end_prunes_them() -> None:
-    run = overlay(Strategy.COVERING, advertisements=True).subscribe("ann", "x > 1").settle()
+@pytest.mark.parametrize("strategy", [s for s in Strategy if s is not Strategy.FLOODING])
+def test_a_late_advertisement_pulls_in_subscriptions_and_its_end_prunes_them(
+    strategy: Strategy,
+) -> None:
+    run = overlay(strategy, advertisements=True).subscribe("ann", "x > 1").settle()
     assert run.table("B3") == {}
 
     run.advertise("pat", "x BETWEEN 0 AND 9").settle()
