@@ -92,41 +92,49 @@ class Flood:
 
 def run(progress: Progress, *, rounds: int = ROUNDS, long: int = 100) -> Report:
     """Measure; `long` is how many rounds of 100 events the long run has."""
-    progress("building the networks")
-    plain, judged = Flood(judged=False), Flood(judged=True)
+    progress("building the network")
+    plain = Flood(judged=False)
     plain.publish(1)
-    judged.publish(1)
-    speeds: dict[str, list[float]] = {"simulator": [], "judged": [], "bare": []}
+    simulator: list[float] = []
+    bare: list[float] = []
     messages = 0
     for number in range(rounds):
         progress(f"round {number + 1} of {rounds}")
-        for name, flood in (("simulator", plain), ("judged", judged)):
-            before, started = flood.messages, time.perf_counter()
-            flood.publish(4)
-            messages = flood.messages - before
-            speeds[name].append(messages / (time.perf_counter() - started))
+        speed, messages = _speed(plain)
+        simulator.append(speed)
         started = time.perf_counter()
         _bare_heap(messages)
-        speeds["bare"].append(messages / (time.perf_counter() - started))
+        bare.append(messages / (time.perf_counter() - started))
     before = plain.messages
     early = None
     for part in range(10):
         progress(f"a long run: {part * 10} %")
         plain.publish(long // 10)
         early = early if part else _memory_mib()
-    ratios = [b / s for b, s in zip(speeds["bare"], speeds["simulator"], strict=True)]
+    late, long_messages = _memory_mib(), plain.messages - before
+    progress("with the oracle")
+    judged = Flood(judged=True)  # Its memory of all facts would slow the others down.
+    judged.publish(1)
     return Report(
         brokers=85,
         messages=messages,
-        simulator=median(speeds["simulator"]),
-        simulator_spread=(min(speeds["simulator"]), max(speeds["simulator"])),
-        judged=median(speeds["judged"]),
-        bare=median(speeds["bare"]),
-        bare_times=median(ratios),
-        long_messages=plain.messages - before,
+        simulator=median(simulator),
+        simulator_spread=(min(simulator), max(simulator)),
+        judged=median(_speed(judged)[0] for _ in range(rounds)),
+        bare=median(bare),
+        bare_times=median(b / s for b, s in zip(bare, simulator, strict=True)),
+        long_messages=long_messages,
         early_mib=early,
-        late_mib=_memory_mib(),
+        late_mib=late,
     )
+
+
+def _speed(flood: Flood) -> tuple[float, int]:
+    """Messages a second in one round, and how many there were."""
+    before, started = flood.messages, time.perf_counter()
+    flood.publish(4)
+    messages = flood.messages - before
+    return messages / (time.perf_counter() - started), messages
 
 
 def _bare_heap(messages: int) -> None:
