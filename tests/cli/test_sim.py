@@ -87,6 +87,23 @@ def test_a_kept_script_is_replayed_from_its_file(tmp_path: Path) -> None:
     assert again.stdout.startswith(trace.read_text())
 
 
+def test_the_trace_of_a_replay_goes_where_it_is_told(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.txt"
+
+    ended = sterna("replay", "3", *SMALL, f"--trace={trace}")
+
+    assert "SubscriptionChange" in trace.read_text()
+    assert "SubscriptionChange +" not in ended.stdout
+
+
+def test_another_seed_is_another_random_overlay() -> None:
+    def overlay(seed: str) -> list[str]:
+        told = json.loads(sterna("run", "random", "--seed", seed, "--json").stdout)
+        return [pipe for pipe in told["messages_by_link"] if "c" not in pipe]
+
+    assert overlay("1") == overlay("1") != overlay("2")
+
+
 def test_pictures(tmp_path: Path) -> None:
     for name in ("run.svg", "run.mmd"):
         assert sterna("run", *SMALL, "--picture", str(tmp_path / name)).exit_code == 0

@@ -6,6 +6,7 @@ import pytest
 from sterna.core import facts
 from sterna.core.client import ClientOptions
 from sterna.core.inputs import LinkGone, Publish, Subscribe
+from sterna.core.routing.merging import Merged
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.filters import Filter
 from sterna.sim.generate import FAULTS, Plan, generate
@@ -147,6 +148,23 @@ def test_what_came_and_went_while_a_link_was_down_is_never_told(strategy: Strate
     run.subscribe("ann", "x = 1").wait(100_000).unsubscribe("ann").settle()
 
     assert run.sent("SubscriptionChange", "B1 → B2") == before
+
+
+def test_nothing_gathers_for_a_link_that_is_down_but_the_difference() -> None:
+    """However much comes and goes: groups that merging made are gone with their members."""
+    run = Overlay(line(2), {"ann": "B1"}, RoutingOptions(strategy=Strategy.MERGING))
+    run.fault(Drop(a="B1", b="B2", us=5_000_000)).wait(1_000)
+
+    for number in range(0, 40, 2):
+        for name in (number, number + 1):
+            run.subscribe("ann", f"x = {name} AND y = {number}", str(name)).wait(5_000)
+        for name in (number, number + 1):
+            run.unsubscribe("ann", str(name)).wait(5_000)
+
+    (told,) = run.broker("B1").router._neighbours.values()
+    (merged,) = [s for s in told.subscriptions.chain._stages if isinstance(s, Merged)]
+    assert (merged._open, merged._changed, merged._group_of, merged._alone) == ({}, {}, {}, {})
+    assert not told.subscriptions.difference.added
 
 
 @pytest.mark.parametrize("strategy", Strategy)

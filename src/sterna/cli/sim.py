@@ -213,15 +213,15 @@ def run(
         script = _read_script(script_file, as_json=as_json)
         _run_one(script, output, f"sterna sim replay {shlex.quote(str(script_file))}")
         return
-    plan = _plan(chosen, as_json=as_json)
     same = _options(ctx, chosen)
     last = seed + runs - 1
     for number in range(seed, last):
         if errors.is_terminal:
             errors.print(f"seed {number}", end="\r")
-        script = generate(plan, number)
+        script = generate(_plan(chosen, number, as_json=as_json), number)
         _run_one(script, output, f"sterna sim replay {number}{same}", quiet=True)
-    _run_one(generate(plan, last), output, f"sterna sim replay {last}{same}", runs=runs)
+    script = generate(_plan(chosen, last, as_json=as_json), last)
+    _run_one(script, output, f"sterna sim replay {last}{same}", runs=runs)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -237,7 +237,7 @@ def replay(
     """
     is_seed = what.isdecimal() and int(what) <= SEED_MAX
     arguments = ["--seed" if is_seed else "--script", what, *ctx.args]
-    if "--json" not in ctx.args and "--trace" not in ctx.args:
+    if not any(word.split("=")[0] in {"--json", "--trace"} for word in ctx.args):
         arguments += ["--trace", "-"]
     group: Any = ctx.parent
     command = group.command.commands["run"]
@@ -311,14 +311,14 @@ def _write(script: Script, output: Output, trace: Trace, picture: Picture) -> No
         output.picture.write_text(drawn, encoding="utf-8")
 
 
-def _plan(chosen: "Options", *, as_json: bool) -> Plan:
+def _plan(chosen: "Options", seed: int, *, as_json: bool) -> Plan:
     routing = RoutingOptions(
         strategy=chosen.strategy,
         advertisements=chosen.advertisements,
         hierarchical=chosen.hierarchical,
     )
     quenching = chosen.quenching
-    overlay = _topology(chosen, as_json=as_json)
+    overlay = _topology(chosen, seed, as_json=as_json)
     if chosen.architecture is not None:
         if chosen.architecture not in ARCHITECTURES:
             known = ", ".join(ARCHITECTURES)
@@ -377,7 +377,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int | None
 
 
-def _topology(chosen: Options, *, as_json: bool) -> topologies.Topology:
+def _topology(chosen: Options, seed: int, *, as_json: bool) -> topologies.Topology:
     match chosen.topology:
         case "tree" if chosen.height is not None:
             if sum(chosen.degree**level for level in range(chosen.height)) > BROKERS_MAX:
@@ -390,7 +390,7 @@ def _topology(chosen: Options, *, as_json: bool) -> topologies.Topology:
         case "star":
             return topologies.star(chosen.brokers)
         case "random":
-            return topologies.random_tree(chosen.brokers, 0)
+            return topologies.random_tree(chosen.brokers, seed)
     try:
         return topologies.from_file(Path(chosen.topology))
     except topologies.TopologyError as error:

@@ -1,5 +1,6 @@
 """What brokers and clients have in common: links with their sessions, turns and deadlines."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ Turn = tuple[list[Action], list[Fact]]
 """What came of one input: what to do, and what happened."""
 
 
-class Node:
+class Node(ABC):
     """A machine that takes inputs one at a time.
 
     Its driver calls `handle` for each input, does the actions in their order, and comes back with
@@ -110,9 +111,9 @@ class Node:
 
     # ---- What brokers and clients do, each in its way
 
+    @abstractmethod
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         """Events have come over a link."""
-        raise NotImplementedError
 
     def message_arrived(self, message: Message, link: LinkId, now: Time) -> None:
         """Anything else has come over a link."""

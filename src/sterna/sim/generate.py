@@ -79,11 +79,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def generate(plan: Plan, seed: int) -> Script:
     """The script for a plan and a seed: the same on every machine."""
-    return generate_by(random.Random(f"script {seed}"), plan, seed)  # noqa: S311 - reproducible.
-
-
-def generate_by(chance: random.Random, plan: Plan, seed: int = 0) -> Script:
-    """A script from a given source of chance."""
+    chance = random.Random(f"script {seed}")  # noqa: S311 - reproducible, not secret.
     return _Generator(chance, plan).script(seed)
 
 

@@ -229,19 +229,18 @@ class Router(Component):
     def _tell(self, now: Time) -> None:
         """Send each neighbour the difference, if its link stands; else it gathers until then."""
         for link, neighbour in self._neighbours.items():
+            subscriptions, advertisements = neighbour.subscriptions, neighbour.advertisements
+            subscriptions.chain.flush()
+            if advertisements is not None:
+                advertisements.chain.flush()
             if link not in self.broker.up:
                 continue
             message: Message
-            subscriptions, advertisements = neighbour.subscriptions, neighbour.advertisements
-            subscriptions.chain.flush()
             if subscriptions.difference.is_due:
                 added, removed = subscriptions.difference.take()
                 message = SubscriptionChange(added=added, removed=removed)
                 self.broker.send(link, message, now)
-            if advertisements is None:
-                continue
-            advertisements.chain.flush()
-            if advertisements.difference.is_due:
+            if advertisements is not None and advertisements.difference.is_due:
                 added, removed = advertisements.difference.take()
                 message = AdvertisementChange(added=added, removed=removed)
                 self.broker.send(link, message, now)
