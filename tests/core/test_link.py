@@ -251,7 +251,7 @@ def test_an_end_that_lost_its_memory_is_noticed_and_gets_what_is_sent_from_then_
     pair.open()
     pair.settle()
 
-    assert pair.ends[0].given_up == 1
+    assert pair.ends[0].given_up == [Note(number=4)]
     pair.send(0)
     pair.send(1)
     pair.settle()

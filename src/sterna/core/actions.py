@@ -21,4 +21,16 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
     subscriptions: tuple[tuple[str, ...], ...]
 
 
-Action = Transmit | Deliver
+class Connect(msgspec.Struct, frozen=True, gc=False):
+    """Make a connection to a broker, and keep trying; say `LinkUp` when it stands."""
+
+    link: LinkId
+
+
+class Disconnect(msgspec.Struct, frozen=True, gc=False):
+    """End the connection over a link, and do not come back to it by yourself."""
+
+    link: LinkId
+
+
+Action = Transmit | Deliver | Connect | Disconnect

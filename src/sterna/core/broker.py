@@ -32,6 +32,8 @@ class Broker(Node):
         self._at_events_passing = overriding(self.components, "events_passing")
         self._at_events_leaving = overriding(self.components, "events_leaving")
         self.at_subscriptions_changed = overriding(self.components, "subscriptions_changed")
+        self.at_advertisements_changed = overriding(self.components, "advertisements_changed")
+        self.at_keeps = overriding(self.components, "keeps")
 
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         for passing in self._at_events_passing:

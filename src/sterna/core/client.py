@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from sterna.core import facts, inputs
-from sterna.core.actions import Action, Deliver
-from sterna.core.component import Component
+from sterna.core.actions import Connect, Deliver, Disconnect
+from sterna.core.component import Component, overriding
 from sterna.core.link import LinkTiming
 from sterna.core.messages import (
     AdvertisementChange,
@@ -18,7 +18,7 @@ from sterna.core.messages import (
     SubscriptionChange,
 )
 from sterna.core.names import LinkId, LocalProtocolError, NodeId, RouteId, Time
-from sterna.core.node import Node, Turn
+from sterna.core.node import Node
 from sterna.core.quenching import Interest, Outgoing
 from sterna.matching import MatchIndex
 from sterna.model.event import Event
@@ -56,29 +56,34 @@ class Client(Node):
         self._offered: MatchIndex[str] = MatchIndex()
         self._seq = 0
         self._link: LinkId | None = None
+        """The broker it works through, or wants to."""
+        self._is_introduced = False
+        """Whether that broker knows what the client wants and offers."""
         self._announced: dict[RouteId, Route] = {}
         """The advertisements that hold for what is said next; others may wait with the events."""
+        self._undo: list[tuple[AdvertisementChange, tuple[Route, ...]]] = []
+        """What was said of advertisements and may not have arrived, with those that it ended."""
         self._interest = Interest() if self.options.quenching else None
         self._has_asked = False
         """Whether the broker was asked what is wanted since the link stands."""
         self._outgoing = Outgoing(self.options.buffer_events_max, self._interest)
-        self._deliveries: list[Action] = []
         self._handlers |= {
             inputs.Subscribe: self._subscribe,
             inputs.Unsubscribe: self._unsubscribe,
             inputs.Advertise: self._advertise,
             inputs.Unadvertise: self._unadvertise,
             inputs.Publish: self._publish,
+            inputs.Attach: self._attach,
+            inputs.Detach: self._detach,
         }
         self._on_message.setdefault(SubscriptionChange, self.on_subscription_change)
         self._on_message.setdefault(InterestKnown, self.on_interest_known)
+        self._at_events_arriving = overriding(self.components, "events_arriving")
 
-    def handle(self, given: inputs.Input, now: Time) -> Turn:
-        actions, stated = super().handle(given, now)
-        if self._deliveries:
-            actions += self._deliveries
-            self._deliveries.clear()
-        return actions, stated
+    @property
+    def link(self) -> LinkId | None:
+        """The broker it works through, or wants to."""
+        return self._link
 
     # ---- From the application
 
@@ -142,14 +147,29 @@ class Client(Node):
         if victim is not None:
             self.state(facts.Purged(at=self.id, time=now, events=(victim,)))
 
+    def _attach(self, given: inputs.Attach, now: Time) -> None:
+        if self._link is not None and self._link != given.broker:
+            self.act(Disconnect(self._link))
+            self.forget(self._link, now)
+        self._link = given.broker
+        self.act(Connect(given.broker))
+
+    def _detach(self, _given: inputs.Detach, _now: Time) -> None:
+        self.act(Disconnect(self._broker()))
+
     # ---- From the broker
 
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
-        del link
+        for arriving in self._at_events_arriving:
+            events = arriving(events, link, now)
+        self.take(events, now)
+
+    def take(self, events: Sequence[Event], now: Time) -> None:
+        """Give the application what it wants of these events."""
         found = [tuple(self._wanted.match(event.attributes)) for event in events]
         wanted = tuple(event for event, names in zip(events, found, strict=True) if names)
         if wanted:
-            self._deliveries.append(Deliver(wanted, tuple(names for names in found if names)))
+            self.act(Deliver(wanted, tuple(names for names in found if names)))
             self.state(facts.Delivered(at=self.id, time=now, events=wanted))
         if len(wanted) < len(events):
             stray = tuple(event for event, names in zip(events, found, strict=True) if not names)
@@ -166,48 +186,103 @@ class Client(Node):
         """The broker has told all of it."""
         if self._interest is not None and message.number == self._interest.asked:
             self._interest.current = True
-            self._flush(now)
+            self.flush(now)
 
     # ---- Links
 
     def link_new(self, link: LinkId, now: Time) -> None:
         """The broker knows nothing of this client: tell it all."""
         self._link = link
-        if self.subscriptions:
-            routes = (Route(self._route(name), f) for name, f in self.subscriptions.items())
-            self._say(SubscriptionChange(added=tuple(routes)), now)
-        if self._announced:
-            self._say(AdvertisementChange(added=tuple(self._announced.values())), now)
+        self._is_introduced = False
         if self._interest is not None:
             self._interest.forget()
+        if not any(component.introduces() for component in self.components):
+            self.introduce(now)
         super().link_new(link, now)
+
+    def introduce(self, now: Time) -> None:
+        """Say all that a new broker has to know."""
+        subscriptions, advertisements, others = self.introduction()
+        said: list[Message] = [*others]
+        if advertisements:
+            said.insert(0, AdvertisementChange(added=advertisements))
+        if subscriptions:
+            said.insert(0, SubscriptionChange(added=subscriptions))
+        for message in said:
+            self.send(self._broker(), message, now)
+
+    def introduction(self) -> tuple[tuple[Route, ...], tuple[Route, ...], tuple[Message, ...]]:
+        """All that a new broker has to know; from now on it has to hear of changes."""
+        self._is_introduced = True
+        self._undo.clear()
+        return (
+            tuple(Route(self._route(name), f) for name, f in self.subscriptions.items()),
+            tuple(self._announced.values()),
+            tuple(said for each in self.components for said in each.introduction()),
+        )
+
+    def _broker(self) -> LinkId:
+        if self._link is None:
+            raise LocalProtocolError(f"{self.id} is attached to no broker; attach it first")
+        return self._link
 
     def link_up(self, link: LinkId, now: Time) -> None:
         self._link = link
-        if self._interest is None:
-            self._flush(now)
-        else:
+        super().link_up(link, now)
+        if self._interest is not None:
             self._interest.current = self._has_asked = False
             if self._seq:
                 self._ask_for_interest(now)
-        super().link_up(link, now)
+        self.flush(now)
+
+    def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+        self._take_back(unconfirmed)
+        super().link_reset(link, unconfirmed, now)
 
     def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         if self._link == link:
             self._link = None
+            self._is_introduced = False
+            self._take_back(unconfirmed)
         super().link_gone(link, unconfirmed, now)
+
+    def _take_back(self, unconfirmed: list[Message]) -> None:
+        """What may not have arrived is said again to the next broker, in its order."""
+        lost = {id(message) for message in unconfirmed}
+        changes = [(said, before) for said, before in self._undo if id(said) in lost]
+        for said, before in reversed(changes):
+            for route in said.added:
+                del self._announced[route.id]
+            self._announced |= {route.id: route for route in before}
+        self._undo.clear()
+        undone = {id(said) for said, _ in changes}
+        back: list[Event | Message] = []
+        for message in unconfirmed:
+            if isinstance(message, Events):
+                back += message.events
+            elif id(message) in undone:
+                back.append(message)
+        self._outgoing.put_back(back)
 
     @property
     def is_settled(self) -> bool:
         """Nor does an event wait that could go."""
         return super().is_settled and not (self._link in self.up and self._outgoing)
 
+    def arrived(self, last: int) -> None:
+        """The network has the client's events up to a number; they need not be said again."""
+        self._outgoing.drop(last)
+
     # ---- Going out
 
     @property
     def _ready(self) -> bool:
         """Whether events can go out at once."""
-        return self._link in self.up and (self._interest is None or self._interest.current)
+        return (
+            self._link in self.up
+            and (self._interest is None or self._interest.current)
+            and all(component.may_publish() for component in self.components)
+        )
 
     def _ask_for_interest(self, now: Time) -> None:
         """A client that publishes wants to hear what is wanted; others need not."""
@@ -216,7 +291,10 @@ class Client(Node):
             self._interest.asked += 1
             self._say(InterestAsked(number=self._interest.asked), now)
 
-    def _flush(self, now: Time) -> None:
+    def flush(self, now: Time) -> None:
+        """Let everything go that waited, if it can."""
+        if not self._ready:
+            return
         for waiting in self._outgoing.take():
             if isinstance(waiting, Message):
                 self._say(waiting, now)
@@ -242,12 +320,16 @@ class Client(Node):
             self._say(message, now)
 
     def _say(self, message: Message, now: Time) -> None:
+        is_heard = self._is_introduced and self._link is not None
         if isinstance(message, AdvertisementChange):
+            before = tuple(self._announced.pop(id_) for id_ in message.removed)
             self._announced |= {route.id: route for route in message.added}
-            for id_ in message.removed:
-                del self._announced[id_]
-        if self._link is not None:
-            self.send(self._link, message, now)
+            if is_heard:
+                if not self.backlog(self._broker()):
+                    self._undo.clear()
+                self._undo.append((message, before))
+        if is_heard:  # Else the introduction will say it.
+            self.send(self._broker(), message, now)
 
     def _route(self, name: str) -> RouteId:
         return f"{self.id}/{name}"

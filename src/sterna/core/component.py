@@ -66,6 +66,9 @@ class Component:
     def link_new(self, link: LinkId, now: Time) -> None:
         """A link stands for the first time, or its other end has forgotten everything."""
 
+    def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+        """The other end has forgotten everything, and did not confirm these; `link_new` follows."""
+
     def link_up(self, link: LinkId, now: Time) -> None:
         """A link stands (again)."""
 
@@ -90,6 +93,33 @@ class Component:
 
     def subscriptions_changed(self, change: SubscriptionChange, link: LinkId, now: Time) -> None:
         """A neighbour or client has subscribed or unsubscribed, and the table has it."""
+
+    def advertisements_changed(self, link: LinkId, now: Time) -> None:
+        """A neighbour or client has advertised or unadvertised, and the table has it."""
+
+    def keeps(self, link: LinkId) -> bool:
+        """Whether what was heard over a link holds although its other end has forgotten it."""
+        del link
+        return False
+
+    # ---- Moments at a client
+
+    def introduces(self) -> bool:
+        """Whether it tells a new broker itself what the client wants and offers."""
+        return False
+
+    def introduction(self) -> tuple[Message, ...]:
+        """What a new broker has to be told besides subscriptions and advertisements."""
+        return ()
+
+    def may_publish(self) -> bool:
+        """Whether events can go out now; when that changes, call `client.flush`."""
+        return True
+
+    def events_arriving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
+        """Events have come from the broker; return those that the application may get."""
+        del link, now
+        return events
 
 
 Handler = Callable[[Any, LinkId, Time], None]

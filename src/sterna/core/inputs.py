@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from sterna.core.link import Frame
-from sterna.core.names import LinkId, Peer
+from sterna.core.names import LinkId, NodeId, Peer
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 
@@ -83,3 +83,13 @@ class Publish(Input, frozen=True, kw_only=True):
 
     attributes: Mapping[str, Scalar]
     payload: bytes = b""
+
+
+class Attach(Input, frozen=True, kw_only=True):
+    """The application wants to work through a broker from now on."""
+
+    broker: NodeId
+
+
+class Detach(Input, frozen=True, kw_only=True):
+    """The application goes offline; it may attach again, here or elsewhere."""

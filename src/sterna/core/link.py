@@ -88,7 +88,7 @@ class LinkSession:
         self.state = State.CLOSED
         self.outbox: list[Frame] = []
         self.wake_at: Time = NEVER
-        self.given_up: int | None = None
+        self.given_up: list[Message] | None = None
         """Set when the other end turns out to have lost its memory: the messages dropped for it."""
         self._timing = timing
         self._next_seq = 1
@@ -207,7 +207,7 @@ class LinkSession:
     def _meet(self, incarnation: int) -> None:
         """The other end is new, or has lost its memory."""
         if self.partner is not None:
-            self.given_up = len(self._unacknowledged)
+            self.given_up = self.unconfirmed()
             self._unacknowledged.clear()
             self._next_seq = 1
         self.partner = incarnation

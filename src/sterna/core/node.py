@@ -50,6 +50,7 @@ class Node(ABC):
         """What the next session is called: never as one before, whatever was forgotten."""
         self._used: dict[LinkId, LinkSession] = {}
         self._facts: list[Fact] = []
+        self._actions: list[Action] = []
         self._handlers: dict[type[Input], Callable[[Any, Time], None]] = {
             inputs.Received: self._received,
             inputs.TimePassed: self._time_passed,
@@ -85,6 +86,9 @@ class Node(ABC):
             if session.wake_at < self.deadline:  # noqa: PLR1730 - min() costs more.
                 self.deadline = session.wake_at
         self._used.clear()
+        if self._actions:
+            actions += self._actions
+            self._actions.clear()
         facts, self._facts = self._facts, []
         return actions, facts
 
@@ -94,6 +98,14 @@ class Node(ABC):
         session.send(message, now)
         self._used[link] = session
 
+    def act(self, action: Action) -> None:
+        """Have the driver do something, after the frames of this turn were sent."""
+        self._actions.append(action)
+
+    def forget(self, link: LinkId, now: Time) -> None:
+        """A link will never stand again, as far as this end is concerned."""
+        self._link_gone(inputs.LinkGone(link=link), now)
+
     def state(self, fact: Fact) -> None:
         """Say what happened."""
         self._facts.append(fact)
@@ -102,11 +114,20 @@ class Node(ABC):
         """How many messages the other end of a link has not confirmed yet."""
         return self._sessions[link].backlog
 
+    def unconfirmed(self, link: LinkId) -> list[Message]:
+        """Those messages."""
+        return self._sessions[link].unconfirmed()
+
+    def is_connected(self, link: LinkId) -> bool:
+        """Whether a connection stands, be it that the two ends have not found each other yet."""
+        return link in self._sessions and self._sessions[link].state is not State.CLOSED
+
     @property
     def is_settled(self) -> bool:
-        """Whether all it said is confirmed, all links stand that may, and nothing is kept back."""
+        """Whether all it said over links that stand is confirmed, and nothing is kept back."""
         return not any(
-            session.backlog or session.state is State.OPENING for session in self._sessions.values()
+            session.state is State.OPENING or (session.state is State.OPEN and session.backlog)
+            for session in self._sessions.values()
         ) and all(component.is_settled for component in self.components)
 
     # ---- What brokers and clients do, each in its way
@@ -125,6 +146,11 @@ class Node(ABC):
         """A link stands for the first time, or its other end has forgotten everything."""
         for component in self.components:
             component.link_new(link, now)
+
+    def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+        """The other end has forgotten everything, and did not confirm these before."""
+        for component in self.components:
+            component.link_reset(link, unconfirmed, now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
         """A link stands (again)."""
@@ -168,10 +194,11 @@ class Node(ABC):
     def _link_stands(self, link: LinkId, session: LinkSession, now: Time) -> None:
         self.up[link] = None
         self.state(Attached(at=self.id, time=now, link=link, peer=self.peers[link]))
-        if session.given_up is not None:
-            self.state(LinkReset(at=self.id, time=now, link=link, given_up=session.given_up))
-        if session.given_up is not None or link not in self._known:
-            session.given_up = None
+        given_up, session.given_up = session.given_up, None
+        if given_up is not None:
+            self.state(LinkReset(at=self.id, time=now, link=link, given_up=len(given_up)))
+            self.link_reset(link, given_up, now)
+        if given_up is not None or link not in self._known:
             self._known[link] = None
             self.link_new(link, now)
         self.link_up(link, now)

@@ -111,6 +111,20 @@ class Outgoing:
         """Keep a message that must not pass the events before it."""
         self._waiting.append(message)
 
+    def put_back(self, taken: list[Event | Message]) -> None:
+        """Keep what went out before all that waits, and did not arrive for sure."""
+        self._waiting[:0] = taken
+        self._events += sum(isinstance(each, Event) for each in taken)
+        self._wanted = 0
+
+    def drop(self, last: int) -> None:
+        """Forget the events up to a number: they have arrived."""
+        self._waiting = [
+            each for each in self._waiting if not isinstance(each, Event) or each.seq > last
+        ]
+        self._events = sum(isinstance(each, Event) for each in self._waiting)
+        self._wanted = 0
+
     def take(self) -> Iterator[tuple[Event, ...] | Message]:
         """Everything, in order; events that follow each other at once."""
         waiting, self._waiting = self._waiting, []

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from sterna.core.actions import Transmit
+from sterna.core.actions import Action, Connect, Disconnect, Transmit
 from sterna.core.facts import Fact, Settled
 from sterna.core.inputs import Input, LinkDown, LinkUp, Received, TimePassed
-from sterna.core.link import Data, Frame
+from sterna.core.link import Data, Frame, Resume
 from sterna.core.messages import Message
 from sterna.core.names import NEVER, NodeId, Peer, Time
 from sterna.core.node import Node
@@ -22,6 +22,9 @@ from sterna.wire.codec import size
 SETTLE_MAX_US: Time = 600_000_000
 """How long a network may take to settle, in its own time."""
 
+
+RECONNECT_US: Time = 1_000
+"""How soon a client is back when its broker has ended the connection."""
 
 WAKES_MAX = 1_000
 """How often a node may ask to be woken at once; more, and time would never pass."""
@@ -70,6 +73,8 @@ class Pipe:
         self.last_arrival: Time = 0
         self.free_at: Time = 0
         self.last_seq = 0
+        self.session: tuple[int, int | None] | None = None
+        """The incarnations of both ends; when they change, messages are counted anew."""
         self.messages: Counter[type[Message]] = Counter()
         self.frames = 0
         self.bytes: Counter[type[Message] | None] = Counter()
@@ -87,6 +92,9 @@ class Connection:
         self.pipes = (Pipe(a, b, self), Pipe(b, a, self))
         self.troubles = 1
         """How many reasons there are for it not to stand; a new one is not made yet."""
+        self.is_wanted = True
+        """Whether its client wants to be connected."""
+        self.latency_us: Time = 0
         self.epoch = 0
         """Counts how often it broke: what was sent before does not arrive."""
 
@@ -127,6 +135,8 @@ class Network:
         self._given = _hooks(observers, "given")
         self._sent = _hooks(observers, "sent")
         self._trouble = _hooks(observers, "trouble")
+        self._latencies: dict[frozenset[NodeId], Time] = {}
+        """Of the connections that are not like the others."""
         self._wakes = 0
         """How many of the things that are planned are only a node's timer."""
         self._is_ideal = not (model.jitter_us or model.loss or model.duplication)
@@ -143,15 +153,25 @@ class Network:
     def connect(self, a: NodeId, b: NodeId) -> Connection:
         """Make a connection; it stands at once."""
         connection = Connection(self.hosts[a], self.hosts[b])
+        connection.latency_us = self._latencies.get(frozenset((a, b)), self.model.latency_us)
+        connection.troubles += sum(host.is_down for host in connection.ends)
         for pipe in connection.pipes:
             pipe.source.pipes[pipe.target.node.id] = pipe
         self.connections.append(connection)
         self._relieve(connection)
         return connection
 
-    def connection(self, a: NodeId, b: NodeId) -> Connection:
-        """The connection between two nodes."""
-        return self.hosts[a].pipes[b].connection
+    def connection(self, a: NodeId, b: NodeId) -> Connection | None:
+        """The connection between two nodes, if they have ever had one."""
+        pipe = self.hosts[a].pipes.get(b)
+        return None if pipe is None else pipe.connection
+
+    def slow(self, a: NodeId, b: NodeId, latency_us: Time) -> None:
+        """From now on frames between two nodes take so long."""
+        self._latencies[frozenset((a, b))] = latency_us
+        connection = self.connection(a, b)
+        if connection is not None:
+            connection.latency_us = latency_us
 
     # ---- Running
 
@@ -196,10 +216,35 @@ class Network:
         for action in actions:
             if type(action) is Transmit:
                 self._transmit(host.pipes[action.link], action.frame)
+            else:
+                self._act(host, action)
         if node.deadline < host.waking_at:
             host.waking_at = node.deadline
             self._wakes += 1
             self.kernel.at(max(node.deadline, now), self._wake, host, node.deadline)
+
+    def _act(self, host: Host, action: Action) -> None:
+        """Do what is seldom asked for."""
+        match action:
+            case Connect(link):
+                connection = self.connection(host.node.id, link)
+                if connection is None:
+                    self.connect(host.node.id, link)
+                elif not connection.is_wanted:
+                    connection.is_wanted = True
+                    self._relieve(connection)
+            case Disconnect(link):
+                connection = host.pipes[link].connection
+                if host.peer is Peer.BROKER:
+                    if not connection.troubles:  # The client comes back by itself.
+                        self._burden(connection)
+                        later = self.kernel.now + RECONNECT_US
+                        self.kernel.at(later, self._relieve, connection)
+                elif connection.is_wanted:
+                    connection.is_wanted = False
+                    self._burden(connection)
+            case _:
+                pass
 
     def _wake(self, host: Host, deadline: Time) -> None:
         self._wakes -= 1
@@ -226,11 +271,17 @@ class Network:
                 pipe.messages[type(frame.message)] += 1
             else:
                 fate = AGAIN
+        elif type(frame) is Resume and pipe.session != (frame.incarnation, frame.partner):
+            pipe.session = frame.incarnation, frame.partner
+            pipe.last_seq = 0
         now = self.kernel.now
-        arrival = now + self.model.latency_us
+        arrival = now + connection.latency_us
         if self._count_bytes:
             arrival = self._count(pipe, frame, arrival)
         if self._is_ideal:
+            if arrival < pipe.last_arrival:  # noqa: PLR1730 - max() costs more.
+                arrival = pipe.last_arrival
+            pipe.last_arrival = arrival
             self.kernel.at(arrival, self._arrive, pipe, frame, connection.epoch)
         elif self._chance.random() < self.model.loss:
             fate = Fate(fate.again, lost=True)
@@ -246,7 +297,7 @@ class Network:
             return arrival
         begins = max(self.kernel.now, pipe.free_at)
         pipe.free_at = begins + length * 1_000_000 // self.model.bytes_per_s
-        return pipe.free_at + self.model.latency_us
+        return pipe.free_at + pipe.connection.latency_us
 
     def _by_chance(self, pipe: Pipe, frame: Frame, arrival: Time, fate: Fate) -> Fate:
         chance, model = self._chance, self.model
@@ -312,9 +363,6 @@ class Network:
             host.node = host.make(host.lives)
             host.lives += 1
             host.log = [] if host.log is not None else None
-            for pipe in host.pipes.values():
-                for each in pipe.connection.pipes:
-                    each.last_seq = 0  # Both directions count anew.
         else:
             self._replay(host)
         host.is_down = False

@@ -9,11 +9,13 @@ import msgspec
 from sterna.core.broker import Broker
 from sterna.core.client import Client
 from sterna.core.component import Component
+from sterna.core.handover.options import broker_components, client_components
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.node import Node
 from sterna.sim.network import Network, Observer
 from sterna.sim.oracle import Finding, Oracle
 from sterna.sim.script import (
+    AnyStep,
     Crash,
     Do,
     Drop,
@@ -21,6 +23,7 @@ from sterna.sim.script import (
     Pause,
     Script,
     Settle,
+    Slow,
     Wait,
 )
 
@@ -89,6 +92,8 @@ class Simulation:
         self.tables: list[TableSizes] = []
         self._components = components
         crashing = {step.broker for step in script.steps if isinstance(step, Crash)}
+        for a, b, latency_us in script.latencies:
+            self.network.slow(a, b, latency_us)
         for broker in script.topology.brokers:
             host = self.network.add(self._broker(broker), Peer.BROKER)
             if broker in crashing:
@@ -109,7 +114,7 @@ class Simulation:
             self.settle()
         return self.outcome()
 
-    def do(self, step: Do | Wait | Settle | Drop | Pause | Crash | Partition) -> None:
+    def do(self, step: AnyStep) -> None:
         """Do one step."""
         network = self.network
         match step:
@@ -121,7 +126,10 @@ class Simulation:
                 self.settle()
             case Drop():
                 connection = network.connection(step.a, step.b)
-                network.drop([connection], step.us, f"{step.a} - {step.b}")
+                if connection is not None:
+                    network.drop([connection], step.us, f"{step.a} - {step.b}")
+            case Slow():
+                network.slow(step.a, step.b, step.latency_us)
             case Pause():
                 network.pause(step.broker, step.us)
             case Crash():
@@ -129,9 +137,10 @@ class Simulation:
             case Partition():
                 inside = set(step.brokers)
                 cut = [
-                    network.connection(a, b)
+                    connection
                     for a, b in self.script.topology.links
                     if (a in inside) != (b in inside)
+                    and (connection := network.connection(a, b)) is not None
                 ]
                 network.drop(cut, step.us, f"the way to {', '.join(step.brokers)}")
 
@@ -184,7 +193,7 @@ class Simulation:
             routing = msgspec.structs.replace(routing, parent=script.topology.parent(id_))
 
         def make(lives: int) -> Broker:
-            components = self._components(id_)
+            components = [*broker_components(script.handover), *self._components(id_)]
             return Broker(id_, routing, components, timing=script.timing, incarnation=lives)
 
         return make
@@ -193,7 +202,8 @@ class Simulation:
         script = self.script
 
         def make(lives: int) -> Client:
-            return Client(id_, script.client, timing=script.timing, incarnation=lives)
+            components = client_components(script.handover)
+            return Client(id_, script.client, components, timing=script.timing, incarnation=lives)
 
         return make
 

@@ -3,7 +3,16 @@
 import msgspec
 
 from sterna.core.client import ClientOptions
-from sterna.core.inputs import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from sterna.core.handover.options import HandoverOptions
+from sterna.core.inputs import (
+    Advertise,
+    Attach,
+    Detach,
+    Publish,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
 from sterna.core.link import LinkTiming
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
@@ -33,7 +42,7 @@ class Do(Step, frozen=True, kw_only=True):
     """A client's application does something."""
 
     client: NodeId
-    what: Subscribe | Unsubscribe | Advertise | Unadvertise | Publish
+    what: Subscribe | Unsubscribe | Advertise | Unadvertise | Publish | Attach | Detach
 
 
 class Wait(Step, frozen=True, kw_only=True):
@@ -76,16 +85,30 @@ class Partition(Step, frozen=True, kw_only=True):
     us: Time
 
 
+class Slow(Step, frozen=True, kw_only=True):
+    """From now on frames between two nodes take so long."""
+
+    a: NodeId
+    b: NodeId
+    latency_us: Time
+
+
+AnyStep = Do | Wait | Settle | Drop | Pause | Crash | Partition | Slow
+
+
 class Script(msgspec.Struct, frozen=True, kw_only=True):
     """All of a run: who is there, what happens, and the seed of all chance."""
 
     topology: Topology
     clients: dict[NodeId, NodeId]
-    """The broker of each client."""
-    steps: tuple[Do | Wait | Settle | Drop | Pause | Crash | Partition, ...]
+    """The broker of each client, when the run begins."""
+    steps: tuple[AnyStep, ...]
     routing: RoutingOptions = RoutingOptions()
     client: ClientOptions = ClientOptions()
     link: LinkModel = LinkModel()
+    latencies: tuple[tuple[NodeId, NodeId, Time], ...] = ()
+    """Of the links that are slower or faster than the model says."""
+    handover: HandoverOptions = HandoverOptions()
     timing: LinkTiming = LinkTiming()
     seed: int = 0
 
@@ -96,13 +119,18 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"client {client} is at {broker}, which is no broker")
             if client in brokers:
                 raise ValueError(f"{client} is both a client and a broker")
-        links = {*self.topology.links, *self.clients.items()}
+        links = {*self.topology.links, *((c, b) for c in self.clients for b in brokers)}
         for number, step in enumerate(self.steps, 1):
             problem = ""
             match step:
                 case Do() if step.client not in self.clients:
                     problem = f"no client {step.client}"
-                case Drop() if (step.a, step.b) not in links and (step.b, step.a) not in links:
+                case Do(what=Attach(broker=broker)) if broker not in brokers:
+                    problem = f"no broker {broker}"
+                case Drop() | Slow() if (step.a, step.b) not in links and (
+                    step.b,
+                    step.a,
+                ) not in links:
                     problem = f"no link {step.a} - {step.b}"
                 case Pause() | Crash() if step.broker not in brokers:
                     problem = f"no broker {step.broker}"

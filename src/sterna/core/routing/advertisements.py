@@ -4,6 +4,7 @@ from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.core.routing.overlaps import OverlapIndex
 from sterna.core.routing.stages import Stage
+from sterna.model.filters import Filter
 from sterna.model.filters.normal_form import NormalForm
 
 
@@ -52,6 +53,10 @@ class Advertised(Stage):
             if not self._admit(route):
                 self._wait(route)
                 self.onward.remove(route)
+
+    def overlaps(self, filter_: Filter) -> bool:
+        """Whether something was advertised that may match a filter."""
+        return next(self._offers.overlapping(filter_), None) is not None
 
     def form(self) -> NormalForm | None:
         """Everything that was advertised; None if that is beyond the limits of the algebra."""

@@ -39,6 +39,8 @@ class Neighbour(NamedTuple):
     """None if it is told of none."""
     gate: Advertised | None = None
     """Where its own advertisements admit subscriptions; None if it hears of them all."""
+    sends_everything: bool = False
+    """It was asked for all events, whatever the subscriptions."""
 
 
 class Router(Component):
@@ -81,7 +83,11 @@ class Router(Component):
 
     def on_subscription_change(self, message: SubscriptionChange, link: LinkId, now: Time) -> None:
         for said in message.added:
-            self._remove_subscription(link, said.id)  # Said twice: the last word counts.
+            known = self.subscriptions.routes(link).get(said.id)
+            if known is not None:  # Said twice: the last word counts.
+                if known.filter == said.filter:
+                    continue
+                self._remove_subscription(link, said.id)
             route = Route(self._name(), said.filter)
             self.subscriptions.add(link, said.id, route)
             for chain in self._told_about(link):
@@ -90,22 +96,58 @@ class Router(Component):
             self._remove_subscription(link, id_)
         for changed in self.broker.at_subscriptions_changed:
             changed(message, link, now)
-        self._tell(now)
+        self.tell(now)
 
     def on_advertisement_change(
         self, message: AdvertisementChange, link: LinkId, now: Time
     ) -> None:
         for said in message.added:
-            self._remove_advertisement(link, said.id)
+            known = self.advertisements.get(link, {}).get(said.id)
+            if known is not None:
+                if known.filter == said.filter:
+                    continue
+                self._remove_advertisement(link, said.id)
             self._add_advertisement(link, said)
         for id_ in message.removed:
             self._remove_advertisement(link, id_)
-        self._tell(now)
+        for changed in self.broker.at_advertisements_changed:
+            changed(link, now)
+        self.tell(now)
+
+    # ---- Entries that a component answers for
+
+    def enter(self, link: LinkId, id_: RouteId, filter_: Filter, widest: Filter) -> None:
+        """Route events that match a filter to a link, and tell no broker of it.
+
+        A component does that in its own way. Publishers that quench hear of `widest`, which covers
+        whatever the component may replace the filter with.
+        """
+        self.withdraw(link, id_)
+        route = Route(self._name(), widest)
+        self.subscriptions.enter(link, id_, filter_, route)
+        if self._interest is not None:
+            self._interest.add(route)
+
+    def withdraw(self, link: LinkId, id_: RouteId) -> None:
+        """End such an entry, if there is one; after the last change of a turn, call `tell`."""
+        route = self.subscriptions.withdraw(link, id_)
+        if route is not None and self._interest is not None:
+            self._interest.remove(route)
+
+    def must_hear(self, link: LinkId, filter_: Filter) -> bool:
+        """Whether a neighbouring broker has to know a filter for its events to come here."""
+        neighbour = self._neighbours.get(link)
+        if neighbour is None or self.broker.peers[link] is not Peer.BROKER:
+            return False
+        if neighbour.gate is not None:
+            return neighbour.gate.overlaps(filter_)
+        return not neighbour.sends_everything
 
     # ---- Links
 
     def link_new(self, link: LinkId, now: Time) -> None:
-        self._forget(link, now)
+        if not any(keeps(link) for keeps in self.broker.at_keeps):
+            self._forget(link, now)
         if link in self._neighbours:
             neighbour = self._neighbours[link]
             neighbour.subscriptions.difference.forget()
@@ -113,17 +155,17 @@ class Router(Component):
                 neighbour.advertisements.difference.forget()
         elif self.broker.peers[link] is Peer.BROKER:
             self._begin(link)
-        self._tell(now)
+        self.tell(now)
 
     def link_up(self, _link: LinkId, now: Time) -> None:
-        self._tell(now)
+        self.tell(now)
 
     def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:
         gone = self._neighbours.pop(link, None)
         if gone is not None and gone.subscriptions.chain is self._interest:
             self._publishers.leave(gone.subscriptions.difference)
         self._forget(link, now)
-        self._tell(now)
+        self.tell(now)
 
     def tell_interest(self, link: LinkId, now: Time) -> None:
         """From now on a publisher hears what is wanted: the c_all of quenching."""
@@ -135,11 +177,32 @@ class Router(Component):
             for source in self.subscriptions.links():
                 for route in self.subscriptions.routes(source).values():
                     self._interest.add(route)
+            for route in self.subscriptions.widest():
+                self._interest.add(route)
         if link not in self._neighbours:
             told = difference(Strategy.MERGING)
             self._publishers.join(told)
             self._neighbours[link] = Neighbour(Told(self._interest, told))
-        self._tell(now)
+        self.tell(now)
+
+    def introduced(
+        self,
+        subscriptions: Sequence[Route],
+        advertisements: Sequence[Route],
+        link: LinkId,
+        now: Time,
+    ) -> None:
+        """A client says all it wants and offers, and remembers nothing that it was told."""
+        for said, known, change in (
+            (subscriptions, self.subscriptions.routes(link), SubscriptionChange),
+            (advertisements, self.advertisements.get(link, {}), AdvertisementChange),
+        ):
+            names = {route.id for route in said}
+            removed = tuple(id_ for id_ in known if id_ not in names)
+            if said or removed:
+                self.broker.message_arrived(change(added=tuple(said), removed=removed), link, now)
+        if link in self._neighbours:
+            self._neighbours[link].subscriptions.difference.forget()
 
     def _neighbour(self, link: LinkId) -> Neighbour:
         """What a neighbouring broker is told, as the options have it."""
@@ -152,6 +215,7 @@ class Router(Component):
         reduction = stages(strategy, self._name, members_max=options.merge_members_max)
         if downwards and not advertising:
             reduction = [Everything(self._name)]  # All events come up.
+        sends_everything = any(isinstance(stage, Everything) for stage in reduction)
         if gate is not None:
             reduction = [gate, *reduction]
         end = difference(strategy, gate)
@@ -162,7 +226,7 @@ class Router(Component):
                 Chain(stages(strategy, self._name, members_max=options.merge_members_max), offers),
                 offers,
             )
-        return Neighbour(Told(Chain(reduction, end), end), advertisements, gate)
+        return Neighbour(Told(Chain(reduction, end), end), advertisements, gate, sends_everything)
 
     def _begin(self, link: LinkId) -> None:
         """Start to tell a neighbouring broker what is known already."""
@@ -183,6 +247,8 @@ class Router(Component):
             self._remove_subscription(link, id_)
         for id_ in list(self.advertisements.get(link, {})):
             self._remove_advertisement(link, id_)
+        for told in self.broker.at_advertisements_changed:
+            told(link, now)
         if forgotten:
             for changed in self.broker.at_subscriptions_changed:
                 changed(SubscriptionChange(removed=forgotten), link, now)
@@ -226,7 +292,7 @@ class Router(Component):
             if other != link and neighbour.advertisements is not None:
                 neighbour.advertisements.chain.remove(route)
 
-    def _tell(self, now: Time) -> None:
+    def tell(self, now: Time) -> None:
         """Send each neighbour the difference, if its link stands; else it gathers until then."""
         for link, neighbour in self._neighbours.items():
             subscriptions, advertisements = neighbour.subscriptions, neighbour.advertisements

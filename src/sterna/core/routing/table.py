@@ -17,11 +17,13 @@ class RoutingTable:
         self._routes: dict[LinkId, dict[RouteId, Route]] = {}
         self._counts: dict[tuple[LinkId, Filter], int] = {}
         self._index: MatchIndex[tuple[LinkId, Filter]] = MatchIndex()
+        self._entered: dict[tuple[LinkId, RouteId], tuple[Filter, Route]] = {}
+        """Entries that were not announced over their link, but made by a component."""
         self._always: dict[LinkId, int] = {}
         """Links with filters that match everything, and how many."""
 
     def __len__(self) -> int:
-        return sum(len(routes) for routes in self._routes.values())
+        return sum(len(routes) for routes in self._routes.values()) + len(self._entered)
 
     def links(self) -> list[LinkId]:
         return list(self._routes)
@@ -33,14 +35,7 @@ class RoutingTable:
     def add(self, link: LinkId, id_: RouteId, route: Route) -> None:
         """Enter a route under the name that it has on the link."""
         self._routes.setdefault(link, {})[id_] = route
-        if route.filter.normal_form == (ANYTHING,):
-            self._always[link] = self._always.get(link, 0) + 1
-            return
-        key = link, route.filter
-        count = self._counts.get(key, 0)
-        if count == 0:
-            self._index.add(key, route.filter)
-        self._counts[key] = count + 1
+        self._match_to(link, route.filter)
 
     def remove(self, link: LinkId, id_: RouteId) -> Route | None:
         """Remove a route; None if there is none of that name."""
@@ -49,17 +44,54 @@ class RoutingTable:
             return None
         if not self._routes[link]:
             del self._routes[link]
-        if route.filter.normal_form == (ANYTHING,):
+        self._match_no_more(link, route.filter)
+        return route
+
+    def enter(self, link: LinkId, id_: RouteId, filter_: Filter, route: Route) -> None:
+        """Enter a filter that a component answers for, with what publishers hear of it."""
+        self._entered[link, id_] = filter_, route
+        self._match_to(link, filter_)
+
+    def withdraw(self, link: LinkId, id_: RouteId) -> Route | None:
+        """Remove such an entry; None if there is none of that name."""
+        filter_, route = self._entered.pop((link, id_), (None, None))
+        if filter_ is not None:
+            self._match_no_more(link, filter_)
+        return route
+
+    def entered(self, link: LinkId | None = None) -> dict[tuple[LinkId, RouteId], Filter]:
+        """The filters that components have entered, for all links or one."""
+        return {
+            key: filter_
+            for key, (filter_, _) in self._entered.items()
+            if link is None or key[0] == link
+        }
+
+    def widest(self) -> list[Route]:
+        """What publishers hear of them."""
+        return [route for _, route in self._entered.values()]
+
+    def _match_to(self, link: LinkId, filter_: Filter) -> None:
+        if filter_.normal_form == (ANYTHING,):
+            self._always[link] = self._always.get(link, 0) + 1
+            return
+        key = link, filter_
+        count = self._counts.get(key, 0)
+        if count == 0:
+            self._index.add(key, filter_)
+        self._counts[key] = count + 1
+
+    def _match_no_more(self, link: LinkId, filter_: Filter) -> None:
+        if filter_.normal_form == (ANYTHING,):
             self._always[link] -= 1
             if not self._always[link]:
                 del self._always[link]
-            return route
-        key = link, route.filter
+            return
+        key = link, filter_
         self._counts[key] -= 1
         if not self._counts[key]:
             del self._counts[key]
             self._index.remove(key)
-        return route
 
     def match(self, events: Sequence[Event]) -> dict[LinkId, tuple[Event, ...]]:
         """For each link, the events that are wanted there, in their order."""

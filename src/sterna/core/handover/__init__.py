@@ -1,0 +1,1 @@
+"""What happens when a client moves from one broker to another."""

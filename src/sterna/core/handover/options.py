@@ -1,0 +1,39 @@
+"""Which handover protocol a network uses, and the components that make it."""
+
+from enum import StrEnum
+
+import msgspec
+
+from sterna.core.component import Component
+from sterna.core.names import Time
+
+
+class Handover(StrEnum):
+    """How clients move from one broker to another."""
+
+    NONE = "none"
+    """They do not."""
+    NAIVE = "naive"
+    """Forget at the old broker, subscribe at the new one: loses and repeats. (Fiege, 3.2)"""
+    RELOCATION = "relocation"
+    """The new broker fetches what the old one kept. (Fiege, 4)"""
+
+
+class HandoverOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a network hands clients over."""
+
+    protocol: Handover = Handover.NONE
+    cache_events_max: int = 10_000
+    """How many events are kept for each subscription of a client that is away."""
+    cache_ttl_us: Time | None = None
+    """How long they are kept; None: as long as it takes."""
+
+
+def broker_components(options: HandoverOptions) -> list[Component]:
+    """What a broker needs for it."""
+    return []
+
+
+def client_components(options: HandoverOptions) -> list[Component]:
+    """What a client needs for it."""
+    return []
