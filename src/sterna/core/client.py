@@ -190,9 +190,14 @@ class Client(Node):
 
     # ---- Links
 
+    def _link_up(self, given: inputs.LinkUp, now: Time) -> None:
+        if self._link is None:
+            self._link = given.link
+        if self._link == given.link:  # Else it has turned elsewhere since.
+            super()._link_up(given, now)
+
     def link_new(self, link: LinkId, now: Time) -> None:
         """The broker knows nothing of this client: tell it all."""
-        self._link = link
         self._is_introduced = False
         if self._interest is not None:
             self._interest.forget()
@@ -227,12 +232,9 @@ class Client(Node):
         return self._link
 
     def link_up(self, link: LinkId, now: Time) -> None:
-        self._link = link
         super().link_up(link, now)
         if self._interest is not None:
             self._interest.current = self._has_asked = False
-            if self._seq:
-                self._ask_for_interest(now)
         self.flush(now)
 
     def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
@@ -286,13 +288,17 @@ class Client(Node):
 
     def _ask_for_interest(self, now: Time) -> None:
         """A client that publishes wants to hear what is wanted; others need not."""
-        if self._interest is not None and not self._has_asked and self._link in self.up:
+        if self._interest is None or self._has_asked:
+            return
+        if self._is_introduced and self._link in self.up:
             self._has_asked = True
             self._interest.asked += 1
             self._say(InterestAsked(number=self._interest.asked), now)
 
     def flush(self, now: Time) -> None:
         """Let everything go that waited, if it can."""
+        if self._seq or self._outgoing:
+            self._ask_for_interest(now)
         if not self._ready:
             return
         for waiting in self._outgoing.take():

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from sterna.core.names import LinkId, NodeId, Peer, Time
-from sterna.model.event import Event
+from sterna.model.event import Event, EventId, Scalar
 from sterna.model.filters import Filter
 
 
@@ -29,6 +29,8 @@ class Delivered(Fact, frozen=True, kw_only=True):
     """The application was given events."""
 
     events: tuple[Event, ...]
+    anywhere: bool = False
+    """Whether they were kept for the client, for where it was then."""
 
 
 class Stray(Fact, frozen=True, kw_only=True):
@@ -48,6 +50,26 @@ class Unsubscribed(Fact, frozen=True, kw_only=True):
     """The application ended a subscription."""
 
     subscription: str
+
+
+class Moved(Fact, frozen=True, kw_only=True):
+    """The application is at another location."""
+
+    location: str
+
+
+class VariableSet(Fact, frozen=True, kw_only=True):
+    """The application gave a variable a value."""
+
+    name: str
+    value: Scalar
+
+
+class Adapted(Fact, frozen=True, kw_only=True):
+    """A subscription that depends on the client's location or variables means this from now on."""
+
+    subscription: str
+    filter: Filter
 
 
 class Advertised(Fact, frozen=True, kw_only=True):
@@ -75,6 +97,18 @@ class Purged(Fact, frozen=True, kw_only=True):
     events: tuple[Event, ...]
 
 
+class Repeated(Fact, frozen=True, kw_only=True):
+    """Events arrived once more, as may happen to a client that moves; the application got them once."""
+
+    events: tuple[Event, ...]
+
+
+class Missed(Fact, frozen=True, kw_only=True):
+    """Events that the application never got, because a bounded cache discarded them."""
+
+    events: tuple[EventId, ...]
+
+
 # ---- At brokers.
 
 
@@ -83,6 +117,35 @@ class Forwarded(Fact, frozen=True, kw_only=True):
 
     source: LinkId
     to: Mapping[LinkId, tuple[Event, ...]]
+
+
+class HandoverStarted(Fact, frozen=True, kw_only=True):
+    """A client came from elsewhere, and what it missed is being fetched."""
+
+    client: NodeId
+
+
+class JunctionFound(Fact, frozen=True, kw_only=True):
+    """Here the old path of a client and the new one meet."""
+
+    client: NodeId
+
+
+class HandoverFinished(Fact, frozen=True, kw_only=True):
+    """What a client missed has come."""
+
+    client: NodeId
+    replayed: int
+    """How many events were fetched …"""
+    held: int
+    """… and how many had to wait for them."""
+
+
+class Discarded(Fact, frozen=True, kw_only=True):
+    """Events were kept for a client that is away, and no longer."""
+
+    client: NodeId
+    events: tuple[Event, ...]
 
 
 # ---- At both.

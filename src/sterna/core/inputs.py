@@ -93,3 +93,22 @@ class Attach(Input, frozen=True, kw_only=True):
 
 class Detach(Input, frozen=True, kw_only=True):
     """The application goes offline; it may attach again, here or elsewhere."""
+
+
+class MoveTo(Input, frozen=True, kw_only=True):
+    """The application is at a location now; subscriptions that use `myloc` follow it."""
+
+    location: str
+
+
+class SetVariable(Input, frozen=True, kw_only=True):
+    """A variable that subscriptions may refer to as `$name` has a value now.
+
+    Brokers hear of the range from `low` to `high`, and nothing of changes within it. A value
+    outside makes a new range: the one given with it, else the value alone.
+    """
+
+    name: str
+    value: Scalar
+    low: Scalar | None = None
+    high: Scalar | None = None

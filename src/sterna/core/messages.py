@@ -2,8 +2,8 @@
 
 import msgspec
 
-from sterna.core.names import RouteId
-from sterna.model.event import Event
+from sterna.core.names import NodeId, RouteId, Time
+from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
 
 
@@ -52,3 +52,129 @@ class InterestKnown(Message, frozen=True, kw_only=True):
 
     number: int
     """Of the question that this answers: an old answer may come after a new question."""
+
+
+# ---- Roaming clients. (Fiege, 4 and App. A)
+
+
+class Arrival(Message, frozen=True, kw_only=True):
+    """Client -> new border broker: here I am, with all my subscriptions. (Fiege, Fig. 10, line 1)
+
+    A client that no broker has welcomed yet only says that it is there.
+    """
+
+    visit: int
+    """Counts the brokers that the client has turned to."""
+    born: int
+    """The visit on which it was welcomed for the first time; 0 if it never was."""
+    stay: int
+    """The last visit on which it was welcomed …"""
+    received: int
+    """… and how many events it got there: the sequence number of the last one, the paper's num."""
+    subscriptions: tuple[Route, ...] = ()
+    advertisements: tuple[Route, ...] = ()
+    others: tuple[Message, ...] = ()
+
+
+class Welcome(Message, frozen=True, kw_only=True):
+    """Border broker -> client: all that was kept for you follows; from now on you may publish."""
+
+    published: int
+    """The number of the last event that the network has from you."""
+
+
+class Replayed(Message, frozen=True, kw_only=True):
+    """Border broker -> client: what was kept for you while you were away."""
+
+    events: tuple[Event, ...]
+    missed: tuple[EventId, ...] = ()
+    """What was kept no longer."""
+
+
+class Located(Message, frozen=True, kw_only=True):
+    """To all brokers: a new client is in the direction that this comes from."""
+
+    client: NodeId
+    born: int
+
+
+class Request(Message, frozen=True, kw_only=True):
+    """What both forms of the search for the old border broker say."""
+
+    client: NodeId
+    number: int
+    """By which the broker that asks knows the answer."""
+    visit: int
+    born: int
+    stay: int
+    received: int
+    path: tuple[NodeId, ...] = ()
+    """The brokers it came through, the way back for the replay."""
+
+
+class Resubscribe(Request, frozen=True, kw_only=True):
+    """New border broker -> junction: the client is here now. (Fiege, Fig. 11, line 1)
+
+    On each link it follows the client's subscriptions, so that whatever passes a broker after it
+    is routed to the new place as well.
+    """
+
+    filters: tuple[Filter, ...]
+
+
+class Fetch(Request, frozen=True, kw_only=True):
+    """Junction -> old border broker: send what the client missed. (Fiege, Fig. 11, line 13)"""
+
+    junction: NodeId
+
+
+class Replay(Message, frozen=True, kw_only=True):
+    """Old border broker -> new border broker: what the client missed. (Fiege, Fig. 11, line 22)"""
+
+    client: NodeId
+    number: int
+    events: tuple[Event, ...]
+    missed: tuple[EventId, ...]
+    published: int
+    path: tuple[NodeId, ...]
+    """The brokers it still has to go through."""
+
+
+# ---- Subscriptions that move with their client. (Fiege, 5 and App. B)
+
+
+class MovingRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A filter with `myloc` in it, and how the one who hears of it makes an instance of it."""
+
+    id: RouteId
+    filter: Filter
+    at: tuple[str, ...]
+    """Where its clients are, as far as the one who tells knows."""
+    dwell_us: Time
+    """How long they stay at a location, at least: the paper's Δ."""
+    delay_us: Time | None
+    """How long a message takes from the listener to them and back; None if that is not known."""
+
+
+class MovingChange(Message, frozen=True, kw_only=True):
+    """Towards publishers: clients with these filters are here, at these locations (and no longer).
+
+    A route under a known name replaces the one before: its clients have moved. (Fiege, Fig. 13)
+    """
+
+    added: tuple[MovingRoute, ...] = ()
+    removed: tuple[RouteId, ...] = ()
+    anew: bool = False
+    """Whether this is all there is: what was said before has ended."""
+
+
+class Probe(Message, frozen=True, kw_only=True):
+    """To a neighbour: send this number back at once, for I want to know how far you are."""
+
+    number: int
+
+
+class Probed(Message, frozen=True, kw_only=True):
+    """The answer."""
+
+    number: int

@@ -46,6 +46,8 @@ class Node(ABC):
         self._known: dict[LinkId, None] = {}
         """Links that have stood before."""
         self._timing = timing or LinkTiming()
+        self.incarnation = incarnation
+        """How often it has lost its memory."""
         self._incarnation = incarnation * SESSIONS_MAX
         """What the next session is called: never as one before, whatever was forgotten."""
         self._used: dict[LinkId, LinkSession] = {}

@@ -9,12 +9,22 @@ from itertools import count
 import msgspec
 
 from sterna.core.client import ClientOptions
-from sterna.core.inputs import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from sterna.core.handover.options import HandoverOptions
+from sterna.core.inputs import (
+    Advertise,
+    Attach,
+    Detach,
+    Publish,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.sim.script import (
+    AnyStep,
     Crash,
     Do,
     Drop,
@@ -65,6 +75,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: int = 20
     """How many are made; about a third of them end before the run does."""
     events: int = 50
+    moves: int = 0
+    """How many times a client goes to another broker (or back to the one it came from)."""
+    naps: int = 0
+    """How many times a client goes offline; its next move, or the end of the run, ends that."""
     variety: int = 8
     """How many different values an attribute may have: the fewer, the more filters are alike."""
     wait_us: Time = 3_000
@@ -75,6 +89,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     client: ClientOptions = ClientOptions()
     link: LinkModel = LinkModel(jitter_us=500)
     faults: Faults = Faults()
+    handover: HandoverOptions = HandoverOptions()
 
 
 def generate(plan: Plan, seed: int) -> Script:
@@ -91,6 +106,9 @@ class _Generator:
             f"c{number}": chance.choice(plan.topology.brokers)
             for number in range(1, plan.clients + 1)
         }
+        self._at = {client: [broker] for client, broker in self._clients.items()}
+        """The brokers that each client has been at."""
+        self._offline: dict[NodeId, None] = {}
         self._subscriptions: list[tuple[NodeId, str]] = []
         self._advertisements: dict[NodeId, dict[str, Filter]] = {}
 
@@ -105,10 +123,11 @@ class _Generator:
             tasks += ["advertise"] * plan.clients + ["unadvertise"] * plan.clients
         tasks += ["drop"] * plan.faults.drops + ["pause"] * plan.faults.pauses
         tasks += ["crash"] * plan.faults.crashes + ["partition"] * plan.faults.partitions
+        tasks += ["move"] * plan.moves + ["nap"] * plan.naps
         chance.shuffle(first)
         chance.shuffle(tasks)
         tasks = [*first, *tasks]
-        steps: list[Do | Wait | Settle | Drop | Pause | Crash | Partition] = []
+        steps: list[AnyStep] = []
         for task in tasks:
             step = getattr(self, f"_{task}")()
             if step is not None:
@@ -117,12 +136,14 @@ class _Generator:
                 steps.append(Settle())
             elif plan.wait_us:
                 steps.append(Wait(us=chance.randint(0, plan.wait_us)))
+        steps += [self._go(client) for client in list(self._offline)]
         return Script(
             topology=plan.topology,
             clients=self._clients,
             steps=tuple(steps),
             routing=plan.routing,
             client=plan.client,
+            handover=plan.handover,
             link=msgspec.structs.replace(
                 plan.link, loss=plan.faults.loss, duplication=plan.faults.duplication
             ),
@@ -171,10 +192,32 @@ class _Generator:
             return None
         return Do(client=self._chance.choice(clients), what=Publish(attributes=event))
 
+    def _move(self) -> Do:
+        return self._go(self._some_client())
+
+    def _go(self, client: NodeId) -> Do:
+        """To another broker, often back to the last one, or to where it is."""
+        been = self._at[client]
+        broker = self._chance.choice(self._plan.topology.brokers)
+        if len(been) > 1 and self._chance.random() < 0.3:
+            broker = been[-2]
+        been.append(broker)
+        self._offline.pop(client, None)
+        return Do(client=client, what=Attach(broker=broker))
+
+    def _nap(self) -> Do | None:
+        online = [client for client in self._clients if client not in self._offline]
+        if not online:
+            return None
+        client = self._chance.choice(online)
+        self._offline[client] = None
+        return Do(client=client, what=Detach())
+
     # ---- What goes wrong
 
     def _drop(self) -> Drop | None:
-        links = [*self._plan.topology.links, *self._clients.items()]
+        places = [(client, been[-1]) for client, been in self._at.items()]
+        links = [*self._plan.topology.links, *places]
         if not links:
             return None
         a, b = self._chance.choice(links)

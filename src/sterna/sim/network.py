@@ -10,7 +10,7 @@ import msgspec
 
 from sterna.core.actions import Action, Connect, Disconnect, Transmit
 from sterna.core.facts import Fact, Settled
-from sterna.core.inputs import Input, LinkDown, LinkUp, Received, TimePassed
+from sterna.core.inputs import Attach, Input, LinkDown, LinkUp, Received, TimePassed
 from sterna.core.link import Data, Frame, Resume
 from sterna.core.messages import Message
 from sterna.core.names import NEVER, NodeId, Peer, Time
@@ -160,6 +160,10 @@ class Network:
         self.connections.append(connection)
         self._relieve(connection)
         return connection
+
+    def attach(self, client: NodeId, broker: NodeId) -> None:
+        """Have a client turn to its first broker."""
+        self._turn(self.hosts[client], Attach(broker=broker))
 
     def connection(self, a: NodeId, b: NodeId) -> Connection | None:
         """The connection between two nodes, if they have ever had one."""
@@ -367,7 +371,7 @@ class Network:
             self._replay(host)
         host.is_down = False
         host.waking_at = NEVER
-        for link in list(host.node.up):
+        for link in host.pipes:
             self._turn(host, LinkDown(link=link))
         for pipe in host.pipes.values():
             self._relieve(pipe.connection)

@@ -1,8 +1,8 @@
 """The oracle: reads the facts of a run and says which deliveries were wrong."""
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from sterna.core import facts
@@ -59,7 +59,7 @@ class Arrival:
 class Oracle(Observer):
     """Collects the facts of a run and judges them by the rules of `sterna.model.delivery`."""
 
-    def __init__(self, *, advertisements: bool = False) -> None:
+    def __init__(self, clients: Iterable[NodeId] = (), *, advertisements: bool = False) -> None:
         self._advertisements = advertisements
         self._moment = 0
         """The place in the stream of facts."""
@@ -67,11 +67,15 @@ class Oracle(Observer):
         self._advertised: dict[NodeId, dict[str, Ask]] = defaultdict(dict)
         self._subscriptions: dict[NodeId, list[Ask]] = defaultdict(list)
         self._offers: dict[NodeId, list[Ask]] = defaultdict(list)
-        self._unsettled: list[Ask] = []
+        self._unsettled: list[tuple[NodeId, Ask]] = []
         self._published: dict[EventId, tuple[Event, int]] = {}
         self._arrived: dict[NodeId, list[Arrival]] = defaultdict(list)
         self._purged: set[tuple[NodeId, EventId]] = set()
         self._settled: list[int] = []
+        self._away = set(clients)
+        """Clients that are not connected: what they ask and publish, no broker knows yet."""
+        self._missed: set[tuple[NodeId, int]] = set()
+        """Who was away when the network settled."""
         self._hops: dict[EventId, list[str]] = defaultdict(list)
         self.quenched = 0
         """How many events were discarded at their source because nobody wants them."""
@@ -107,42 +111,52 @@ class Oracle(Observer):
             case facts.Published():
                 self._published |= {event.id: (event, self._moment) for event in fact.events}
             case facts.Subscribed():
-                ask = self._ask(fact.filter)
+                ask = self._ask(fact.at, fact.filter)
                 self._subscribed[fact.at][fact.subscription] = ask
                 self._subscriptions[fact.at].append(ask)
             case facts.Unsubscribed():
-                self._end(self._subscribed[fact.at].pop(fact.subscription))
+                self._end(fact.at, self._subscribed[fact.at].pop(fact.subscription))
             case facts.Advertised():
-                ask = self._ask(fact.filter)
+                ask = self._ask(fact.at, fact.filter)
                 self._advertised[fact.at][fact.advertisement] = ask
                 self._offers[fact.at].append(ask)
             case facts.Unadvertised():
-                self._end(self._advertised[fact.at].pop(fact.advertisement))
+                self._end(fact.at, self._advertised[fact.at].pop(fact.advertisement))
             case facts.Quenched():
                 self.quenched += len(fact.events)
             case facts.Purged():
                 self._purged |= {(fact.at, event.id) for event in fact.events}
+            case facts.Discarded():
+                self._purged |= {(fact.client, event.id) for event in fact.events}
+            case facts.Attached():
+                self._away.discard(fact.at)
+            case facts.Detached():
+                self._away.add(fact.at)
             case facts.Settled():
                 self._settle()
             case _:
                 pass
 
-    def _ask(self, filter_: Filter) -> Ask:
-        self._unsettled.append(Ask(filter_, Span(self._moment)))
-        return self._unsettled[-1]
+    def _ask(self, client: NodeId, filter_: Filter) -> Ask:
+        ask = Ask(filter_, Span(self._moment))
+        self._unsettled.append((client, ask))
+        return ask
 
-    def _end(self, ask: Ask) -> None:
+    def _end(self, client: NodeId, ask: Ask) -> None:
         ask.span = replace(ask.span, ended=self._moment)
-        self._unsettled.append(ask)
+        self._unsettled.append((client, ask))
 
     def _settle(self) -> None:
         self._settled.append(self._moment)
-        for ask in self._unsettled:
+        self._missed |= {(client, self._moment) for client in self._away}
+        for client, ask in self._unsettled:
+            if client in self._away:
+                continue
             if ask.span.settled == FOREVER:
                 ask.span = replace(ask.span, settled=self._moment)
             if ask.span.ended != FOREVER:
                 ask.span = replace(ask.span, forgotten=self._moment)
-        self._unsettled.clear()
+        self._unsettled = [each for each in self._unsettled if each[0] in self._away]
 
     # ---- Verdicts
 
@@ -178,14 +192,14 @@ class Oracle(Observer):
         return [
             id_
             for id_, (event, published) in self._published.items()
-            if self._is_owed(event, published, asks) and (client, id_) not in self._purged
+            if (client, id_) not in self._purged
+            and self._is_owed(event, published, self._calm(event, published, client), asks)
         ]
 
-    def _is_owed(self, event: Event, published: int, asks: list[Ask]) -> bool:
+    def _is_owed(self, event: Event, published: int, calm: int | None, asks: list[Ask]) -> bool:
         if (event.publisher, event.id) in self._purged:
             return False  # Its publisher had no room for it, and said so.
-        calm = self._calm(published)
-        if not any(
+        if calm is None or not any(
             is_owed(ask.span, published, calm) and ask.filter.matches(event.attributes)
             for ask in asks
         ):
@@ -195,7 +209,14 @@ class Oracle(Observer):
             for offer in self._offers[event.publisher]
         )
 
-    def _calm(self, published: int) -> int:
-        """When everything that an event caused has arrived."""
-        place = bisect_right(self._settled, published)
-        return self._settled[place] if place < len(self._settled) else FOREVER
+    def _calm(self, event: Event, published: int, client: NodeId) -> int | None:
+        """When an event had left its publisher and reached a client; None if one is still away."""
+        left = self._present(event.publisher, published)
+        return None if left is None else self._present(client, left)
+
+    def _present(self, client: NodeId, after: int) -> int | None:
+        """The first time the network had settled, from a moment on, with a client connected."""
+        for moment in self._settled[bisect_left(self._settled, after) :]:
+            if (client, moment) not in self._missed:
+                return moment
+        return None if client in self._away else FOREVER

@@ -82,7 +82,7 @@ class Simulation:
         judged: bool = True,
     ) -> None:
         self.script = script
-        self.oracle = Oracle(advertisements=script.client.advertisements)
+        self.oracle = Oracle(script.clients, advertisements=script.client.advertisements)
         self.network = Network(
             script.link,
             seed=script.seed,
@@ -103,7 +103,7 @@ class Simulation:
         for a, b in script.topology.links:
             self.network.connect(a, b)
         for client, broker in script.clients.items():
-            self.network.connect(client, broker)
+            self.network.attach(client, broker)
 
     def run(self) -> Outcome:
         """Do all steps, let the network settle, and judge."""

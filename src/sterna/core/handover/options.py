@@ -5,6 +5,8 @@ from enum import StrEnum
 import msgspec
 
 from sterna.core.component import Component
+from sterna.core.handover.naive import Naive
+from sterna.core.handover.relocation import Relocation, Roaming
 from sterna.core.names import Time
 
 
@@ -31,9 +33,15 @@ class HandoverOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def broker_components(options: HandoverOptions) -> list[Component]:
     """What a broker needs for it."""
-    return []
+    match options.protocol:
+        case Handover.NONE:
+            return []
+        case Handover.NAIVE:
+            return [Naive()]
+        case Handover.RELOCATION:
+            return [Relocation(events_max=options.cache_events_max, ttl_us=options.cache_ttl_us)]
 
 
 def client_components(options: HandoverOptions) -> list[Component]:
     """What a client needs for it."""
-    return []
+    return [Roaming()] if options.protocol is Handover.RELOCATION else []

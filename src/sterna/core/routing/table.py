@@ -32,6 +32,12 @@ class RoutingTable:
         """What was announced over a link, by the names it has there."""
         return self._routes.get(link, {})
 
+    def has(self, link: LinkId, filter_: Filter) -> bool:
+        """Whether this very filter is in the table for a link."""
+        if filter_.normal_form == (ANYTHING,):
+            return link in self._always
+        return (link, filter_) in self._counts
+
     def add(self, link: LinkId, id_: RouteId, route: Route) -> None:
         """Enter a route under the name that it has on the link."""
         self._routes.setdefault(link, {})[id_] = route

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sterna.model.event import Scalar, plain_scalar
-from sterna.model.filters import algebra, tree
+from sterna.model.filters import algebra, tree, widening
 from sterna.model.filters.compiler import CompiledTest, compile_condition
 from sterna.model.filters.errors import FilterError, UnboundError
 from sterna.model.filters.logic import Verdict, evaluate
@@ -205,6 +205,42 @@ class Filter:
             return tree.In(node.value, tuple(tree.Literal(place) for place in reach))
 
         return Filter.from_condition(tree.transform(bound._condition, here))  # type: ignore[arg-type]
+
+    def widen(self, ranges: Mapping[str, widening.Range]) -> "Filter":
+        """A filter without variables that matches whatever this one may match.
+
+        Each variable may take any value from the lowest to the highest of its range, and any value
+        at all if none is given. `myloc` stays as it is.
+        """
+        fixed = {name: low for name, (low, high) in ranges.items() if low == high}
+        bound = self._bind_variables(fixed)
+        return Filter.from_condition(widening.over_ranges(bound._condition, ranges))
+
+    def around(self, places: Iterable[str], space: LocationSpace, steps: int) -> "Filter":
+        """A filter without `myloc` that matches whatever this one may match.
+
+        The client is at most so many steps from one of the places. LocationError or UnboundError
+        if that is more than a filter can hold.
+        """
+        starts = tuple(places)
+
+        def reach(within: int) -> tuple[str, ...]:
+            found: set[str] = set()
+            for start in starts:
+                found |= space.ploc(start, within + steps)
+            if len(found) > MEMBERS_MAX:
+                raise UnboundError(
+                    f"{len(found):,} locations lie within {within + steps} steps of there; "
+                    f"{MEMBERS_MAX:,} are the limit"
+                )
+            return tuple(sorted(found))
+
+        return Filter.from_condition(widening.over_places(self._condition, reach))
+
+    @cached_property
+    def anywhere(self) -> "Filter":
+        """A filter without `myloc` that matches whatever this one may, wherever the client is."""
+        return Filter.from_condition(widening.over_places(self._condition, None))
 
     def _bind_variables(self, variables: Mapping[str, Scalar]) -> "Filter":
         if not set(variables) & set(self.variables):

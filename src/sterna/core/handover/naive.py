@@ -1,0 +1,15 @@
+"""The naive handover: forget the client at the old broker, and have it subscribe at the new one.
+
+What happens in between is lost, and what is on its way may come twice. (Fiege, 3.2 and Fig. 2)
+"""
+
+from sterna.core.component import Component
+from sterna.core.names import LinkId, Peer, Time
+
+
+class Naive(Component):
+    """The border broker's part: whoever is gone has unsubscribed."""
+
+    def link_down(self, link: LinkId, now: Time) -> None:
+        if self.broker.peers[link] is Peer.CLIENT:
+            self.broker.forget(link, now)

@@ -1,0 +1,502 @@
+"""Roaming clients keep every event: relocation after Fiege et al., section 4, Figs. 10 and 11.
+
+A client that comes to a new border broker says how many events it has. The new broker subscribes
+for it, holds back what arrives, and sends a request after the subscription to where the client was.
+The old broker answers with a replay of what the client missed, and forgets it. The replay is
+delivered first, then what was held back.
+
+**How the request finds the old broker.** The paper's tables have an entry for each client and
+subscription, and requests follow those. Tables that are reduced by covering or merging do not tell
+where a client is, so each broker keeps a *trail* for each roaming client: the link that leads to
+where its events are. A new client is announced to all brokers once; a request follows the trail and
+turns it around on its way, as in the arrow protocol (Demmer and Herlihy, 1998). A second request,
+sent before the first is answered, follows the turned trail to the broker that sent the first and
+waits there. What a client left behind is always at one place, or on its way to the next.
+
+**Why nothing is lost.** A request follows the client's subscriptions on every link. An event that
+passes a broker on the way before the request does goes to the old place and is there before it; one
+that passes after it goes to the new place. What goes both ways is delivered once. The same holds
+for what the client publishes: it waits for the replay, which has followed all that the client
+published at the old place.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from sterna.core import facts
+from sterna.core.actions import Disconnect
+from sterna.core.component import Component
+from sterna.core.handover.cache import Cache, joined
+from sterna.core.messages import (
+    Arrival,
+    Events,
+    Fetch,
+    Located,
+    Message,
+    Replay,
+    Replayed,
+    Request,
+    Resubscribe,
+    Welcome,
+)
+from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
+from sterna.model.event import Event, EventId
+
+
+@dataclass(slots=True)
+class Guest:
+    """A client whose border broker this is, or is going to be."""
+
+    visit: int
+    cache: Cache
+    awaits: int | None = None
+    """The number of the request whose replay has to come first: the paper's blocking flag."""
+    is_here: bool = True
+    """Whether it can be sent something."""
+    stay: int = 0
+    """The visit on which it was welcomed …"""
+    sent: int = 0
+    """… and how many events were sent since."""
+    has_forgotten: bool = False
+    """Whether it is going to say anew what it wants, having forgotten the link …"""
+    lost: list[Event] = field(default_factory=list)
+    """… and the events that it had not confirmed before."""
+    missed: list[EventId] = field(default_factory=list)
+    """Events that were kept for it no longer."""
+    published: int = 0
+    """The number of its last event that came through here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Another broker waits for what this one waits for itself."""
+
+    request: Request
+    held: list[Event]
+    missed: list[EventId]
+    published: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """Where the events for a client are: over a link, or (None) here."""
+
+    link: LinkId | None
+    born: int
+    """Of the client it was laid for: one that has lost its memory is another."""
+
+
+class Relocation(Component):
+    """The brokers' part. `events_max` and `ttl_us` bound what is kept for each subscription."""
+
+    handles = (Arrival, Located, Resubscribe, Fetch, Replay)
+
+    def __init__(self, *, events_max: int = 10_000, ttl_us: Time | None = None) -> None:
+        self.guests: dict[NodeId, Guest] = {}
+        self.trails: dict[NodeId, Trail] = {}
+        self.promises: dict[tuple[NodeId, int], Promise] = {}
+        self.strangers: dict[NodeId, list[tuple[Request, LinkId | None]]] = {}
+        """Requests for clients of whom this broker has not heard yet."""
+        self._events_max = events_max
+        self._ttl_us = ttl_us
+        self._number = 0
+        self._held: dict[LinkId, list[Message]] = {}
+        """What must not pass the subscriptions that wait until a link stands."""
+
+    # ---- Fig. 10: at the border brokers
+
+    def on_arrival(self, message: Arrival, link: LinkId, now: Time) -> None:
+        """A client is here."""
+        client, guest = link, self.guests.get(link)
+        if not message.born:
+            self._receive_new(client, message, now)
+        elif guest is None:
+            guest = self.guests[client] = Guest(message.visit, self._cache())
+            self._introduce(message, client, now)
+            self.broker.state(facts.HandoverStarted(at=self.broker.id, time=now, client=client))
+            self._request(client, guest, message.born, message.stay, message.received, now)
+        else:  # It was away, and is back where it was.
+            self._introduce(message, client, now)
+            guest.visit, guest.is_here, guest.has_forgotten = message.visit, True, False
+            if guest.awaits is None:
+                lost, guest.lost = self._not_received(guest, message, guest.lost), []
+                self._serve(client, guest, [*lost, *guest.cache.take()], now)
+
+    def events_leaving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
+        """What cannot be sent to a guest now is kept for it."""
+        guest = self.guests.get(link)
+        if guest is None:
+            return events
+        if guest.is_here and guest.awaits is None:
+            guest.sent += len(events)
+            return events
+        self._keep(link, guest, events, now)
+        return ()
+
+    def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+        del now
+        if link in self.guests:
+            self.guests[link].published = events[-1].seq
+
+    def _hand_over(self, request: Request, now: Time) -> None:
+        """A guest is elsewhere: send its events after it. (Fig. 10, line 15)"""
+        client = request.client
+        guest = self.guests.get(client)
+        if guest is None or not request.path:  # It left nothing behind.
+            self._replay(request, (), (), 0, now)
+            return
+        is_late = guest.visit > request.visit and guest.is_here
+        """The guest came here after it was where the request comes from."""
+        if guest.awaits is not None:
+            self.promises[client, guest.awaits] = Promise(
+                request, guest.cache.take(), guest.missed, guest.published
+            )
+            guest.missed = []
+        elif is_late:
+            self._replay(request, (), (), guest.published, now)
+        else:
+            unconfirmed = self.broker.unconfirmed(client)
+            lost = self._not_received(guest, request, [*guest.lost, *_events_in(unconfirmed)])
+            missed = [*_missed_in(unconfirmed), *guest.missed]
+            self._replay(request, [*lost, *guest.cache.take()], missed, guest.published, now)
+        if is_late:
+            self._request(client, guest, request.born, guest.stay, guest.sent, now)
+        else:
+            self._forget(client, now)
+
+    def on_replay(self, message: Replay, _link: LinkId, now: Time) -> None:
+        """What a guest missed has come. (Fig. 10, line 23; further on the way, Fig. 11, line 22)"""
+        client = message.client
+        if message.path:
+            onward = msgspec.structs.replace(message, path=message.path[:-1])
+            self._send(message.path[-1], onward, now)
+            return
+        promise = self.promises.pop((client, message.number), None)
+        if promise is not None:
+            self._replay(
+                promise.request,
+                joined(message.events, promise.held),
+                [*message.missed, *_without(promise.missed, message.events)],
+                max(message.published, promise.published),
+                now,
+            )
+            return
+        guest = self.guests.get(client)
+        if guest is None or guest.awaits != message.number:
+            return
+        guest.awaits = None
+        guest.published = max(guest.published, message.published)
+        guest.missed = [*message.missed, *_without(guest.missed, message.events)]
+        held = guest.cache.take()
+        events = joined(message.events, held)
+        self.broker.state(
+            facts.HandoverFinished(
+                at=self.broker.id, time=now, client=client,
+                replayed=len(message.events), held=len(events) - len(message.events),
+            )
+        )  # fmt: skip
+        if guest.is_here:
+            self._serve(client, guest, events, now)
+        else:
+            self._keep(client, guest, events, now)
+
+    # ---- Fig. 11: on the way
+
+    def on_resubscribe(self, message: Resubscribe, link: LinkId, now: Time) -> None:
+        """A client has moved, and the path to its new place begins."""
+        self._follow(message, link, now)
+
+    def on_fetch(self, message: Fetch, link: LinkId, now: Time) -> None:
+        """A client has moved, and its new path has met the old one."""
+        self._follow(message, link, now)
+
+    def _follow(self, request: Request, source: LinkId | None, now: Time) -> None:
+        """Follow the trail to what a client left behind, and turn it around."""
+        trail = self.trails.get(request.client)
+        if trail is None or trail.born < request.born:
+            self.strangers.setdefault(request.client, []).append((request, source))
+            return
+        self.trails[request.client] = Trail(source, trail.born)
+        if trail.link is None:
+            self._hand_over(request, now)
+            return
+        if isinstance(request, Resubscribe) and self._is_junction(request, trail.link):
+            self.broker.state(
+                facts.JunctionFound(at=self.broker.id, time=now, client=request.client)
+            )
+            request = _fetch(request, self.broker.id)
+        onward = msgspec.structs.replace(request, path=(*request.path, self.broker.id))
+        self._send(trail.link, onward, now)
+
+    def _is_junction(self, request: Resubscribe, link: LinkId) -> bool:
+        """Whether this broker routes the client's events to the old place."""
+        table = self.broker.router.subscriptions
+        return any(table.has(link, filter_) for filter_ in request.filters)
+
+    # ---- New clients
+
+    def _receive_new(self, client: NodeId, message: Arrival, now: Time) -> None:
+        """Nobody has welcomed this client before, so nothing was kept for it."""
+        self.broker.router.introduced((), (), client, now)
+        guest = self.guests[client] = Guest(message.visit, self._cache())
+        self.trails[client] = Trail(None, message.visit)
+        self._announce(Located(client=client, born=message.visit), None, now)
+        self._serve(client, guest, [], now)
+
+    def on_located(self, message: Located, link: LinkId, now: Time) -> None:
+        """A new client is somewhere behind a link."""
+        client = message.client
+        trail = self.trails.get(client)
+        if trail is not None and trail.born >= message.born:
+            return
+        if client in self.guests:
+            self._forget(client, now)
+        self.trails[client] = Trail(link, message.born)
+        self._announce(message, link, now)
+        for request, source in self.strangers.pop(client, []):
+            self._follow(request, source, now)
+
+    def _announce(self, message: Located, source: LinkId | None, now: Time) -> None:
+        for link, peer in self.broker.peers.items():
+            if peer is Peer.BROKER and link != source:
+                self._send(link, message, now)
+
+    # ---- Links
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        if self.broker.peers[link] is Peer.BROKER:
+            for client, trail in self.trails.items():
+                if trail.link != link:
+                    self._send(link, Located(client=client, born=trail.born), now)
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        for message in self._held.pop(link, []):
+            self.broker.send(link, message, now)
+        guest = self.guests.get(link)
+        if guest is not None and not guest.has_forgotten:
+            guest.is_here = True
+            if guest.awaits is None:
+                self._serve(link, guest, guest.cache.take(), now)
+
+    def link_down(self, link: LinkId, _now: Time) -> None:
+        if link in self.guests:
+            self.guests[link].is_here = False
+
+    def link_reset(self, link: LinkId, unconfirmed: list[Message], _now: Time) -> None:
+        guest = self.guests.get(link)
+        if guest is not None:
+            guest.has_forgotten = True
+            guest.lost += _events_in(unconfirmed)
+            guest.missed[:0] = _missed_in(unconfirmed)
+
+    def keeps(self, link: LinkId) -> bool:
+        """The guest is going to say anew what it wants; until then the old holds."""
+        return link in self.guests
+
+    @property
+    def is_settled(self) -> bool:  # type: ignore[override]
+        """Whether nobody waits for a replay."""
+        return not (self.promises or self.strangers) and all(
+            guest.awaits is None for guest in self.guests.values()
+        )
+
+    # ---- What is kept
+
+    def wake(self, now: Time) -> None:
+        """Something may have been kept too long."""
+        for client, guest in self.guests.items():
+            self._discard(client, guest, guest.cache.expire(now), now)
+            self.wake_by(guest.cache.expires_at)
+
+    def _keep(self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time) -> None:
+        for event in events:
+            gone = guest.cache.keep(event, self._matching(client, event), now)
+            self._discard(client, guest, gone, now)
+        self.wake_by(guest.cache.expires_at)
+
+    def _matching(self, client: NodeId, event: Event) -> Iterable[RouteId]:
+        """The client's subscriptions that want an event."""
+        for id_, route in self.broker.router.subscriptions.routes(client).items():
+            if route.filter.matches(event.attributes):
+                yield id_
+
+    def _discard(self, client: NodeId, guest: Guest, events: list[Event], now: Time) -> None:
+        if events:
+            guest.missed += [event.id for event in events]
+            self.broker.state(
+                facts.Discarded(at=self.broker.id, time=now, client=client, events=tuple(events))
+            )
+
+    def _not_received(
+        self, guest: Guest, said: Arrival | Request, unconfirmed: list[Event]
+    ) -> list[Event]:
+        """Of what was sent and not confirmed, what did not arrive."""
+        received = said.received if said.stay == guest.stay else 0
+        return unconfirmed[len(unconfirmed) - (guest.sent - received) :]
+
+    # ---- What is said
+
+    def _introduce(self, message: Arrival, client: NodeId, now: Time) -> None:
+        router = self.broker.router
+        router.introduced(message.subscriptions, message.advertisements, client, now)
+        for other in message.others:
+            self.broker.message_arrived(other, client, now)
+
+    def _request(
+        self, client: NodeId, guest: Guest, born: int, stay: int, received: int, now: Time
+    ) -> None:
+        self._number += 1
+        guest.awaits = self._number
+        routes = self.broker.router.subscriptions.routes(client).values()
+        request = Resubscribe(
+            client=client,
+            number=self._number,
+            visit=guest.visit,
+            born=born,
+            stay=stay,
+            received=received,
+            filters=tuple(route.filter for route in routes),
+        )
+        self._follow(request, None, now)
+
+    def _serve(self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time) -> None:
+        """Everything for a guest is here: from now on it gets its events."""
+        if guest.stay != guest.visit:
+            guest.stay, guest.sent = guest.visit, 0
+            self.broker.send(client, Welcome(published=guest.published), now)
+        if events or guest.missed:
+            guest.sent += len(events)
+            missed, guest.missed = tuple(guest.missed), []
+            self.broker.send(client, Replayed(events=tuple(events), missed=missed), now)
+
+    def _replay(
+        self, request: Request, events: Sequence[Event], missed: Sequence[EventId],
+        published: int, now: Time,
+    ) -> None:  # fmt: skip
+        message = Replay(
+            client=request.client,
+            number=request.number,
+            events=tuple(events),
+            missed=tuple(missed),
+            published=published,
+            path=request.path,
+        )
+        self.on_replay(message, "", now)
+
+    def _forget(self, client: NodeId, now: Time) -> None:
+        """The client is elsewhere: nothing of it stays."""
+        del self.guests[client]
+        if self.broker.is_connected(client):
+            self.broker.act(Disconnect(client))
+        self.broker.forget(client, now)
+
+    def _send(self, link: LinkId, message: Message, now: Time) -> None:
+        if link in self.broker.up:
+            self.broker.send(link, message, now)
+        else:
+            self._held.setdefault(link, []).append(message)
+
+    def _cache(self) -> Cache:
+        return Cache(self._events_max, self._ttl_us)
+
+
+class Roaming(Component):
+    """The client's part: it says where it stands, and drops what it has already."""
+
+    handles = (Welcome, Replayed)
+
+    def __init__(self) -> None:
+        self.seen: dict[NodeId, int] = {}
+        """The number of the last event of each publisher."""
+        self._visit = 0
+        self._born = 0
+        self._stay = 0
+        self._received = 0
+        self._is_welcome = False
+
+    def introduces(self) -> bool:
+        return True
+
+    def may_publish(self) -> bool:
+        return self._is_welcome
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        self._visit = max(self._visit, self.client.incarnation << 32) + 1
+        self._is_welcome = False
+        subscriptions, advertisements, others = (
+            self.client.introduction() if self._born else ((), (), ())
+        )
+        arrival = Arrival(
+            visit=self._visit,
+            born=self._born,
+            stay=self._stay,
+            received=self._received,
+            subscriptions=subscriptions,
+            advertisements=advertisements,
+            others=others,
+        )
+        self.client.send(link, arrival, now)
+
+    def on_welcome(self, message: Welcome, _link: LinkId, now: Time) -> None:
+        self._is_welcome = True
+        self._stay, self._received = self._visit, 0
+        self.client.arrived(message.published)
+        if not self._born:
+            self._born = self._visit
+            self.client.introduce(now)
+        self.client.flush(now)
+
+    def on_replayed(self, message: Replayed, link: LinkId, now: Time) -> None:
+        missed = tuple(id_ for id_ in message.missed if id_.seq > self.seen.get(id_.publisher, 0))
+        fresh = self.events_arriving(message.events, link, now)
+        if fresh:
+            self.client.take(fresh, now)
+        if missed:
+            self.client.state(facts.Missed(at=self.client.id, time=now, events=missed))
+            for id_ in missed:
+                self.seen[id_.publisher] = max(id_.seq, self.seen.get(id_.publisher, 0))
+
+    def events_arriving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
+        del link
+        self._received += len(events)
+        fresh, repeated = [], []
+        for event in events:
+            if event.seq > self.seen.get(event.publisher, 0):
+                self.seen[event.publisher] = event.seq
+                fresh.append(event)
+            else:
+                repeated.append(event)
+        if repeated:
+            self.client.state(facts.Repeated(at=self.client.id, time=now, events=tuple(repeated)))
+        return fresh
+
+    @property
+    def is_settled(self) -> bool:  # type: ignore[override]
+        """Whether its broker has welcomed it, if it has one."""
+        return self._is_welcome or self.client.link not in self.client.up
+
+
+def _fetch(request: Resubscribe, junction: NodeId) -> Fetch:
+    said = {name: getattr(request, name) for name in Request.__struct_fields__}
+    return Fetch(**said, junction=junction)
+
+
+def _events_in(messages: Iterable[Message]) -> list[Event]:
+    return [
+        event
+        for message in messages
+        if isinstance(message, Events | Replayed)
+        for event in message.events
+    ]
+
+
+def _missed_in(messages: Iterable[Message]) -> list[EventId]:
+    return [id_ for message in messages if isinstance(message, Replayed) for id_ in message.missed]
+
+
+def _without(missed: Iterable[EventId], events: Iterable[Event]) -> list[EventId]:
+    """What was missed and did not come after all."""
+    came = {event.id for event in events}
+    return [id_ for id_ in missed if id_ not in came]

@@ -1,0 +1,1 @@
+"""Subscriptions that move with their client: location-dependent and dynamic filters."""

@@ -1,0 +1,105 @@
+"""How long messages take to a neighbour and back, measured while it matters."""
+
+from abc import abstractmethod
+from collections import deque
+
+from sterna.core.component import Component
+from sterna.core.messages import Message, Probe, Probed
+from sterna.core.names import NEVER, LinkId, Time
+
+TRIPS_MAX = 8
+"""How many round trips count."""
+
+CALM = 8
+"""A link is measured so seldom that a round trip takes at most this part of the time between."""
+
+
+class Measuring(Component):
+    """Measures the round trips of links: when one comes up, and then as long as it carries routes.
+
+    What counts is the longest of the last few. So it goes up at once and comes down soon.
+    """
+
+    handles: tuple[type[Message], ...] = (Probe, Probed)  # type: ignore[misc]
+
+    def __init__(self, *, probe_us: Time, grain_us: Time, is_timed: bool) -> None:
+        self._probe_us = probe_us
+        self._grain_us = grain_us
+        self._is_timed = is_timed
+        self._number = 0
+        self._sent: dict[int, tuple[LinkId, Time]] = {}
+        """Probes on their way: over which link, since when."""
+        self._due: dict[LinkId, Time] = {}
+        self._trips: dict[LinkId, deque[Time]] = {}
+        self._delays: dict[LinkId, Time] = {}
+
+    @abstractmethod
+    def carries(self, link: LinkId) -> bool:
+        """Whether the delay of a link matters just now."""
+
+    @abstractmethod
+    def delay_changed(self, link: LinkId, now: Time) -> None:
+        """A link takes longer than it did, or not as long."""
+
+    def delay_us(self, link: LinkId) -> Time | None:
+        """How long a message takes over a link and back; None if that is not known yet."""
+        return self._delays.get(link) if self._is_timed else 0
+
+    # ---- Measuring
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        if self._is_timed and self.measures(link):
+            self._probe(link, now)
+
+    def measures(self, link: LinkId) -> bool:
+        """Whether the delay of a link can ever matter."""
+        del link
+        return True
+
+    def link_down(self, link: LinkId, now: Time) -> None:
+        del now
+        self._due.pop(link, None)
+        # An answer that comes after the break would tell how long that was.
+        self._sent = {n: sent for n, sent in self._sent.items() if sent[0] != link}
+
+    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+        del unconfirmed, now
+        self._trips.pop(link, None)
+        self._delays.pop(link, None)
+
+    def keep_measuring(self, link: LinkId, now: Time) -> None:
+        """A link carries routes now: measure it from time to time."""
+        if self._is_timed and link in self.node.up and link not in self._due:
+            self._probe(link, now)
+
+    def on_probe(self, message: Probe, link: LinkId, now: Time) -> None:
+        self.node.send(link, Probed(number=message.number), now)
+
+    def on_probed(self, message: Probed, link: LinkId, now: Time) -> None:
+        _, since = self._sent.pop(message.number, (link, None))
+        if since is None:
+            return
+        trips = self._trips.setdefault(link, deque(maxlen=TRIPS_MAX))
+        trips.append(-(-(now - since) // self._grain_us) * self._grain_us)
+        before, longest = self._delays.get(link), max(trips)
+        if before is None or longest > before or longest < before - before // 8:
+            self._delays[link] = longest
+            self.delay_changed(link, now)
+
+    def wake(self, now: Time) -> None:
+        for link in [link for link, due in self._due.items() if due <= now]:
+            del self._due[link]
+            if self.carries(link):
+                self._probe(link, now)
+        self.wake_by(min(self._due.values(), default=NEVER))
+
+    def _probe(self, link: LinkId, now: Time) -> None:
+        self._number += 1
+        self._sent[self._number] = link, now
+        self.node.send(link, Probe(number=self._number), now)
+        every_us = self._probe_us
+        while every_us < CALM * self._delays.get(link, 0):
+            every_us *= 2
+        # All links are measured at the same times: there is calm in between.
+        self._due[link] = (now // every_us + 1) * every_us
+        self.wake_by(self._due[link])

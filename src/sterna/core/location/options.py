@@ -1,0 +1,58 @@
+"""Where clients of a network can be, and how their subscriptions follow them."""
+
+import msgspec
+
+from sterna.core.component import Component
+from sterna.core.location.moving import Moving
+from sterna.core.location.stays import Dwell, Stays
+from sterna.core.location.steps import StepRule
+from sterna.core.location.whereabouts import Whereabouts
+from sterna.core.names import Time
+from sterna.model.location import HexGrid, LocationSpace, MovementGraph
+
+
+class PlacesOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The locations of a network, and how moving subscriptions are routed in it."""
+
+    edges: tuple[tuple[str, str], ...] = ()
+    """The movement graph: which location leads to which."""
+    directed: bool = False
+    """Whether its edges go one way only."""
+    h3_resolution: int | None = None
+    """Instead of a graph: the hexagons of this resolution."""
+    rule: StepRule = StepRule.SAFE
+    dwell: Dwell = Dwell.LEAST
+    dwell_us: Time = 10_000_000
+    """How long clients stay at a location, until they know better."""
+    probe_us: Time = 1_000_000
+    """How often a link is measured that carries moving subscriptions."""
+    grain_us: Time = 1_000
+    """Round trips are rounded up to a multiple of this, so that clients that are about as far away
+    can share a route."""
+
+    def space(self) -> LocationSpace:
+        """The locations; the same space serves all nodes."""
+        if self.h3_resolution is not None:
+            return HexGrid(self.h3_resolution)
+        return MovementGraph(self.edges, directed=self.directed)
+
+
+def broker_components(options: PlacesOptions, space: LocationSpace) -> list[Component]:
+    """What a broker needs for moving subscriptions."""
+    return [
+        Moving(space, options.rule, probe_us=options.probe_us, grain_us=options.grain_us),
+    ]
+
+
+def client_components(options: PlacesOptions, space: LocationSpace) -> list[Component]:
+    """What a client needs to have them."""
+    how = options.dwell if options.rule.is_timed else Dwell.FIXED
+    return [
+        Whereabouts(
+            space,
+            options.rule,
+            Stays(how, options.dwell_us),
+            probe_us=options.probe_us,
+            grain_us=options.grain_us,
+        ),
+    ]
