@@ -13,9 +13,12 @@ CAMPAIGN = int(os.environ.get("STERNA_CAMPAIGN", "1"))
 """`make test-long` sets this to try so many times as many examples."""
 
 
-def examples(count: int) -> settings:
-    """The setting for a property that `make test` tries on so many examples."""
-    return settings(max_examples=count * CAMPAIGN)
+def examples(count: int, *, long: int = 1) -> settings:
+    """The setting for a property that `make test` tries on so many examples.
+
+    `long` is how many times more often still it is tried in a campaign.
+    """
+    return settings(max_examples=count * CAMPAIGN * (long if CAMPAIGN > 1 else 1))
 
 
 @contextmanager

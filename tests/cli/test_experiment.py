@@ -3,13 +3,15 @@
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from sterna.cli import experiment as experiment_command
 from sterna.cli.main import app
 from sterna.core.routing.options import Strategy
+from sterna.experiments import report
 from sterna.experiments.experiment import DeliveryError
+from sterna.experiments.registry import EXPERIMENTS
 from sterna.experiments.routing import Measures, Routing, Setting
 
 WIDE = {"COLUMNS": "120"}
@@ -42,7 +44,7 @@ def test_list() -> None:
 
     assert answer.exit_code == 0, answer.output
     assert "routing" in answer.output
-    assert [each["name"] for each in json.loads(document.stdout)] == ["routing", "quenching"]
+    assert [each["name"] for each in json.loads(document.stdout)] == list(EXPERIMENTS)
 
 
 @pytest.mark.usefixtures("small")
@@ -56,6 +58,10 @@ def test_tables_for_people_and_files(tmp_path: Path) -> None:
     assert "covering" in answer.output
     assert str(out / "routing.json") in answer.output.replace("\n", "")
     assert (out / "routing.svg").read_text().count("<svg") == 1
+    assert (out / "routing.png").read_bytes().startswith(b"\x89PNG")
+    text = (out / "routing.txt").read_text()
+    assert "Tables: simple ≥ identity ≥ covering ≥ merging" in text
+    assert "entries_high" in text
     document = json.loads((out / "routing.json").read_text())
     assert document["command"] == "sterna experiment run routing --quick --seeds 1"
 
@@ -68,7 +74,8 @@ def test_one_json_document(tmp_path: Path) -> None:
     assert [point["strategy"] for point in document["points"]] == ["simple", "covering"] * 2
     entries = document["points"][0]["measures"]["entries"]
     assert entries == {"median": 70, "low": 70, "high": 70}  # Each at each of seven brokers.
-    assert document["files"] == [str(tmp_path / "routing.json"), str(tmp_path / "routing.svg")]
+    kinds = ("json", "txt", "parquet", "svg", "png")
+    assert document["files"] == [str(tmp_path / f"routing.{kind}") for kind in kinds]
     files = document.pop("files")
     assert json.loads(Path(files[0]).read_text()) == document
 
@@ -78,22 +85,34 @@ def test_the_same_command_writes_the_same_files(tmp_path: Path) -> None:
     for out in ("a", "b"):
         CliRunner().invoke(app, run("--out", str(tmp_path / out)))
 
-    for name in ("routing.json", "routing.svg"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    for name in ("json", "txt", "parquet", "svg", "png"):
+        first, second = (tmp_path / out / f"routing.{name}" for out in ("a", "b"))
+        assert first.read_bytes() == second.read_bytes()
 
 
 @pytest.mark.usefixtures("small")
-def test_without_matplotlib_there_is_no_figure(
+def test_parquet_has_a_row_for_each_setting(tmp_path: Path) -> None:
+    CliRunner().invoke(app, run("--out", str(tmp_path)))
+
+    rows = pq.read_table(tmp_path / "routing.parquet").to_pylist()
+    assert [row["strategy"] for row in rows] == ["simple", "covering"] * 2
+    assert (rows[0]["entries"], rows[0]["entries_low"], rows[0]["entries_high"]) == (70, 70, 70)
+
+
+@pytest.mark.usefixtures("small")
+def test_without_matplotlib_and_pyarrow_there_is_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment_command, "find_spec", lambda _: None)
+    monkeypatch.setattr(report, "find_spec", lambda _: None)
 
     answer = CliRunner().invoke(app, run("--json", "--out", str(tmp_path)))
 
     assert answer.exit_code == 0
     assert "pip install 'sterna[plots]'" in answer.stderr
-    assert json.loads(answer.stdout)["files"] == [str(tmp_path / "routing.json")]
-    assert not (tmp_path / "routing.svg").exists()
+    assert "pip install 'sterna[spark]'" in answer.stderr
+    names = [Path(file).name for file in json.loads(answer.stdout)["files"]]
+    assert names == ["routing.json", "routing.txt"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == names
 
 
 def test_wrong_deliveries_end_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,6 @@ from sterna.core.names import LocalProtocolError, Peer
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.event import Event
 from sterna.model.filters import Filter
-from sterna.model.filters.errors import UnboundError
 from sterna.sim.script import Drop
 from sterna.sim.topology import line
 from tests.sim.overlay import Overlay
@@ -71,7 +70,7 @@ def test_where_advertisements_count_an_event_needs_one() -> None:
 
 def test_what_was_refused_leaves_no_trace() -> None:
     client = Client("ann")
-    with pytest.raises(UnboundError):
+    with pytest.raises(LocalProtocolError, match="Whereabouts"):
         client.handle(Subscribe(subscription="1", filter=Filter("x < $budget")), 0)
     with pytest.raises(TypeError):
         client.handle(Publish(attributes={"x": [1]}), 0)  # type: ignore[dict-item]

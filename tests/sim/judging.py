@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from sterna.core.broker import Broker
+from sterna.core.client import Client
+from sterna.core.handover.relocation import Relocation
 from sterna.core.names import NodeId
 from sterna.sim.run import Outcome, Simulation
 from sterna.sim.script import Script
@@ -35,6 +37,8 @@ class Checked(Simulation):
             for id_, host in self.network.hosts.items()
             if isinstance(host.node, Broker)
         }
+        for client in self.script.clients:
+            self._check_place(client, brokers)
         for a, b in self.script.topology.links:
             for teller, listener in ((a, b), (b, a)):
                 told = brokers[teller].router.told_filters(listener)
@@ -42,6 +46,50 @@ class Checked(Simulation):
                 assert told == {id_: route.filter for id_, route in heard.items()}, (
                     f"{listener} knows something else than {teller} has told it"
                 )
+
+    def _check_place(self, client: NodeId, brokers: dict[NodeId, Broker]) -> None:
+        """What is kept for a roaming client is at one broker only, and all trails lead there."""
+        node = self.network.hosts[client].node
+        assert isinstance(node, Client)
+        relocations = {
+            id_: component
+            for id_, broker in brokers.items()
+            for component in broker.components
+            if isinstance(component, Relocation)
+        }
+        if not relocations:
+            return
+        homes = [id_ for id_, relocation in relocations.items() if client in relocation.guests]
+        is_connected = node.link in node.up
+        assert homes == [node.link] if is_connected else len(homes) <= 1, f"{client} is at {homes}"
+        for id_, broker in brokers.items():
+            if id_ not in homes:
+                assert client not in broker.peers, f"{id_} keeps a link to {client}"
+                assert client not in broker.router.subscriptions.links()
+                assert client not in broker.router.advertisements
+            relocation = relocations[id_]
+            assert not relocation.promises, f"{id_} owes a replay"
+            assert not relocation.strangers, f"{id_} keeps requests"
+            if homes:
+                assert _end_of_trail(client, id_, relocations) == homes[0]
+        if is_connected:
+            home = brokers[homes[0]]
+            assert len(relocations[homes[0]].guests[client].cache) == 0
+            wanted = {f"{client}/{name}": filter_ for name, filter_ in node.subscriptions.items()}
+            known = home.router.subscriptions.routes(client)
+            assert {id_: route.filter for id_, route in known.items()} == wanted
+
+
+def _end_of_trail(
+    client: NodeId, start: NodeId, relocations: dict[NodeId, Relocation]
+) -> NodeId | None:
+    at = start
+    for _ in relocations:
+        link = relocations[at].trails[client].link
+        if link is None:
+            return at
+        at = link
+    return None
 
 
 def _replay(script: Script) -> str:

@@ -6,15 +6,41 @@ from collections.abc import Sequence
 from sterna.core.broker import Broker
 from sterna.core.client import Client, ClientOptions
 from sterna.core.facts import Fact
-from sterna.core.inputs import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.handover.relocation import Relocation
+from sterna.core.inputs import (
+    Advertise,
+    Attach,
+    Detach,
+    MoveTo,
+    Publish,
+    SetVariable,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from sterna.core.location.options import PlacesOptions
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.sim.network import Observer
 from sterna.sim.run import MakeComponents, Outcome, Simulation
-from sterna.sim.script import Crash, Do, Drop, LinkModel, Partition, Pause, Script, Wait
+from sterna.sim.script import (
+    Crash,
+    Do,
+    Doing,
+    Drop,
+    LinkModel,
+    Partition,
+    Pause,
+    Script,
+    Slow,
+    Wait,
+)
 from sterna.sim.topology import Topology
 from sterna.sim.trace import Trace
+
+RELOCATION = HandoverOptions(protocol=Handover.RELOCATION)
 
 
 class Facts(Observer):
@@ -38,6 +64,10 @@ class Overlay:
         client: ClientOptions | None = None,
         *,
         link: LinkModel | None = None,
+        handover: HandoverOptions | None = None,
+        places: PlacesOptions | None = None,
+        locations: dict[str, str] | None = None,
+        latencies: Sequence[tuple[str, str, int]] = (),
         components: MakeComponents = lambda _: (),
         crashing: Sequence[str] = (),
         count_bytes: bool = False,
@@ -50,6 +80,10 @@ class Overlay:
             routing=routing or RoutingOptions(),
             client=client or ClientOptions(),
             link=link or LinkModel(),
+            places=places,
+            locations=locations or {},
+            latencies=tuple(latencies),
+            handover=handover or HandoverOptions(),
             seed=seed,
         )
         self.trace = Trace()
@@ -76,6 +110,26 @@ class Overlay:
     def publish(self, client: str, **attributes: Scalar) -> "Overlay":
         return self._do(client, Publish(attributes=attributes))
 
+    def attach(self, client: str, broker: str) -> "Overlay":
+        return self._do(client, Attach(broker=broker))
+
+    def detach(self, client: str) -> "Overlay":
+        return self._do(client, Detach())
+
+    def move(self, client: str, location: str) -> "Overlay":
+        return self._do(client, MoveTo(location=location))
+
+    def set(
+        self,
+        client: str,
+        name: str,
+        value: Scalar,
+        *,
+        low: Scalar | None = None,
+        high: Scalar | None = None,
+    ) -> "Overlay":
+        return self._do(client, SetVariable(name=name, value=value, low=low, high=high))
+
     def wait(self, us: int) -> "Overlay":
         self.simulation.do(Wait(us=us))
         return self
@@ -84,13 +138,11 @@ class Overlay:
         self.simulation.settle()
         return self
 
-    def fault(self, step: Drop | Pause | Crash | Partition) -> "Overlay":
+    def fault(self, step: Drop | Pause | Crash | Partition | Slow) -> "Overlay":
         self.simulation.do(step)
         return self
 
-    def _do(
-        self, client: str, what: Subscribe | Unsubscribe | Advertise | Unadvertise | Publish
-    ) -> "Overlay":
+    def _do(self, client: str, what: Doing) -> "Overlay":
         self.simulation.do(Do(client=client, what=what))
         return self
 
@@ -117,6 +169,11 @@ class Overlay:
             link: [str(route.filter) for route in table.routes(link).values()]
             for link in table.links()
         }
+
+    def relocation(self, broker: str) -> Relocation:
+        """The broker's part of the handover protocol."""
+        components = self.broker(broker).components
+        return next(each for each in components if isinstance(each, Relocation))
 
     def outcome(self) -> Outcome:
         return self.simulation.outcome()

@@ -59,11 +59,15 @@ def test_a_tiny_run(draw: str, kept: str) -> None:
     assert_golden(kept, drawn)
 
 
-def test_the_picture_in_the_documentation_is_up_to_date() -> None:
+@pytest.mark.parametrize(
+    ("page", "figure"), [("how-to/simulate.md", "run.svg"), ("concepts/roaming.md", "handover.svg")]
+)
+def test_the_pictures_in_the_documentation_are_up_to_date(page: str, figure: str) -> None:
     program: dict[str, Picture] = {}
-    exec("\n".join(blocks(ROOT / "docs/how-to/simulate.md", "python")), program)  # noqa: S102
+    exec("\n".join(blocks(ROOT / "docs" / page, "python")), program)  # noqa: S102
 
-    assert program["picture"].svg() == (ROOT / "docs/figures/run.svg").read_text(encoding="utf-8")
+    drawn = program["picture"].svg()
+    assert drawn == (ROOT / "docs/figures" / figure).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,12 +10,10 @@ from rich import box
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from sterna import __version__
 from sterna.cli.output import console, errors, fail, print_json
-from sterna.wire.codec import to_json
 
 if TYPE_CHECKING:
-    from sterna.experiments.experiment import Experiment, Point, Progress
+    from sterna.experiments.experiment import Experiment, Progress
 
 app = typer.Typer(
     help="Run what the papers measured, on the simulator.",
@@ -24,7 +21,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-SEEDS = 3
 SEEDS_QUICK = 1
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -59,8 +55,8 @@ def run(
         typer.Option(
             min=1,
             max=1000,
-            help=f"How many seeds to take the median of. [default: {SEEDS}, or {SEEDS_QUICK} with "
-            "--quick]",
+            help="How many seeds to take the median of. [default: what the experiment says, mostly "
+            f"3; {SEEDS_QUICK} with --quick]",
             show_default=False,
         ),
     ] = None,
@@ -69,37 +65,37 @@ def run(
     ] = Path("results"),
     as_json: Json = False,
 ) -> None:
-    """Run an experiment; write its results (NAME.json) and a figure (NAME.svg)."""
+    """Run an experiment; say what was to be expected and what came out.
+
+    Writes the results as NAME.json, NAME.parquet (one row for each setting) and NAME.txt (what is
+    shown, and all rows), and a figure as NAME.svg and NAME.png.
+    """
     experiments = _experiments()
     if name not in experiments:
         known = ", ".join(experiments)
         fail(f"there is no experiment {name!r}; there are {known}", as_json=as_json)
     from sterna.experiments.experiment import DeliveryError  # noqa: PLC0415
+    from sterna.experiments.report import Report  # noqa: PLC0415
 
     chosen = experiments[name]
-    count = seeds or (SEEDS_QUICK if quick else SEEDS)
+    count = seeds or (SEEDS_QUICK if quick else chosen.seeds)
     _make_folder(out, as_json=as_json)
     try:
         with _progress(name) as progress:
             points = chosen.run(progress, quick=quick, seeds=count)
     except DeliveryError as wrong:
         fail(str(wrong), as_json=as_json, findings=wrong.findings)
-    figure = _draw(chosen, points, out / f"{name}.svg")
-    document = {
-        "experiment": name,
-        "command": f"sterna experiment run {name}{' --quick' * quick} --seeds {count}",
-        "version": __version__,
-        **chosen.summary(points),
-        "points": [point.as_json() for point in points],
-    }
-    results = out / f"{name}.json"
-    results.write_bytes(to_json(document))
-    files = [str(file) for file in (results, figure) if file is not None]
+    command = f"sterna experiment run {name}{' --quick' * quick} --seeds {count}"
+    report = Report(chosen, points, command)
+    files, notes = report.write(out)
+    for note in notes:
+        errors.print(note, markup=False, soft_wrap=True)
+    names = [str(file) for file in files]
     if as_json:
-        print_json({**document, "files": files})
+        print_json({**report.document(), "files": names})
         return
-    _show(chosen, points)
-    console.print(f"written: {', '.join(files)}", soft_wrap=True)
+    report.show(console)
+    console.print(f"written: {', '.join(names)}", soft_wrap=True)
 
 
 def _experiments() -> "dict[str, Experiment[Any, Any]]":
@@ -126,29 +122,3 @@ def _progress(name: str) -> "Iterator[Progress]":
             bar.update(task, description=what, completed=done, total=total)
 
         yield update
-
-
-def _draw(
-    chosen: "Experiment[Any, Any]", points: "list[Point[Any, Any]]", path: Path
-) -> Path | None:
-    if find_spec("matplotlib") is None:
-        note = "no figure: drawing needs matplotlib (pip install 'sterna[plots]')"
-        errors.print(note, markup=False, soft_wrap=True)
-        return None
-    chosen.draw(points, path)
-    return path
-
-
-def _show(chosen: "Experiment[Any, Any]", points: "list[Point[Any, Any]]") -> None:
-    for each in chosen.tables(points):
-        table = Table(title=f"[bold]{each.title}[/bold]", title_justify="left", caption=each.note,
-                      caption_justify="left", box=box.SIMPLE)  # fmt: skip
-        for place, column in enumerate(each.head):
-            numbers = all(row[place][:1] in "-0123456789>" for row in each.rows)
-            table.add_column(column, justify="right" if numbers else "left")
-        before = None
-        for row in each.rows:
-            same = row[0] == before
-            table.add_row("" if same else row[0], *row[1:])
-            before = row[0]
-        console.print(table)

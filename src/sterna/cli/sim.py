@@ -12,6 +12,7 @@ from rich.table import Table
 
 from sterna.cli.output import NO, console, errors, fail, print_json
 from sterna.core.client import ClientOptions
+from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.names import LocalProtocolError
 from sterna.core.routing.options import ARCHITECTURES, RoutingOptions, Strategy
 from sterna.sim import topology as topologies
@@ -76,6 +77,27 @@ Subscriptions = Annotated[
 ]
 EventsOption = Annotated[
     int, typer.Option(min=0, max=1_000_000, help="How many events they publish.")
+]
+Moves = Annotated[
+    int,
+    typer.Option(min=0, max=1_000_000, help="How many times a client goes to another broker."),
+]
+Naps = Annotated[
+    int, typer.Option(min=0, max=1_000_000, help="How many times a client is offline for a while.")
+]
+HandoverOption = Annotated[
+    Handover | None,
+    typer.Option(
+        help="How clients are handed over. [default: relocation if they move]", show_default=False
+    ),
+]
+CacheEvents = Annotated[
+    int,
+    typer.Option(min=1, help="Events kept for each subscription of a client that is away."),
+]
+CacheTtlMs = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="How long. [default: no limit]", show_default=False),
 ]
 Variety = Annotated[
     int, typer.Option(min=1, max=8, help="Different values of an attribute: how alike filters are.")
@@ -155,6 +177,11 @@ def run(
     clients: Clients = 20,
     subscriptions: Subscriptions = 30,
     events: EventsOption = 100,
+    moves: Moves = 0,
+    naps: Naps = 0,
+    handover: HandoverOption = None,
+    cache_events: CacheEvents = 10_000,
+    cache_ttl_ms: CacheTtlMs = None,
     variety: Variety = 5,
     latency_ms: LatencyMs = 1.0,
     jitter_ms: JitterMs = 0.5,
@@ -195,6 +222,11 @@ def run(
         clients=clients,
         subscriptions=subscriptions,
         events=events,
+        moves=moves,
+        naps=naps,
+        handover=handover,
+        cache_events=cache_events,
+        cache_ttl_ms=cache_ttl_ms,
         variety=variety,
         latency_ms=latency_ms,
         jitter_ms=jitter_ms,
@@ -337,6 +369,9 @@ def _plan(chosen: "Options", seed: int, *, as_json: bool) -> Plan:
         clients=chosen.clients,
         subscriptions=chosen.subscriptions,
         events=chosen.events,
+        moves=chosen.moves,
+        naps=chosen.naps,
+        handover=_handover(chosen, as_json=as_json),
         variety=chosen.variety,
         routing=routing,
         client=ClientOptions(advertisements=routing.advertisements, quenching=quenching),
@@ -346,6 +381,19 @@ def _plan(chosen: "Options", seed: int, *, as_json: bool) -> Plan:
             bytes_per_s=chosen.bytes_per_s,
         ),
         faults=msgspec.structs.replace(usual, **troubles),
+    )
+
+
+def _handover(chosen: "Options", *, as_json: bool) -> HandoverOptions:
+    protocol = chosen.handover
+    if protocol is None:
+        protocol = Handover.RELOCATION if chosen.moves or chosen.naps else Handover.NONE
+    elif protocol is Handover.NONE and chosen.moves:
+        fail("clients that move need a --handover: naive or relocation", as_json=as_json)
+    return HandoverOptions(
+        protocol=protocol,
+        cache_events_max=chosen.cache_events,
+        cache_ttl_us=None if chosen.cache_ttl_ms is None else round(chosen.cache_ttl_ms * 1000),
     )
 
 
@@ -364,6 +412,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     clients: int
     subscriptions: int
     events: int
+    moves: int
+    naps: int
+    handover: Handover | None
+    cache_events: int
+    cache_ttl_ms: float | None
     variety: int
     latency_ms: float
     jitter_ms: float
@@ -425,6 +478,7 @@ def _as_json(outcome: Outcome) -> dict[str, object]:
         "published": outcome.published,
         "owed": outcome.owed,
         "delivered": outcome.delivered,
+        "missed": outcome.missed,
         "findings": [
             {
                 "fault": finding.fault.value,
@@ -459,6 +513,8 @@ def _show(script: Script, outcome: Outcome, runs: int) -> None:
     table.add_row("delivered", f"{outcome.delivered:,}")
     table.add_row("of those, owed (the subscription had settled)", f"{outcome.owed:,}")
     table.add_row("wrong", f"{len(outcome.findings):,}")
+    if outcome.missed:
+        table.add_row("discarded for clients that were away, and missed", f"{outcome.missed:,}")
     for kind, number in sorted(outcome.messages.items()):
         table.add_row(f"{kind} messages", f"{number:,}")
     table.add_row("frames, with acknowledgements and repetitions", f"{outcome.frames:,}")

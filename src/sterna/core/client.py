@@ -8,6 +8,7 @@ from sterna.core import facts, inputs
 from sterna.core.actions import Connect, Deliver, Disconnect
 from sterna.core.component import Component, overriding
 from sterna.core.link import LinkTiming
+from sterna.core.location.whereabouts import Whereabouts
 from sterna.core.messages import (
     AdvertisementChange,
     Events,
@@ -75,6 +76,8 @@ class Client(Node):
             inputs.Publish: self._publish,
             inputs.Attach: self._attach,
             inputs.Detach: self._detach,
+            inputs.MoveTo: self._move_to,
+            inputs.SetVariable: self._set_variable,
         }
         self._on_message.setdefault(SubscriptionChange, self.on_subscription_change)
         self._on_message.setdefault(InterestKnown, self.on_interest_known)
@@ -85,25 +88,39 @@ class Client(Node):
         """The broker it works through, or wants to."""
         return self._link
 
+    @property
+    def is_introduced(self) -> bool:
+        """Whether that broker knows what the client wants and offers."""
+        return self._is_introduced
+
     # ---- From the application
 
     def _subscribe(self, given: inputs.Subscribe, now: Time) -> None:
         name, filter_ = given.subscription, given.filter
         if name in self.subscriptions:
             raise LocalProtocolError(f"{self.id} has a subscription {name!r}; unsubscribe it first")
-        self._wanted.add(name, filter_)
+        exact = filter_ if filter_.is_bound else self._whereabouts.context.exact(filter_)
+        self._wanted.add(name, exact)
         self.subscriptions[name] = filter_
         self.state(facts.Subscribed(at=self.id, time=now, subscription=name, filter=filter_))
-        self._say(SubscriptionChange(added=(Route(self._route(name), filter_),)), now)
+        if not filter_.is_bound:
+            self.state(facts.Adapted(at=self.id, time=now, subscription=name, filter=exact))
+        if filter_.uses_myloc:
+            self._whereabouts.tell(now)
+        else:
+            self.tell_again([name], now)
 
     def _unsubscribe(self, given: inputs.Unsubscribe, now: Time) -> None:
         name = given.subscription
         if name not in self.subscriptions:
             raise LocalProtocolError(f"{self.id} has no subscription {name!r}")
-        del self.subscriptions[name]
+        filter_ = self.subscriptions.pop(name)
         self._wanted.remove(name)
         self.state(facts.Unsubscribed(at=self.id, time=now, subscription=name))
-        self._say(SubscriptionChange(removed=(self._route(name),)), now)
+        if filter_.uses_myloc:
+            self._whereabouts.tell(now)
+        else:
+            self._say(SubscriptionChange(removed=(self.route(name),)), now)
 
     def _advertise(self, given: inputs.Advertise, now: Time) -> None:
         name, filter_ = given.advertisement, given.filter
@@ -114,7 +131,7 @@ class Client(Node):
         self._offered.add(name, filter_)
         self.advertisements[name] = filter_
         self.state(facts.Advertised(at=self.id, time=now, advertisement=name, filter=filter_))
-        self._say_in_order(AdvertisementChange(added=(Route(self._route(name), filter_),)), now)
+        self._say_in_order(AdvertisementChange(added=(Route(self.route(name), filter_),)), now)
 
     def _unadvertise(self, given: inputs.Unadvertise, now: Time) -> None:
         name = given.advertisement
@@ -123,7 +140,7 @@ class Client(Node):
         del self.advertisements[name]
         self._offered.remove(name)
         self.state(facts.Unadvertised(at=self.id, time=now, advertisement=name))
-        self._say_in_order(AdvertisementChange(removed=(self._route(name),)), now)
+        self._say_in_order(AdvertisementChange(removed=(self.route(name),)), now)
 
     def _publish(self, given: inputs.Publish, now: Time) -> None:
         event = Event(
@@ -157,6 +174,12 @@ class Client(Node):
     def _detach(self, _given: inputs.Detach, _now: Time) -> None:
         self.act(Disconnect(self._broker()))
 
+    def _move_to(self, given: inputs.MoveTo, now: Time) -> None:
+        self._whereabouts.move(given, now)
+
+    def _set_variable(self, given: inputs.SetVariable, now: Time) -> None:
+        self._whereabouts.set(given, now)
+
     # ---- From the broker
 
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
@@ -164,13 +187,17 @@ class Client(Node):
             events = arriving(events, link, now)
         self.take(events, now)
 
-    def take(self, events: Sequence[Event], now: Time) -> None:
-        """Give the application what it wants of these events."""
-        found = [tuple(self._wanted.match(event.attributes)) for event in events]
+    def take(self, events: Sequence[Event], now: Time, *, anywhere: bool = False) -> None:
+        """Give the application what it wants of these events.
+
+        Events that were kept for the client are for where it was then, so they count `anywhere`.
+        """
+        index = self._wanted_anywhere() if anywhere else self._wanted
+        found = [tuple(index.match(event.attributes)) for event in events]
         wanted = tuple(event for event, names in zip(events, found, strict=True) if names)
         if wanted:
             self.act(Deliver(wanted, tuple(names for names in found if names)))
-            self.state(facts.Delivered(at=self.id, time=now, events=wanted))
+            self.state(facts.Delivered(at=self.id, time=now, events=wanted, anywhere=anywhere))
         if len(wanted) < len(events):
             stray = tuple(event for event, names in zip(events, found, strict=True) if not names)
             self.state(facts.Stray(at=self.id, time=now, events=stray))
@@ -221,7 +248,7 @@ class Client(Node):
         self._is_introduced = True
         self._undo.clear()
         return (
-            tuple(Route(self._route(name), f) for name, f in self.subscriptions.items()),
+            tuple(self._told(name) for name, f in self.subscriptions.items() if not f.uses_myloc),
             tuple(self._announced.values()),
             tuple(said for each in self.components for said in each.introduction()),
         )
@@ -337,5 +364,43 @@ class Client(Node):
         if is_heard:  # Else the introduction will say it.
             self.send(self._broker(), message, now)
 
-    def _route(self, name: str) -> RouteId:
+    def route(self, name: str) -> RouteId:
+        """What the broker is to call a subscription or an advertisement."""
         return f"{self.id}/{name}"
+
+    # ---- Subscriptions that depend on the client's location or variables
+
+    def adapt(self, name: str, exact: Filter, now: Time) -> None:
+        """A subscription means something else from now on."""
+        self._wanted.remove(name)
+        self._wanted.add(name, exact)
+        self.state(facts.Adapted(at=self.id, time=now, subscription=name, filter=exact))
+
+    def tell_again(self, names: Sequence[str], now: Time) -> None:
+        """Tell the broker what it has to know of subscriptions that are new or mean something else.
+
+        Those that use `myloc` are told otherwise.
+        """
+        if names:
+            self._say(SubscriptionChange(added=tuple(self._told(name) for name in names)), now)
+
+    def _told(self, name: str) -> Route:
+        filter_ = self.subscriptions[name]
+        told = filter_ if filter_.is_bound else self._whereabouts.context.told(filter_)
+        return Route(self.route(name), told)
+
+    def _wanted_anywhere(self) -> MatchIndex[str]:
+        index: MatchIndex[str] = MatchIndex()
+        for name, filter_ in self.subscriptions.items():
+            bound = filter_.is_bound
+            index.add(name, filter_ if bound else self._whereabouts.context.anywhere(filter_))
+        return index
+
+    @property
+    def _whereabouts(self) -> Whereabouts:
+        for component in self.components:
+            if isinstance(component, Whereabouts):
+                return component
+        raise LocalProtocolError(
+            f"{self.id} knows nothing of locations and variables: give it a component Whereabouts"
+        )

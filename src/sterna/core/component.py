@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from sterna.core.messages import Message, SubscriptionChange
-from sterna.core.names import NEVER, LinkId, Time
+from sterna.core.names import NEVER, LinkId, RouteId, Time
 from sterna.model.event import Event
+from sterna.model.filters import Filter
 
 if TYPE_CHECKING:
     from sterna.core.broker import Broker
@@ -101,6 +102,11 @@ class Component:
         """Whether what was heard over a link holds although its other end has forgotten it."""
         del link
         return False
+
+    def exact(self, link: LinkId) -> Sequence[tuple[RouteId, Filter]]:
+        """What a client wants beyond the routes it has announced, exactly, by name."""
+        del link
+        return ()
 
     # ---- Moments at a client
 

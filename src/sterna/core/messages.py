@@ -108,6 +108,7 @@ class Request(Message, frozen=True, kw_only=True):
     born: int
     stay: int
     received: int
+    filters: tuple[Filter, ...]
     path: tuple[NodeId, ...] = ()
     """The brokers it came through, the way back for the replay."""
 
@@ -119,13 +120,13 @@ class Resubscribe(Request, frozen=True, kw_only=True):
     is routed to the new place as well.
     """
 
-    filters: tuple[Filter, ...]
-
 
 class Fetch(Request, frozen=True, kw_only=True):
     """Junction -> old border broker: send what the client missed. (Fiege, Fig. 11, line 13)"""
 
     junction: NodeId
+    """The last broker on the way that leads to another producer: from there on, no event will come
+    for the client."""
 
 
 class Replay(Message, frozen=True, kw_only=True):

@@ -188,7 +188,7 @@ class Node(ABC):
                     self.events_arrived(batch, link, now)
                     batch = []
                 self.message_arrived(message, link, now)
-            if was_opening and session.state is State.OPEN:
+            if session.state is State.OPEN and (was_opening or session.given_up is not None):
                 self._link_stands(link, session, now)
         if batch:
             self.events_arrived(batch, link, now)
@@ -242,11 +242,14 @@ class Node(ABC):
             del self.up[link]
             self.state(Detached(at=self.id, time=now, link=link))
             self.link_down(link, now)
+        elif link in self._sessions and link not in self._known:  # The two ends have never met.
+            del self._sessions[link], self.peers[link]
+            self._used.pop(link, None)
 
     def _link_gone(self, given: inputs.LinkGone, now: Time) -> None:
         link = given.link
+        self._link_down(inputs.LinkDown(link=link), now)
         if link in self._sessions:
-            self._link_down(inputs.LinkDown(link=link), now)
             self.link_gone(link, self._sessions[link].unconfirmed(), now)
             del self._sessions[link], self.peers[link]
             self._known.pop(link, None)

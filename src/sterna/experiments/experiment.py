@@ -47,6 +47,16 @@ class Point(Generic[S, M]):
         }
         return {**settings, "measures": measures}
 
+    def as_row(self) -> dict[str, Any]:
+        """The same as one row of a table: `x`, and `x_low` and `x_high` where they can differ."""
+        row: dict[str, Any] = msgspec.to_builtins(self.setting)
+        middle, low, high = map(msgspec.structs.asdict, (self.median, self.low, self.high))
+        for name, value in middle.items():
+            row[name] = value
+            if not isinstance(value, str):
+                row |= {f"{name}_low": low[name], f"{name}_high": high[name]}
+        return row
+
 
 class Table(NamedTuple):
     """A table for people."""
@@ -57,6 +67,14 @@ class Table(NamedTuple):
     note: str = ""
 
 
+class Claim(NamedTuple):
+    """What a paper says (or everybody expects), and what came out."""
+
+    paper: str
+    seen: str
+    holds: bool
+
+
 class Experiment(ABC, Generic[S, M]):
     """Settings to try, a simulation for each of them and each seed, and a picture of them all."""
 
@@ -64,6 +82,8 @@ class Experiment(ABC, Generic[S, M]):
     about: ClassVar[str]
     takes: ClassVar[str]
     """How long it runs, in words."""
+    seeds: ClassVar[int] = 3
+    """How many it takes the median of, unless told otherwise; 1 where nothing is left to chance."""
 
     @abstractmethod
     def settings(self, *, quick: bool) -> list[S]:
@@ -72,6 +92,10 @@ class Experiment(ABC, Generic[S, M]):
     @abstractmethod
     def measure(self, setting: S, seed: int) -> M:
         """Simulate once; raises `DeliveryError` if the oracle finds any."""
+
+    @abstractmethod
+    def claims(self, points: Sequence[Point[S, M]]) -> list[Claim]:
+        """What was to be expected, beside what came out."""
 
     @abstractmethod
     def tables(self, points: Sequence[Point[S, M]]) -> list[Table]:
@@ -84,7 +108,7 @@ class Experiment(ABC, Generic[S, M]):
 
     @abstractmethod
     def draw(self, points: Sequence[Point[S, M]], path: Path) -> None:
-        """The results as a picture; needs matplotlib."""
+        """The results as a picture, as `panels` writes it; needs matplotlib."""
 
     def run(self, progress: Progress, *, quick: bool, seeds: int) -> list[Point[S, M]]:
         """Simulate all settings with so many seeds."""
@@ -101,15 +125,20 @@ class Experiment(ABC, Generic[S, M]):
 
 
 def summarize(setting: S, measured: Sequence[M]) -> Point[S, M]:
-    """Median and range over the seeds, measure by measure."""
+    """Median and range over the seeds, measure by measure; words are in their alphabetic order."""
     columns = list(zip(*map(msgspec.structs.astuple, measured), strict=True))
     names = measured[0].__struct_fields__
     kind = type(measured[0])
 
-    def record(numbers: Callable[[Sequence[float]], float]) -> M:
-        return msgspec.convert(dict(zip(names, map(numbers, columns), strict=True)), kind)
+    def record(choose: Callable[[Sequence[Any]], Any]) -> M:
+        return msgspec.convert(dict(zip(names, map(choose, columns), strict=True)), kind)
 
-    return Point(setting, record(statistics.median), record(min), record(max))
+    return Point(setting, record(_middle), record(min), record(max))
+
+
+def _middle(values: Sequence[Any]) -> Any:
+    is_text = isinstance(values[0], str)
+    return statistics.median_low(values) if is_text else statistics.median(values)
 
 
 def in_words(setting: msgspec.Struct) -> str:

@@ -8,10 +8,17 @@ from typing import Any
 Axes = Any
 """matplotlib has no types."""
 
+FORMATS = (".svg", ".png")
+DPI = 150
+"""Of pictures made of dots."""
+
 
 @contextmanager
 def panels(path: Path, rows: int, columns: int, size: tuple[float, float]) -> Iterator[list[Axes]]:
-    """Panels to draw in, row by row; the picture is written at the end, the same each time."""
+    """Panels to draw in, row by row; the picture is written at the end, the same each time.
+
+    It is written in each of `FORMATS`, whatever the suffix of the path.
+    """
     import matplotlib as mpl  # noqa: PLC0415 - only needed here, and not installed by default.
 
     mpl.use("Agg")
@@ -25,5 +32,7 @@ def panels(path: Path, rows: int, columns: int, size: tuple[float, float]) -> It
         each.grid(which="major", alpha=0.3)
         each.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    for suffix in FORMATS:
+        metadata = {"Date": None} if suffix == ".svg" else None
+        figure.savefig(path.with_suffix(suffix), metadata=metadata, dpi=DPI)
     plt.close(figure)

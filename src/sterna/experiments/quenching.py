@@ -26,7 +26,14 @@ from sterna.core.messages import (
 )
 from sterna.core.names import NodeId, RouteId, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
-from sterna.experiments.experiment import DeliveryError, Experiment, Point, Table, in_words
+from sterna.experiments.experiment import (
+    Claim,
+    DeliveryError,
+    Experiment,
+    Point,
+    Table,
+    in_words,
+)
 from sterna.experiments.plot import panels
 from sterna.model.event import EventId
 from sterna.model.filters import Filter
@@ -166,6 +173,15 @@ class Quenching(Experiment[Setting, Measures]):
             purged_without=len(off.watch.purged & off.watch.wanted),
             purged_with=len(on.watch.purged & on.watch.wanted),
         )
+
+    def claims(self, points: Sequence[Point[Setting, Measures]]) -> list[Claim]:
+        evens = [
+            f"{even:.2f} changes per event where {match_rate:.0%} is wanted"
+            for match_rate, curve in _curves(points).items()
+            if (even := break_even(curve)) is not None
+        ]
+        paper = "Whether quenching pays for a mobile publisher is not apparent (Huang, 3.2)"
+        return [Claim(paper, f"it pays up to {', '.join(evens)}", holds=True)]
 
     def tables(self, points: Sequence[Point[Setting, Measures]]) -> list[Table]:
         return [

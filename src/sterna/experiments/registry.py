@@ -3,9 +3,12 @@
 from typing import Any
 
 from sterna.experiments.experiment import Experiment
+from sterna.experiments.fiege_figure_2 import FiegeFigure2
+from sterna.experiments.handover_latency import HandoverLatency
 from sterna.experiments.quenching import Quenching
 from sterna.experiments.routing import Routing
 
 EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
-    experiment.name: experiment for experiment in (Routing(), Quenching())
+    experiment.name: experiment
+    for experiment in (Routing(), Quenching(), FiegeFigure2(), HandoverLatency())
 }

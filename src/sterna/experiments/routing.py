@@ -17,7 +17,14 @@ from sterna.core.messages import AdvertisementChange, Events, Message, Subscript
 from sterna.core.names import NodeId, Peer
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.experiments import workload
-from sterna.experiments.experiment import DeliveryError, Experiment, Point, Table, in_words
+from sterna.experiments.experiment import (
+    Claim,
+    DeliveryError,
+    Experiment,
+    Point,
+    Table,
+    in_words,
+)
 from sterna.experiments.plot import Axes, panels
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
@@ -29,6 +36,8 @@ LOCALITY = 0.5
 """Where the number of subscriptions varies."""
 WITHDRAWN = 0.5
 """The share of the subscriptions that end in the course of a run."""
+ORDERED = (Strategy.SIMPLE, Strategy.IDENTITY, Strategy.COVERING, Strategy.MERGING)
+"""Each is expected to cost at most what the one before does."""
 GAP_US = 10_000
 """Between two subscriptions: longer than a change travels."""
 
@@ -127,6 +136,24 @@ class Routing(Experiment[Setting, Measures]):
             event_bytes=volume[Events],
             delivered=simulation.oracle.delivered,
         )
+
+    def claims(self, points: Sequence[Point[Setting, Measures]]) -> list[Claim]:
+        def claim(paper: str, measure: Callable[[Measures], float]) -> Claim:
+            groups: dict[tuple[int, float, bool], list[float]] = {}
+            for point in points:
+                setting = point.setting
+                if setting.strategy in ORDERED:
+                    place = setting.subscriptions, setting.locality, setting.advertisements
+                    groups.setdefault(place, []).append(measure(point.median))
+            largest = max((place for place in groups if not place[2]), key=lambda place: place[0])
+            seen = " ≥ ".join(f"{count:,.0f}" for count in groups[largest])
+            holds = all(group == sorted(group, reverse=True) for group in groups.values())
+            return Claim(paper, f"{largest[0]:,} subscriptions: {seen}", holds)
+
+        return [
+            claim("Tables: simple ≥ identity ≥ covering ≥ merging (Mühl)", lambda m: m.entries),
+            claim("Control messages: the same order", lambda m: m.control_messages),
+        ]
 
     def tables(self, points: Sequence[Point[Setting, Measures]]) -> list[Table]:
         return [

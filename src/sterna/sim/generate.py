@@ -126,9 +126,10 @@ class _Generator:
         tasks += ["move"] * plan.moves + ["nap"] * plan.naps
         chance.shuffle(first)
         chance.shuffle(tasks)
-        tasks = [*first, *tasks]
         steps: list[AnyStep] = []
-        for task in tasks:
+        for place, task in enumerate([*first, *tasks]):
+            if place == len(first) and plan.moves:
+                steps.append(Settle())  # Who moves all the time is owed little.
             step = getattr(self, f"_{task}")()
             if step is not None:
                 steps.append(step)

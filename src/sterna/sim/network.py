@@ -115,6 +115,8 @@ class Host:
         self.lives = 1
         self.waiting: list[Input] | None = None
         """Inputs for later, while it is paused."""
+        self.behind: Counter[NodeId] = Counter()
+        """How many new connections it has not heard of yet: what it says goes to an old one."""
         self.log: list[tuple[Input, Time]] | None = None
         """Its inputs, if it is going to crash."""
 
@@ -267,6 +269,8 @@ class Network:
         connection = pipe.connection
         if connection.troubles:
             return
+        if pipe.source.behind and pipe.source.behind[pipe.target.node.id]:
+            return
         pipe.frames += 1
         fate = FIRST
         if type(frame) is Data:
@@ -347,8 +351,12 @@ class Network:
     def _go_on(self, host: Host) -> None:
         self._say(f"{host.node.id} goes on")
         waiting, host.waiting = host.waiting or [], None
+        host.behind.update(given.link for given in waiting if isinstance(given, LinkUp))
         for given in _gathered(waiting):
+            if isinstance(given, LinkUp):
+                host.behind[given.link] -= 1
             self._turn(host, given)
+        host.behind.clear()
 
     def crash(self, broker: NodeId, us: Time, *, forgets: bool) -> None:
         """A broker stops, and starts again after a while."""

@@ -54,6 +54,8 @@ class Arrival:
     event: Event
     moment: int
     is_stray: bool
+    anywhere: bool = False
+    """Whether it was kept for the client, for where it was then."""
 
 
 class Oracle(Observer):
@@ -66,6 +68,10 @@ class Oracle(Observer):
         self._subscribed: dict[NodeId, dict[str, Ask]] = defaultdict(dict)
         self._advertised: dict[NodeId, dict[str, Ask]] = defaultdict(dict)
         self._subscriptions: dict[NodeId, list[Ask]] = defaultdict(list)
+        self._following: dict[NodeId, dict[str, Ask]] = defaultdict(dict)
+        """Subscriptions that depend on a client: all that they may mean while they last."""
+        self._strays: dict[NodeId, list[Ask]] = defaultdict(list)
+        """Therefore the client may get these in vain."""
         self._offers: dict[NodeId, list[Ask]] = defaultdict(list)
         self._unsettled: list[tuple[NodeId, Ask]] = []
         self._published: dict[EventId, tuple[Event, int]] = {}
@@ -79,6 +85,8 @@ class Oracle(Observer):
         self._hops: dict[EventId, list[str]] = defaultdict(list)
         self.quenched = 0
         """How many events were discarded at their source because nobody wants them."""
+        self.missed = 0
+        """How many events clients never got, because they were kept for them no longer."""
 
     @property
     def published(self) -> int:
@@ -105,17 +113,26 @@ class Oracle(Observer):
                         self._hops[event.id].append(f"{fact.at} → {link}")
             case facts.Delivered() | facts.Stray():
                 is_stray = isinstance(fact, facts.Stray)
+                anywhere = not isinstance(fact, facts.Stray) and fact.anywhere
                 self._arrived[fact.at] += [
-                    Arrival(event, self._moment, is_stray) for event in fact.events
+                    Arrival(event, self._moment, is_stray, anywhere) for event in fact.events
                 ]
             case facts.Published():
                 self._published |= {event.id: (event, self._moment) for event in fact.events}
+            case facts.Subscribed() if fact.filter.is_bound:
+                self._subscribe(fact.at, fact.subscription, fact.filter)
             case facts.Subscribed():
-                ask = self._ask(fact.at, fact.filter)
-                self._subscribed[fact.at][fact.subscription] = ask
-                self._subscriptions[fact.at].append(ask)
+                ask = self._ask(fact.at, fact.filter.widen({}).anywhere)
+                self._following[fact.at][fact.subscription] = ask
+                self._strays[fact.at].append(ask)
+            case facts.Adapted():
+                if fact.subscription in self._subscribed[fact.at]:
+                    self._end(fact.at, self._subscribed[fact.at].pop(fact.subscription))
+                self._subscribe(fact.at, fact.subscription, fact.filter)
             case facts.Unsubscribed():
                 self._end(fact.at, self._subscribed[fact.at].pop(fact.subscription))
+                if fact.subscription in self._following[fact.at]:
+                    self._end(fact.at, self._following[fact.at].pop(fact.subscription))
             case facts.Advertised():
                 ask = self._ask(fact.at, fact.filter)
                 self._advertised[fact.at][fact.advertisement] = ask
@@ -126,6 +143,8 @@ class Oracle(Observer):
                 self.quenched += len(fact.events)
             case facts.Purged():
                 self._purged |= {(fact.at, event.id) for event in fact.events}
+            case facts.Missed():
+                self.missed += len(fact.events)
             case facts.Discarded():
                 self._purged |= {(fact.client, event.id) for event in fact.events}
             case facts.Attached():
@@ -136,6 +155,11 @@ class Oracle(Observer):
                 self._settle()
             case _:
                 pass
+
+    def _subscribe(self, client: NodeId, subscription: str, filter_: Filter) -> None:
+        ask = self._ask(client, filter_)
+        self._subscribed[client][subscription] = ask
+        self._subscriptions[client].append(ask)
 
     def _ask(self, client: NodeId, filter_: Filter) -> Ask:
         ask = Ask(filter_, Span(self._moment))
@@ -176,15 +200,18 @@ class Oracle(Observer):
             published, moment = self._published.get(arrival.event.id, (None, 0))
             if published != arrival.event or moment > arrival.moment:
                 yield Fault.UNPUBLISHED, arrival.event.id
-            elif not self._is_permitted(arrival, moment, self._subscriptions[client]):
+            elif not self._is_permitted(arrival, moment, client):
                 yield Fault.UNASKED, arrival.event.id
         got = set(received)
         yield from ((Fault.LOST, id_) for id_ in self._owed(client) if id_ not in got)
 
-    def _is_permitted(self, arrival: Arrival, published: int, asks: list[Ask]) -> bool:
+    def _is_permitted(self, arrival: Arrival, published: int, client: NodeId) -> bool:
+        asks = self._subscriptions[client] + self._strays[client] * arrival.is_stray
         matching = (ask.span for ask in asks if ask.filter.matches(arrival.event.attributes))
         if arrival.is_stray:
             return any(is_explained(span, published, arrival.moment) for span in matching)
+        if arrival.anywhere:
+            return any(span.asked <= arrival.moment for span in matching)
         return any(is_allowed(span, arrival.moment) for span in matching)
 
     def _owed(self, client: NodeId) -> list[EventId]:

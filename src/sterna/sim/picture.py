@@ -61,6 +61,10 @@ class Picture(Observer):
     def trouble(self, text: str, now: Time) -> None:
         self.rows.append(Note(now, "", text))
 
+    def begin(self) -> None:
+        """Begin here: forget what was drawn so far."""
+        self.rows.clear()
+
     # ---- Who stands where
 
     def nodes(self) -> list[NodeId]:

@@ -9,7 +9,9 @@ import msgspec
 from sterna.core.broker import Broker
 from sterna.core.client import Client
 from sterna.core.component import Component
-from sterna.core.handover.options import broker_components, client_components
+from sterna.core.handover import options as handover
+from sterna.core.inputs import MoveTo
+from sterna.core.location import options as places
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.node import Node
 from sterna.sim.network import Network, Observer
@@ -51,6 +53,8 @@ class Outcome:
     delivered: int
     quenched: int
     """Events that were discarded at their source because nobody wants them."""
+    missed: int
+    """Events that clients never got, because a bounded cache discarded them while they were away."""
     ended_us: Time
     messages: Counter[str]
     """By type: every message once, however often it was repeated."""
@@ -65,8 +69,9 @@ class Outcome:
 
     @property
     def control_messages(self) -> int:
-        """Subscription and advertisement changes."""
-        return self.messages["SubscriptionChange"] + self.messages["AdvertisementChange"]
+        """Subscription and advertisement changes, and moves."""
+        kinds = ("SubscriptionChange", "AdvertisementChange", "MovingChange")
+        return sum(self.messages[kind] for kind in kinds)
 
 
 class Simulation:
@@ -91,15 +96,18 @@ class Simulation:
         )
         self.tables: list[TableSizes] = []
         self._components = components
+        self._space = None if script.places is None else script.places.space()
         crashing = {step.broker for step in script.steps if isinstance(step, Crash)}
-        for a, b, latency_us in script.latencies:
-            self.network.slow(a, b, latency_us)
         for broker in script.topology.brokers:
             host = self.network.add(self._broker(broker), Peer.BROKER)
             if broker in crashing:
                 host.log = []
         for client in script.clients:
             self.network.add(self._client(client), Peer.CLIENT)
+        for client, location in script.locations.items():
+            self.network.give(client, MoveTo(location=location))
+        for a, b, latency_us in script.latencies:
+            self.network.slow(a, b, latency_us)
         for a, b in script.topology.links:
             self.network.connect(a, b)
         for client, broker in script.clients.items():
@@ -177,6 +185,7 @@ class Simulation:
             owed=self.oracle.owed(),
             delivered=self.oracle.delivered,
             quenched=self.oracle.quenched,
+            missed=self.oracle.missed,
             ended_us=self.network.kernel.now,
             messages=messages,
             by_link=by_link,
@@ -193,7 +202,11 @@ class Simulation:
             routing = msgspec.structs.replace(routing, parent=script.topology.parent(id_))
 
         def make(lives: int) -> Broker:
-            components = [*broker_components(script.handover), *self._components(id_)]
+            components = [
+                *places.broker_components(script.places, self._space),
+                *handover.broker_components(script.handover),
+                *self._components(id_),
+            ]
             return Broker(id_, routing, components, timing=script.timing, incarnation=lives)
 
         return make
@@ -202,7 +215,10 @@ class Simulation:
         script = self.script
 
         def make(lives: int) -> Client:
-            components = client_components(script.handover)
+            components = [
+                *places.client_components(script.places, self._space),
+                *handover.client_components(script.handover),
+            ]
             return Client(id_, script.client, components, timing=script.timing, incarnation=lives)
 
         return make

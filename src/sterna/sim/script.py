@@ -8,12 +8,15 @@ from sterna.core.inputs import (
     Advertise,
     Attach,
     Detach,
+    MoveTo,
     Publish,
+    SetVariable,
     Subscribe,
     Unadvertise,
     Unsubscribe,
 )
 from sterna.core.link import LinkTiming
+from sterna.core.location.options import PlacesOptions
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.sim.topology import Topology
@@ -38,11 +41,25 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Something that happens to the network from outside."""
 
 
+Doing = (
+    Subscribe
+    | Unsubscribe
+    | Advertise
+    | Unadvertise
+    | Publish
+    | Attach
+    | Detach
+    | MoveTo
+    | SetVariable
+)
+"""What a client's application can do."""
+
+
 class Do(Step, frozen=True, kw_only=True):
     """A client's application does something."""
 
     client: NodeId
-    what: Subscribe | Unsubscribe | Advertise | Unadvertise | Publish | Attach | Detach
+    what: Doing
 
 
 class Wait(Step, frozen=True, kw_only=True):
@@ -109,6 +126,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     latencies: tuple[tuple[NodeId, NodeId, Time], ...] = ()
     """Of the links that are slower or faster than the model says."""
     handover: HandoverOptions = HandoverOptions()
+    places: PlacesOptions | None = None
+    """Where clients can be; None if their subscriptions depend on no location or variable."""
+    locations: dict[NodeId, str] = {}
+    """Where clients are when the run begins."""
     timing: LinkTiming = LinkTiming()
     seed: int = 0
 
@@ -119,6 +140,11 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"client {client} is at {broker}, which is no broker")
             if client in brokers:
                 raise ValueError(f"{client} is both a client and a broker")
+        for client in self.locations:
+            if client not in self.clients or self.places is None:
+                raise ValueError(
+                    f"{client} is no client, or places are missing: it cannot be there"
+                )
         links = {*self.topology.links, *((c, b) for c in self.clients for b in brokers)}
         for number, step in enumerate(self.steps, 1):
             problem = ""

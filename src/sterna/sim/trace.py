@@ -6,9 +6,24 @@ from sterna.core import facts, inputs
 from sterna.core.facts import Fact
 from sterna.core.inputs import Input
 from sterna.core.link import Ack, Data, Frame, Resume
-from sterna.core.messages import AdvertisementChange, Events, Message, Route, SubscriptionChange
+from sterna.core.messages import (
+    AdvertisementChange,
+    Arrival,
+    Events,
+    Fetch,
+    Located,
+    Message,
+    MovingChange,
+    MovingRoute,
+    Replay,
+    Replayed,
+    Resubscribe,
+    Route,
+    SubscriptionChange,
+    Welcome,
+)
 from sterna.core.names import NodeId, RouteId, Time
-from sterna.model.event import Event
+from sterna.model.event import Event, EventId
 from sterna.sim.network import Fate, Observer, Pipe
 
 
@@ -74,6 +89,18 @@ def fact_in_words(fact: Fact) -> str | None:
             return f"quenches {_events(fact.events)}"
         case facts.Purged():
             return f"purges {_events(fact.events)}"
+        case facts.Repeated():
+            return f"has {_events(fact.events)} already"
+        case facts.Missed():
+            return f"has missed {_events(fact.events)}"
+        case facts.Discarded():
+            return f"discards {_events(fact.events)} for {fact.client}"
+        case facts.HandoverStarted():
+            return f"looks for what {fact.client} left behind"
+        case facts.JunctionFound():
+            return f"is the junction for {fact.client}"
+        case facts.HandoverFinished():
+            return f"has {fact.client}: {fact.replayed} replayed, {fact.held} held back"
         case facts.LinkReset():
             return f"gives up {fact.given_up} unconfirmed: {fact.link} has lost its memory"
         case facts.Settled():
@@ -89,6 +116,29 @@ def message_in_words(message: Message) -> str:
             return f"Events {_events(message.events)}"
         case SubscriptionChange() | AdvertisementChange():
             return f"{type(message).__name__} {_change(message.added, message.removed)}"
+        case Arrival() if not message.born:
+            return "Arrival for the first time"
+        case Arrival():
+            routes = [*message.subscriptions, *message.advertisements]
+            return f"Arrival, received {message.received} {_change(routes, ())}".rstrip()
+        case Welcome():
+            return f"Welcome, published {message.published}"
+        case Replayed():
+            return f"Replayed {_events(message.events)}" + _missed(message.missed)
+        case Located():
+            return f"Located {message.client}"
+        case Resubscribe():
+            wanted = "; ".join(map(str, message.filters))
+            return f"Resubscribe ({message.client}, {wanted}, {message.received})"
+        case Fetch():
+            wanted = "; ".join(map(str, message.filters))
+            known = f"{message.client}, {wanted}, {message.received}, {message.junction}"
+            return f"Fetch ({known})"
+        case Replay():
+            return f"Replay ({message.client}) {_events(message.events)}" + _missed(message.missed)
+        case MovingChange():
+            said = [*map(_moving, message.added), *(f"-{id_}" for id_ in message.removed)]
+            return " ".join(["MovingChange", *["anew"] * message.anew, *said])
         case _:
             values = (
                 f"{name}={value}"
@@ -111,6 +161,14 @@ def input_in_words(given: Input) -> str:
             return f"unadvertises {given.advertisement}"
         case inputs.Publish():
             return "publishes " + _attributes(given.attributes.items())
+        case inputs.Attach():
+            return f"attaches to {given.broker}"
+        case inputs.Detach():
+            return "detaches"
+        case inputs.MoveTo():
+            return f"moves to {given.location}"
+        case inputs.SetVariable():
+            return f"sets ${given.name} = {given.value}"
         case _:
             return type(given).__name__
 
@@ -119,8 +177,17 @@ def _change(added: Sequence[Route], removed: Sequence[RouteId]) -> str:
     return " ".join([*(f"+{r.id}: {r.filter}" for r in added), *(f"-{id_}" for id_ in removed)])
 
 
-def _events(events: Sequence[Event]) -> str:
-    return ", ".join(f"{event.publisher}#{event.seq}" for event in events)
+def _moving(route: MovingRoute) -> str:
+    away = "?" if route.delay_us is None else f"{route.delay_us / 1000:g} ms"
+    return f"+{route.id}: {route.filter} @ {' '.join(route.at)} ({away})"
+
+
+def _events(events: Sequence[Event | EventId]) -> str:
+    return ", ".join(f"{event.publisher}#{event.seq}" for event in events) or "nothing"
+
+
+def _missed(events: Sequence[EventId]) -> str:
+    return f" without {_events(events)}" if events else ""
 
 
 def _attributes(items: object) -> str:

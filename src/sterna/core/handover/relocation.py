@@ -74,7 +74,10 @@ class Promise:
     """Another broker waits for what this one waits for itself."""
 
     request: Request
+    lost: list[Event]
+    """What did not reach the client from here, before the replay …"""
     held: list[Event]
+    """… and what came for it since."""
     missed: list[EventId]
     published: int
 
@@ -118,10 +121,12 @@ class Relocation(Component):
             self.broker.state(facts.HandoverStarted(at=self.broker.id, time=now, client=client))
             self._request(client, guest, message.born, message.stay, message.received, now)
         else:  # It was away, and is back where it was.
+            guest.lost = self._not_received(client, guest, message, guest.lost)
+            guest.stay, guest.sent = 0, len(guest.lost)
             self._introduce(message, client, now)
             guest.visit, guest.is_here, guest.has_forgotten = message.visit, True, False
             if guest.awaits is None:
-                lost, guest.lost = self._not_received(guest, message, guest.lost), []
+                lost, guest.lost = guest.lost, []
                 self._serve(client, guest, [*lost, *guest.cache.take()], now)
 
     def events_leaving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
@@ -149,18 +154,19 @@ class Relocation(Component):
             return
         is_late = guest.visit > request.visit and guest.is_here
         """The guest came here after it was where the request comes from."""
-        if guest.awaits is not None:
-            self.promises[client, guest.awaits] = Promise(
-                request, guest.cache.take(), guest.missed, guest.published
-            )
-            guest.missed = []
-        elif is_late:
-            self._replay(request, (), (), guest.published, now)
-        else:
+        lost: list[Event] = []
+        missed, guest.missed = guest.missed, []
+        if not is_late:
             unconfirmed = self.broker.unconfirmed(client)
-            lost = self._not_received(guest, request, [*guest.lost, *_events_in(unconfirmed)])
-            missed = [*_missed_in(unconfirmed), *guest.missed]
-            self._replay(request, [*lost, *guest.cache.take()], missed, guest.published, now)
+            lost = [*guest.lost, *_events_in(unconfirmed)]
+            lost = self._not_received(client, guest, request, lost)
+            missed = [*_missed_in(unconfirmed), *missed]
+        kept = guest.cache.take()
+        if guest.awaits is None:
+            self._replay(request, [*lost, *kept], missed, guest.published, now)
+        else:
+            promise = Promise(request, lost, kept, missed, guest.published)
+            self.promises[client, guest.awaits] = promise
         if is_late:
             self._request(client, guest, request.born, guest.stay, guest.sent, now)
         else:
@@ -177,7 +183,7 @@ class Relocation(Component):
         if promise is not None:
             self._replay(
                 promise.request,
-                joined(message.events, promise.held),
+                [*promise.lost, *joined(message.events, promise.held)],
                 [*message.missed, *_without(promise.missed, message.events)],
                 max(message.published, promise.published),
                 now,
@@ -189,12 +195,13 @@ class Relocation(Component):
         guest.awaits = None
         guest.published = max(guest.published, message.published)
         guest.missed = [*message.missed, *_without(guest.missed, message.events)]
-        held = guest.cache.take()
-        events = joined(message.events, held)
+        events = [*guest.lost, *joined(message.events, guest.cache.take())]
+        held = len(events) - len(guest.lost) - len(message.events)
+        guest.lost = []
         self.broker.state(
             facts.HandoverFinished(
                 at=self.broker.id, time=now, client=client,
-                replayed=len(message.events), held=len(events) - len(message.events),
+                replayed=len(message.events), held=held,
             )
         )  # fmt: skip
         if guest.is_here:
@@ -222,11 +229,14 @@ class Relocation(Component):
         if trail.link is None:
             self._hand_over(request, now)
             return
-        if isinstance(request, Resubscribe) and self._is_junction(request, trail.link):
-            self.broker.state(
-                facts.JunctionFound(at=self.broker.id, time=now, client=request.client)
-            )
-            request = _fetch(request, self.broker.id)
+        if isinstance(request, Resubscribe):
+            if self._is_junction(request, trail.link):
+                self.broker.state(
+                    facts.JunctionFound(at=self.broker.id, time=now, client=request.client)
+                )
+                request = _fetch(request, self.broker.id)
+        elif self.broker.router.is_offered(request.filters, but_not={source, trail.link}):
+            request = msgspec.structs.replace(request, junction=self.broker.id)
         onward = msgspec.structs.replace(request, path=(*request.path, self.broker.id))
         self._send(trail.link, onward, now)
 
@@ -280,14 +290,16 @@ class Relocation(Component):
             if guest.awaits is None:
                 self._serve(link, guest, guest.cache.take(), now)
 
-    def link_down(self, link: LinkId, _now: Time) -> None:
+    def link_down(self, link: LinkId, now: Time) -> None:
         if link in self.guests:
             self.guests[link].is_here = False
+        elif self.broker.peers[link] is Peer.CLIENT:  # It left before it said who it is.
+            self.broker.forget(link, now)
 
     def link_reset(self, link: LinkId, unconfirmed: list[Message], _now: Time) -> None:
         guest = self.guests.get(link)
         if guest is not None:
-            guest.has_forgotten = True
+            guest.is_here, guest.has_forgotten = False, True
             guest.lost += _events_in(unconfirmed)
             guest.missed[:0] = _missed_in(unconfirmed)
 
@@ -312,8 +324,9 @@ class Relocation(Component):
 
     def _keep(self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time) -> None:
         for event in events:
-            gone = guest.cache.keep(event, self._matching(client, event), now)
-            self._discard(client, guest, gone, now)
+            wanting = list(self._matching(client, event))
+            if wanting:
+                self._discard(client, guest, guest.cache.keep(event, wanting, now), now)
         self.wake_by(guest.cache.expires_at)
 
     def _matching(self, client: NodeId, event: Event) -> Iterable[RouteId]:
@@ -321,6 +334,10 @@ class Relocation(Component):
         for id_, route in self.broker.router.subscriptions.routes(client).items():
             if route.filter.matches(event.attributes):
                 yield id_
+        for component in self.broker.components:
+            for id_, filter_ in component.exact(client):
+                if filter_.matches(event.attributes):
+                    yield id_
 
     def _discard(self, client: NodeId, guest: Guest, events: list[Event], now: Time) -> None:
         if events:
@@ -330,11 +347,12 @@ class Relocation(Component):
             )
 
     def _not_received(
-        self, guest: Guest, said: Arrival | Request, unconfirmed: list[Event]
+        self, client: NodeId, guest: Guest, said: Arrival | Request, unconfirmed: list[Event]
     ) -> list[Event]:
-        """Of what was sent and not confirmed, what did not arrive."""
+        """Of what was sent and not confirmed, what did not arrive, and was wanted."""
         received = said.received if said.stay == guest.stay else 0
-        return unconfirmed[len(unconfirmed) - (guest.sent - received) :]
+        lost = unconfirmed[len(unconfirmed) - (guest.sent - received) :]
+        return [event for event in lost if any(True for _ in self._matching(client, event))]
 
     # ---- What is said
 
@@ -449,10 +467,11 @@ class Roaming(Component):
         self.client.flush(now)
 
     def on_replayed(self, message: Replayed, link: LinkId, now: Time) -> None:
-        missed = tuple(id_ for id_ in message.missed if id_.seq > self.seen.get(id_.publisher, 0))
+        discarded = dict.fromkeys(message.missed)  # Maybe both here and there.
+        missed = tuple(id_ for id_ in discarded if id_.seq > self.seen.get(id_.publisher, 0))
         fresh = self.events_arriving(message.events, link, now)
         if fresh:
-            self.client.take(fresh, now)
+            self.client.take(fresh, now, anywhere=True)
         if missed:
             self.client.state(facts.Missed(at=self.client.id, time=now, events=missed))
             for id_ in missed:

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections import deque
+from typing import ClassVar
 
 from sterna.core.component import Component
 from sterna.core.messages import Message, Probe, Probed
@@ -20,7 +21,7 @@ class Measuring(Component):
     What counts is the longest of the last few. So it goes up at once and comes down soon.
     """
 
-    handles: tuple[type[Message], ...] = (Probe, Probed)  # type: ignore[misc]
+    handles: ClassVar[tuple[type[Message], ...]] = (Probe, Probed)
 
     def __init__(self, *, probe_us: Time, grain_us: Time, is_timed: bool) -> None:
         self._probe_us = probe_us

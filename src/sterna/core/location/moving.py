@@ -27,9 +27,11 @@ from sterna.model.location import LocationError, LocationSpace
 class Share:
     """Moving routes that a neighbour is told as one: alike in all but where their clients are."""
 
-    def __init__(self, id_: RouteId, like: MovingRoute) -> None:
+    like: MovingRoute
+    """One of them."""
+
+    def __init__(self, id_: RouteId) -> None:
         self.id = id_
-        self.like = like
         self.at: Counter[str] = Counter()
         """How many of the routes have a client at each location."""
         self.told: MovingRoute | None = None
@@ -81,9 +83,7 @@ class Moving(Measuring):
 
     def exact(self, link: LinkId) -> list[tuple[RouteId, Filter]]:
         """What the client at the end of a link wants where it was last."""
-        return [
-            (id_, self._around(route, 0)) for id_, route in self.table.get(link, {}).items()
-        ]
+        return [(id_, self._around(route, 0)) for id_, route in self.table.get(link, {}).items()]
 
     def _around(self, route: MovingRoute, steps: int) -> Filter:
         try:
@@ -123,17 +123,18 @@ class Moving(Measuring):
     def _share(
         self, neighbour: LinkId, link: LinkId, old: MovingRoute | None, new: MovingRoute | None
     ) -> None:
-        shares, due = self._shares[neighbour], self._changed[neighbour]
+        shares, changed = self._shares[neighbour], self._changed[neighbour]
         if old is not None:
-            share = shares[self._likeness(link, old)]
-            share.at -= Counter(old.at)
-            due[self._likeness(link, old)] = None
+            likeness = self._likeness(link, old)
+            shares[likeness].at -= Counter(old.at)
+            changed[likeness] = None
         if new is not None:
             likeness = self._likeness(link, new)
             if likeness not in shares:
-                shares[likeness] = Share(f"{self.broker.id}@{next(self._names)}", new)
+                shares[likeness] = Share(f"{self.broker.id}@{next(self._names)}")
+            shares[likeness].like = new
             shares[likeness].at += Counter(new.at)
-            due[likeness] = None
+            changed[likeness] = None
 
     def _likeness(self, link: LinkId, route: MovingRoute) -> Hashable:
         """What routes have in common that are told as one; simple routing tells each."""
@@ -143,11 +144,11 @@ class Moving(Measuring):
 
     def _tell(self, now: Time) -> None:
         """Send each neighbour the difference, if its link stands; else it gathers until then."""
-        for neighbour, due in self._changed.items():
-            if not due or neighbour not in self.broker.up:
+        for neighbour, changed in self._changed.items():
+            if not changed or neighbour not in self.broker.up:
                 continue
             added, removed = [], []
-            for likeness in due:
+            for likeness in changed:
                 share = self._shares[neighbour][likeness]
                 before, share.told = share.told, self._wanted(neighbour, share)
                 if share.told is None:
@@ -156,7 +157,7 @@ class Moving(Measuring):
                     added.append(share.told)
                 if not share.at:
                     del self._shares[neighbour][likeness]
-            due.clear()
+            changed.clear()
             if added or removed:
                 change = MovingChange(added=tuple(added), removed=tuple(removed))
                 self.broker.send(neighbour, change, now)

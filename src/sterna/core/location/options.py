@@ -37,15 +37,21 @@ class PlacesOptions(msgspec.Struct, frozen=True, kw_only=True):
         return MovementGraph(self.edges, directed=self.directed)
 
 
-def broker_components(options: PlacesOptions, space: LocationSpace) -> list[Component]:
+def broker_components(
+    options: PlacesOptions | None, space: LocationSpace | None
+) -> list[Component]:
     """What a broker needs for moving subscriptions."""
-    return [
-        Moving(space, options.rule, probe_us=options.probe_us, grain_us=options.grain_us),
-    ]
+    if options is None or space is None:
+        return []
+    return [Moving(space, options.rule, probe_us=options.probe_us, grain_us=options.grain_us)]
 
 
-def client_components(options: PlacesOptions, space: LocationSpace) -> list[Component]:
+def client_components(
+    options: PlacesOptions | None, space: LocationSpace | None
+) -> list[Component]:
     """What a client needs to have them."""
+    if options is None or space is None:
+        return []
     how = options.dwell if options.rule.is_timed else Dwell.FIXED
     return [
         Whereabouts(

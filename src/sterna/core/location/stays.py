@@ -45,5 +45,5 @@ class Stays:
 
 
 def _two_digits(us: Time) -> Time:
-    unit = 10 ** max(0, len(str(us)) - 2)
+    unit: int = 10 ** max(0, len(str(us)) - 2)
     return max(1, us // unit * unit)

@@ -6,7 +6,7 @@ withdrawal is the same difference.) Each filter gets a name of this broker when 
 names that neighbours and clients give are theirs, and two of them may be the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -122,11 +122,14 @@ class Router(Component):
         A component does that in its own way. Publishers that quench hear of `widest`, which covers
         whatever the component may replace the filter with.
         """
-        self.withdraw(link, id_)
-        route = Route(self._name(), widest)
+        route = self.subscriptions.withdraw(link, id_)
+        if route is None or route.filter != widest:  # Else publishers know all there is to know.
+            if route is not None and self._interest is not None:
+                self._interest.remove(route)
+            route = Route(self._name(), widest)
+            if self._interest is not None:
+                self._interest.add(route)
         self.subscriptions.enter(link, id_, filter_, route)
-        if self._interest is not None:
-            self._interest.add(route)
 
     def withdraw(self, link: LinkId, id_: RouteId) -> None:
         """End such an entry, if there is one; after the last change of a turn, call `tell`."""
@@ -142,6 +145,19 @@ class Router(Component):
         if neighbour.gate is not None:
             return neighbour.gate.overlaps(filter_)
         return not neighbour.sends_everything
+
+    def is_offered(self, filters: Sequence[Filter], but_not: Collection[LinkId | None]) -> bool:
+        """Whether events that match one of some filters were advertised over other links."""
+        for link, routes in self.advertisements.items():
+            if link in but_not:
+                continue
+            gate = self._neighbours[link].gate if link in self._neighbours else None
+            for filter_ in filters:
+                if gate is not None and gate.overlaps(filter_):
+                    return True
+                if gate is None and any(r.filter.overlaps(filter_) for r in routes.values()):
+                    return True
+        return False
 
     # ---- Links
 

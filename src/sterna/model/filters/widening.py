@@ -62,9 +62,7 @@ def _relaxed(
             return relax(node, wanted)
 
 
-def _over_ranges(
-    test: tree.Test, ranges: Mapping[str, Range], *, wanted: bool
-) -> tree.Condition:
+def _over_ranges(test: tree.Test, ranges: Mapping[str, Range], *, wanted: bool) -> tree.Condition:
     def compare(sign: str, left: tree.Value, right: tree.Value) -> tree.Condition:
         return _compare(sign if wanted else tree.OPPOSITE[sign], left, right, ranges)
 

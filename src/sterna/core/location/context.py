@@ -1,0 +1,82 @@
+"""What a client's subscriptions depend on: its location and its variables."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from sterna.core.inputs import SetVariable
+from sterna.core.names import LocalProtocolError
+from sterna.model.event import Scalar
+from sterna.model.filters import Filter
+from sterna.model.location import LocationSpace
+
+
+class Variable(NamedTuple):
+    """A value, and the range within which nobody else needs to hear of changes."""
+
+    value: Scalar
+    low: Scalar
+    high: Scalar
+
+    def changed(self, given: SetVariable) -> "Variable":
+        """The variable with another value; its range stays if the value is within it."""
+        if (given.low, given.high) == (None, None) and _is_range(self.low, given.value, self.high):
+            return self._replace(value=given.value)
+        return variable(given)
+
+
+def variable(given: SetVariable) -> Variable:
+    """A variable that is set for the first time."""
+    low = given.value if given.low is None else given.low
+    high = given.value if given.high is None else given.high
+    if not _is_range(low, given.value, high):
+        raise LocalProtocolError(
+            f"${given.name} = {given.value!r} does not lie between {low!r} and {high!r}; "
+            "give a range of numbers or of strings with the value in it"
+        )
+    return Variable(given.value, low, high)
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a client is and what values its variables have."""
+
+    space: LocationSpace
+    location: str | None = None
+    variables: Mapping[str, Variable] = {}
+
+    def exact(self, filter_: Filter) -> Filter:
+        """What a filter means to the client just now."""
+        if filter_.uses_myloc and self.location is None:
+            raise LocalProtocolError(
+                f"the filter {filter_} depends on where the client is: say so with MoveTo first"
+            )
+        for name in filter_.variables:
+            if name not in self.variables:
+                raise LocalProtocolError(
+                    f"the filter {filter_} depends on ${name}: set it with SetVariable first"
+                )
+        try:
+            return filter_.bind(self._values(), location=self.location, space=self.space)
+        except ValueError as error:
+            raise LocalProtocolError(f"the filter {filter_} cannot be used here: {error}") from None
+
+    def anywhere(self, filter_: Filter) -> Filter:
+        """What it may mean wherever the client is."""
+        return filter_.bind(self._values()).anywhere
+
+    def told(self, filter_: Filter) -> Filter:
+        """What it may mean as long as the variables stay in their ranges; `myloc` stays."""
+        return filter_.widen({name: (v.low, v.high) for name, v in self.variables.items()})
+
+    def _values(self) -> dict[str, Scalar]:
+        return {name: variable.value for name, variable in self.variables.items()}
+
+
+def _is_range(low: Scalar, value: Scalar, high: Scalar) -> bool:
+    if isinstance(value, bool):
+        return low is value is high
+    kind = str if isinstance(value, str) else int | float
+    if any(isinstance(end, bool) or not isinstance(end, kind) for end in (low, high)):
+        return False
+    return low <= value <= high  # type: ignore[operator]

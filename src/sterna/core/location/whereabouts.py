@@ -1,0 +1,138 @@
+"""The client's part in moving subscriptions: where it is, and what it wants there.
+
+The client is the paper's local broker: it filters exactly by its location (F_0), and tells its
+border broker of every move. (Fiege, Fig. 12) What depends on variables only is told as an ordinary
+subscription, for the ranges of the variables. (Fiege, 6)
+"""
+
+import msgspec
+
+from sterna.core import facts
+from sterna.core.inputs import MoveTo, SetVariable
+from sterna.core.location.context import Context, variable
+from sterna.core.location.measuring import Measuring
+from sterna.core.location.stays import Stays
+from sterna.core.location.steps import StepRule
+from sterna.core.messages import Message, MovingChange, MovingRoute
+from sterna.core.names import LinkId, LocalProtocolError, RouteId, Time
+from sterna.model.location import LocationSpace
+
+
+class Whereabouts(Measuring):
+    """Knows what a client's subscriptions depend on, and what its broker was told of that."""
+
+    def __init__(
+        self,
+        space: LocationSpace,
+        rule: StepRule,
+        stays: Stays,
+        *,
+        probe_us: Time,
+        grain_us: Time,
+    ) -> None:
+        super().__init__(probe_us=probe_us, grain_us=grain_us, is_timed=rule.is_timed)
+        self.context = Context(space=space)
+        self._stays = stays
+        self._since: Time = 0
+        """When the client came to its location."""
+        self._told: dict[RouteId, MovingRoute] = {}
+        """What the broker knows of moving subscriptions."""
+        self._has_told = False
+        """Whether a broker was ever told of one."""
+
+    # ---- From the application
+
+    def move(self, given: MoveTo, now: Time) -> None:
+        """The client is at a location now."""
+        before, space = self.context.location, self.context.space
+        if given.location == before:
+            return
+        if given.location not in space:
+            raise LocalProtocolError(f"{given.location!r} is no location of {space!r}: use one")
+        moved = facts.Moved(at=self.client.id, time=now, location=given.location)
+        self._adapt(msgspec.structs.replace(self.context, location=given.location), moved)
+        if before is not None:
+            self._stays.ended(now - self._since)
+        self._since = now
+        self.tell(now)
+
+    def set(self, given: SetVariable, now: Time) -> None:
+        """A variable of the client has a value now."""
+        before = self.context
+        old = before.variables.get(given.name)
+        new = variable(given) if old is None else old.changed(given)
+        changed = facts.VariableSet(at=self.client.id, time=now, name=given.name, value=given.value)
+        variables = {**before.variables, given.name: new}
+        self._adapt(msgspec.structs.replace(before, variables=variables), changed)
+        self.tell(now)
+        if old is None or old[1:] != new[1:]:
+            still = [
+                name
+                for name, filter_ in self.client.subscriptions.items()
+                if given.name in filter_.variables and not filter_.uses_myloc
+            ]
+            self.client.tell_again(still, now)
+
+    def _adapt(self, context: Context, why: facts.Moved | facts.VariableSet) -> None:
+        """Filter exactly for another context, or leave all as it is if that cannot be."""
+        exact = {
+            name: context.exact(filter_)
+            for name, filter_ in self.client.subscriptions.items()
+            if not filter_.is_bound
+        }
+        self.context = context
+        self.client.state(why)
+        for name, filter_ in exact.items():
+            self.client.adapt(name, filter_, why.time)
+
+    # ---- To the broker
+
+    def tell(self, now: Time) -> None:
+        """Tell the broker what has changed since it was told, if the link stands."""
+        client = self.client
+        link = client.link
+        if link is None or link not in client.up or not client.is_introduced:
+            return  # Later, or with the introduction.
+        routes = self._routes(link)
+        added = tuple(route for id_, route in routes.items() if self._told.get(id_) != route)
+        removed = tuple(id_ for id_ in self._told if id_ not in routes)
+        if added or removed:
+            self._told, self._has_told = routes, True
+            self.node.send(link, MovingChange(added=added, removed=removed), now)
+            self.keep_measuring(link, now)
+
+    def introduction(self) -> tuple[Message, ...]:
+        link = self.client.link
+        self._told = {} if link is None else self._routes(link)
+        self._has_told |= bool(self._told)
+        if not self._has_told:
+            return ()
+        return (MovingChange(added=tuple(self._told.values()), anew=True),)
+
+    def _routes(self, link: LinkId) -> dict[RouteId, MovingRoute]:
+        at = () if self.context.location is None else (self.context.location,)
+        routes = {}
+        for name, filter_ in self.client.subscriptions.items():
+            if filter_.uses_myloc:
+                id_ = self.client.route(name)
+                routes[id_] = MovingRoute(
+                    id=id_,
+                    filter=self.context.told(filter_),
+                    at=at,
+                    dwell_us=self._stays.dwell_us,
+                    delay_us=self.delay_us(link),
+                )
+        return routes
+
+    # ---- Moments
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        super().link_up(link, now)
+        self.tell(now)
+
+    def delay_changed(self, link: LinkId, now: Time) -> None:
+        if link == self.client.link:
+            self.tell(now)
+
+    def carries(self, link: LinkId) -> bool:
+        return link == self.client.link and bool(self._told)

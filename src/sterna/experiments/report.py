@@ -1,0 +1,109 @@
+"""What becomes of the points of an experiment: a screen, a document, tables and pictures."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from sterna import __version__
+from sterna.experiments.experiment import Claim, Experiment, Point, Table
+from sterna.experiments.plot import FORMATS
+from sterna.wire.codec import to_json
+
+TEXT_WIDTH = 100
+ROWS_WIDTH = 10_000
+"""Of the table of all rows, which is as wide as it needs."""
+
+
+class Report:
+    """The results of an experiment, for people and for programs."""
+
+    def __init__(
+        self, experiment: Experiment[Any, Any], points: Sequence[Point[Any, Any]], command: str
+    ) -> None:
+        self.experiment = experiment
+        self.points = points
+        self.command = command
+
+    def document(self) -> dict[str, Any]:
+        """All of it for programs."""
+        claims = self.experiment.claims(self.points)
+        return {
+            "experiment": self.experiment.name,
+            "command": self.command,
+            "version": __version__,
+            **self.experiment.summary(self.points),
+            "claims": [claim._asdict() for claim in claims],
+            "points": [point.as_json() for point in self.points],
+        }
+
+    def show(self, console: Console) -> None:
+        """One screen: what was to be expected and what came out, then the numbers."""
+        console.print(Text(f"{self.experiment.name}: {self.experiment.about}", style="bold"))
+        console.print(_claims(self.experiment.claims(self.points)))
+        for table in self.experiment.tables(self.points):
+            console.print(_grid(table))
+
+    def write(self, folder: Path) -> tuple[list[Path], list[str]]:
+        """Write all files; their paths, and what could not be written and why."""
+        path = folder / self.experiment.name
+        files, notes = [path.with_suffix(".json"), path.with_suffix(".txt")], []
+        files[0].write_bytes(to_json(self.document()))
+        self._write_text(files[1])
+        if find_spec("pyarrow") is not None:
+            files.append(path.with_suffix(".parquet"))
+            self._write_parquet(files[-1])
+        else:
+            notes.append("no Parquet: that needs pyarrow (pip install 'sterna[spark]')")
+        if find_spec("matplotlib") is not None:
+            self.experiment.draw(self.points, path)
+            files += [path.with_suffix(suffix) for suffix in FORMATS]
+        else:
+            notes.append("no figure: drawing needs matplotlib (pip install 'sterna[plots]')")
+        return files, notes
+
+    def _write_text(self, path: Path) -> None:
+        rows = [point.as_row() for point in self.points]
+        whole = Table("All rows", tuple(rows[0]), [tuple(map(_cell, r.values())) for r in rows])
+        with path.open("w", encoding="utf-8") as file:
+            file.write(f"{self.command}\n")
+            self.show(Console(file=file, width=TEXT_WIDTH, no_color=True, legacy_windows=False))
+            Console(file=file, width=ROWS_WIDTH, no_color=True).print(_grid(whole, repeat=True))
+
+    def _write_parquet(self, path: Path) -> None:
+        import pyarrow as pa  # noqa: PLC0415 - only needed here, and not installed by default.
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        pq.write_table(pa.Table.from_pylist([point.as_row() for point in self.points]), path)
+
+
+def _claims(claims: Sequence[Claim]) -> Grid:
+    grid = Grid("the paper", "what we see", "", box=box.SIMPLE)
+    for claim in claims:
+        verdict = Text("holds", style="green") if claim.holds else Text("differs", style="red")
+        grid.add_row(Text(claim.paper), Text(claim.seen), verdict)
+    return grid
+
+
+def _grid(table: Table, *, repeat: bool = False) -> Grid:
+    """Numbers to the right; what stands above is not said again in the first column."""
+    grid = Grid(title=f"[bold]{table.title}[/bold]", title_justify="left", caption=table.note,
+                caption_justify="left", box=box.SIMPLE)  # fmt: skip
+    for place, column in enumerate(table.head):
+        numbers = all(row[place][:1] in "-0123456789>" for row in table.rows)
+        grid.add_column(column, justify="right" if numbers else "left", no_wrap=repeat)
+    before = None
+    for row in table.rows:
+        same = row[0] == before and not repeat
+        grid.add_row("" if same else Text(row[0]), *map(Text, row[1:]))
+        before = row[0]
+    return grid
+
+
+def _cell(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

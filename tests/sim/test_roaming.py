@@ -1,0 +1,273 @@
+"""Clients that roam: whatever they do meanwhile and whatever goes wrong, nothing is lost, nothing
+comes twice, the order holds, and no broker keeps anything of a client that is elsewhere.
+
+What is checked each time a network has settled stands in `tests/sim/judging.py`.
+"""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.core import facts
+from sterna.core.client import ClientOptions
+from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.model.event import EventId
+from sterna.sim.generate import FAULTS, Faults, Plan, generate
+from sterna.sim.run import Simulation
+from sterna.sim.oracle import Oracle
+from sterna.sim.script import LinkModel, Script
+from sterna.sim.topology import from_parents, line, random_tree
+from tests.scale import examples
+from tests.sim.judging import run_rightly
+from tests.sim.overlay import RELOCATION, Facts, Overlay
+
+RUNS = 90
+"""Per strategy, with and without advertisements, with and without faults: 2,160 altogether. In the
+long campaign three times as many again, so that there are more than 100,000."""
+
+
+@st.composite
+def plans(
+    draw: st.DrawFn,
+    strategy: Strategy,
+    faults: Faults,
+    handover: HandoverOptions = RELOCATION,
+    *,
+    advertisements: bool,
+) -> Plan:
+    """Small networks of up to nine brokers where clients move all the time, and often back."""
+    count = draw(st.integers(1, 9))
+    parents = [draw(st.integers(0, child - 1)) for child in range(1, count)]
+    return Plan(
+        topology=from_parents(parents),
+        clients=draw(st.integers(1, 5)),
+        subscriptions=draw(st.integers(2, 10)),
+        events=draw(st.integers(5, 30)),
+        moves=draw(st.integers(1, 8)),
+        naps=draw(st.integers(0, 4)),
+        variety=draw(st.sampled_from((2, 3, 5))),
+        settle=draw(st.sampled_from((0.05, 0.1, 0.3))),
+        wait_us=draw(st.sampled_from((500, 3_000, 20_000))),
+        routing=RoutingOptions(
+            strategy=strategy,
+            advertisements=advertisements,
+            hierarchical=draw(st.sampled_from((False, False, False, True))),
+            merge_members_max=draw(st.sampled_from((2, 3, 16))),
+        ),
+        client=ClientOptions(
+            advertisements=advertisements,
+            quenching=draw(st.sampled_from((False, False, False, True))),
+        ),
+        link=LinkModel(
+            latency_us=draw(st.sampled_from((100, 1_000))),
+            jitter_us=draw(st.sampled_from((0, 2_000))),
+        ),
+        faults=faults,
+        handover=handover,
+    )
+
+
+@pytest.mark.spec("PM-4", "PM-2", "PM-3")
+@pytest.mark.parametrize("advertisements", [False, True], ids=["", "advertisements"])
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("faults", ["none", "heavy"])
+def test_roaming_clients_get_everything_once_and_in_order(
+    strategy: Strategy, faults: str, advertisements: bool
+) -> None:
+    seen: Counter[str] = Counter()
+    shapes = plans(strategy, FAULTS[faults], advertisements=advertisements)
+
+    @examples(RUNS, long=3)
+    @given(shapes, st.integers(0, 2**32))
+    def runs(plan: Plan, seed: int) -> None:
+        outcome = run_rightly(generate(plan, seed))
+        seen.update(runs=1, owed=outcome.owed, replays=outcome.messages["Replay"])
+
+    runs()
+    assert seen["runs"] >= RUNS
+    assert seen["owed"] > RUNS  # The runs had something to show.
+    assert seen["replays"] > RUNS
+
+
+@pytest.mark.spec("PM-4")
+@pytest.mark.parametrize("strategy", Strategy)
+def test_larger_networks_with_roaming_clients(strategy: Strategy) -> None:
+    plan = Plan(
+        topology=random_tree(30, 1),
+        clients=40,
+        subscriptions=120,
+        events=150,
+        moves=150,
+        naps=40,
+        settle=0.02,
+        routing=RoutingOptions(strategy=strategy),
+        faults=FAULTS["heavy"],
+        handover=RELOCATION,
+    )
+    outcome = run_rightly(generate(plan, 1))
+    assert outcome.owed > 200
+    assert outcome.messages["Replay"] > 200
+
+
+# ---- Bounds
+
+
+@pytest.mark.spec("PM-3", "PM-4")
+@pytest.mark.parametrize("bound", ["ring", "ttl"])
+def test_what_a_bounded_cache_discards_is_counted_exactly(bound: str) -> None:
+    """What is missing in the end is what clients were told that they miss, event by event."""
+    seen: Counter[str] = Counter()
+    handover = HandoverOptions(
+        protocol=Handover.RELOCATION,
+        cache_events_max=2 if bound == "ring" else 10_000,
+        cache_ttl_us=5_000 if bound == "ttl" else None,
+    )
+
+    @examples(150)
+    @given(
+        st.sampled_from(Strategy).flatmap(
+            lambda strategy: plans(strategy, FAULTS["none"], handover, advertisements=False)
+        ),
+        st.integers(0, 2**32),
+    )
+    def runs(plan: Plan, seed: int) -> None:
+        stated = Facts()
+        script = generate(plan, seed)
+        simulation = Simulation(script, [stated])
+        outcome = simulation.run()
+        assert outcome.findings == []
+        reported = {
+            (fact.at, id_)
+            for fact in stated.all
+            if isinstance(fact, facts.Missed)
+            for id_ in fact.events
+        }
+        total = sum(len(fact.events) for fact in stated.all if isinstance(fact, facts.Missed))
+        assert len(reported) == total  # Nothing is counted twice.
+        assert missing(script, stated) <= reported
+        assert not reported & received(simulation)
+        seen.update(runs=1, missed=total)
+
+    runs()
+    assert seen["missed"] > seen["runs"] / 10
+
+
+def received(simulation: Simulation) -> set[tuple[str, EventId]]:
+    clients = simulation.script.clients
+    return {(client, id_) for client in clients for id_ in simulation.oracle.received(client)}
+
+
+def missing(script: Script, stated: Facts) -> set[tuple[str, EventId]]:
+    """What an oracle that knows of no discards says is lost."""
+    oracle = Oracle(script.clients)
+    for fact in stated.all:
+        if not isinstance(fact, facts.Discarded):
+            oracle.fact(fact)
+    return {(finding.client, finding.event) for finding in oracle.findings()}
+
+
+@pytest.mark.spec("PM-3")
+def test_the_ring_keeps_the_latest_of_each_subscription() -> None:
+    small = HandoverOptions(protocol=Handover.RELOCATION, cache_events_max=2)
+    run = Overlay(line(2), {"C": "B1", "P": "B2"}, handover=small)
+    run.subscribe("C", "price > 0", "all").subscribe("C", "price > 90", "dear").settle()
+    run.detach("C").wait(1_000)
+    for price in (95, 1, 2, 3):
+        run.publish("P", price=price)
+    run.settle().attach("C", "B2").settle()
+
+    assert run.received("C") == ["P#1", "P#3", "P#4"]  # The first is still in the other ring.
+    assert run.facts_of(facts.Missed) == [
+        facts.Missed(at="C", time=run.facts_of(facts.Missed)[0].time, events=(EventId("P", 2),))
+    ]
+
+
+@pytest.mark.spec("PM-3")
+def test_what_is_kept_too_long_is_discarded_when_its_time_has_come() -> None:
+    short = HandoverOptions(protocol=Handover.RELOCATION, cache_ttl_us=1_000_000)
+    run = Overlay(line(2), {"C": "B1", "P": "B2"}, handover=short)
+    run.subscribe("C", "price > 0").settle().detach("C").wait(1_000)
+    run.publish("P", price=1).wait(600_000).publish("P", price=2).wait(500_000)
+
+    assert len(run.relocation("B1").guests["C"].cache) == 1
+    run.attach("C", "B2").settle()
+    assert run.received("C") == ["P#2"]
+
+
+# ---- Single stories
+
+
+def roaming(clients: dict[str, str], brokers: int = 5) -> Overlay:
+    run = Overlay(line(brokers), clients, handover=RELOCATION)
+    return run.subscribe("C", "price > 0").settle()
+
+
+@pytest.mark.spec("PM-3")
+def test_moving_after_suspension() -> None:
+    """A.1, situation 4: suspended here, resumed there."""
+    run = roaming({"C": "B1", "P": "B3"})
+    run.detach("C").wait(1_000).publish("P", price=1).settle()
+    run.attach("C", "B5").settle().publish("P", price=2).settle()
+
+    assert run.received("C") == ["P#1", "P#2"]
+
+
+@pytest.mark.spec("PM-4")
+def test_back_and_forth_before_anything_is_answered() -> None:
+    run = roaming({"C": "B1", "P": "B3"})
+    for broker in ("B5", "B1", "B5", "B1"):
+        run.attach("C", broker).wait(2_500).publish("P", price=1)
+    run.settle()
+
+    assert run.received("C") == ["P#1", "P#2", "P#3", "P#4"]
+    assert "C" in run.relocation("B1").guests
+    assert "C" not in run.relocation("B5").guests
+
+
+@pytest.mark.spec("PM-4")
+def test_a_later_request_may_come_first() -> None:
+    """The client is at B2 when the request of B5, where it was before, arrives there."""
+    run = roaming({"C": "B1", "P": "B3"})
+    run.attach("C", "B5").wait(2_500)  # Its request has a long way to go …
+    run.attach("C", "B2").wait(2_500)  # … and this one a short way.
+    run.publish("P", price=1).settle()
+
+    assert run.received("C") == ["P#1"]
+    assert "C" in run.relocation("B2").guests
+    assert "C" not in run.relocation("B5").guests
+
+
+@pytest.mark.spec("PM-4", "RT-5")
+def test_a_publisher_that_moves_keeps_its_order() -> None:
+    """What it publishes at the new place waits until all from the old place is on its way."""
+    run = Overlay(line(5), {"C": "B1", "P": "B1"}, handover=RELOCATION)
+    run.subscribe("C", "price > 0").settle()
+    run.attach("P", "B5").settle()
+    run.publish("P", price=1).wait(500).attach("P", "B2").publish("P", price=2).settle()
+
+    assert run.received("C") == ["P#1", "P#2"]
+    assert run.outcome().findings == []
+
+
+@pytest.mark.spec("PM-4")
+def test_a_client_that_does_not_say_goodbye_is_forgotten_where_it_was() -> None:
+    run = roaming({"C": "B1", "P": "B3"})
+    run.attach("C", "B5").settle()
+
+    assert run.broker("B1").peers.keys() == {"B2"}
+    assert run.table("B1") == {"B2": ["price > 0"]}
+
+
+@pytest.mark.spec("PM-5")
+def test_a_handover_asks_only_the_brokers_on_the_way() -> None:
+    """However many others there are."""
+    run = Overlay(random_tree(30, 3), {"C": "B1", "P": "B3"}, handover=RELOCATION)
+    run.subscribe("C", "price > 0").settle()
+    near = run.simulation.script.topology.links[0]
+    assert near[0] == "B1"
+    run.attach("C", near[1]).settle()
+
+    assert run.sent("Resubscribe") + run.sent("Fetch") == run.sent("Replay") == 1
