@@ -66,6 +66,7 @@ class Checked(Simulation):
             if id_ not in homes:
                 assert client not in broker.peers, f"{id_} keeps a link to {client}"
                 assert client not in broker.router.subscriptions.links()
+                assert not broker.router.subscriptions.entered(client)
                 assert client not in broker.router.advertisements
             relocation = relocations[id_]
             assert not relocation.promises, f"{id_} owes a replay"
@@ -75,7 +76,11 @@ class Checked(Simulation):
         if is_connected:
             home = brokers[homes[0]]
             assert len(relocations[homes[0]].guests[client].cache) == 0
-            wanted = {f"{client}/{name}": filter_ for name, filter_ in node.subscriptions.items()}
+            wanted = {
+                f"{client}/{name}": filter_
+                for name, filter_ in node.subscriptions.items()
+                if filter_.is_bound
+            }
             known = home.router.subscriptions.routes(client)
             assert {id_: route.filter for id_, route in known.items()} == wanted
 

@@ -1,4 +1,4 @@
-"""Random towns with clients that walk about in them, and a look at every state of their networks."""
+"""Random towns with clients that walk about in them, and a look at every state of a network."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -129,19 +129,19 @@ def walks(draw: st.DrawFn, routing: RoutingOptions) -> Walk:
             what = Subscribe(subscription=str(number), filter=Filter(text))
             beginning.append(Do(client=client, what=what))
     locations = {client: draw(st.sampled_from(rooms)) for client in walkers}
-    happenings: list[tuple[int, NodeId, MoveTo | Publish]] = []
+    moves: list[tuple[int, NodeId, MoveTo]] = []
     for client in walkers:
-        happenings += draw(_moves(client, locations[client], places.space(), dwell))
+        moves += draw(_moves(client, locations[client], places.space(), dwell))
+    happenings: list[tuple[int, NodeId, Doing]] = [*moves]
     latencies = tuple((a, b, draw(latency)) for a, b in links)
-    moves = [(ticks, who, what.location) for ticks, who, what in happenings]
     for _ in range(draw(st.integers(5, 25))):
         client = draw(st.sampled_from(publishers))
         kind = draw(st.sampled_from(OFFERS[offers[client]]))
         # It reaches one of the walkers when that one comes to where it matters, or about then.
-        ticks, walker, room = draw(st.sampled_from(moves))
+        ticks, walker, move = draw(st.sampled_from(moves))
         ticks += draw(st.sampled_from((-1, 0, 0, 0, 1, 2, 9)))
         ticks -= delay_us(latencies, client, walker) // TICK_US
-        room = draw(st.sampled_from((room, room, *rooms)))
+        room = draw(st.sampled_from((move.location, move.location, *rooms)))
         event = Publish(attributes={"kind": kind, "room": room})
         happenings.append((max(0, ticks), client, event))
     base = Script(
@@ -180,7 +180,7 @@ Latencies = tuple[tuple[NodeId, NodeId, Time], ...]
 @cache
 def way(latencies: Latencies, a: NodeId, b: NodeId) -> tuple[NodeId, ...]:
     """The nodes from one to another, both included; there is one way."""
-    ways = {a: (a,)}
+    ways: dict[NodeId, tuple[NodeId, ...]] = {a: (a,)}
     while b not in ways:
         for one, other, _ in (*latencies, *((y, x, us) for x, y, us in latencies)):
             if one in ways:
@@ -188,6 +188,7 @@ def way(latencies: Latencies, a: NodeId, b: NodeId) -> tuple[NodeId, ...]:
     return ways[b]
 
 
+@cache
 def delay_us(latencies: Latencies, a: NodeId, b: NodeId) -> Time:
     """How long something takes from one node to another."""
     each = {frozenset((x, y)): us for x, y, us in latencies}
@@ -318,3 +319,50 @@ class Watched(Simulation):
 
 def _at_least(steps: int | None, others: int | None) -> bool:
     return steps is None or (others is not None and steps >= others)
+
+
+def assert_by_definition(simulation: Simulation, walk: Walk) -> None:
+    """For each way out of each broker, the tables admit what the definition says, computed anew.
+
+    That is, for each client on that way: its filters for all places within as many steps from where
+    it is as the sum of the round trips asks for.
+    """
+    script = simulation.script
+    assert script.places is not None
+    space = script.places.space()
+    assert isinstance(space, MovementGraph)
+    events = [
+        Event(publisher="pat", seq=1, time_us=0, attributes={"kind": kind, "room": room})
+        for kind in "xy"
+        for room in space.locations
+    ]
+    for broker in script.topology.brokers:
+        node = simulation.network.hosts[broker].node
+        assert isinstance(node, Broker)
+        for link in node.peers:
+            wanted = []
+            for client, (at, filters) in _wishes(simulation, walk).items():
+                onward = way(script.latencies, broker, client)
+                if onward[1] == link:
+                    steps = script.places.rule.steps(
+                        2 * delay_us(script.latencies, broker, client), script.places.dwell_us
+                    )
+                    assert steps is not None
+                    wanted += [filter_.around([at], space, steps) for filter_ in filters]
+            found = node.router.subscriptions.entered(link).values()
+            for event in events:
+                assert any(f.matches(event.attributes) for f in found) == any(
+                    f.matches(event.attributes) for f in wanted
+                ), f"{broker} to {link}: {event.attributes}"
+
+
+def _wishes(simulation: Simulation, walk: Walk) -> dict[NodeId, tuple[str, list[Filter]]]:
+    """Where each client is, and its moving subscriptions."""
+    wishes = {}
+    for client in walk.base.locations:
+        node = simulation.network.hosts[client].node
+        assert isinstance(node, Client)
+        at = whereabouts_of(node).context.location
+        assert at is not None
+        wishes[client] = at, [f for f in node.subscriptions.values() if f.uses_myloc]
+    return wishes

@@ -13,12 +13,15 @@ steps is equal within more. Therefore a neighbour is told only if its own instan
 
 from collections import Counter
 from collections.abc import Hashable
+from dataclasses import dataclass
 from itertools import count
+
+import msgspec
 
 from sterna.core.location.measuring import Measuring
 from sterna.core.location.steps import StepRule
 from sterna.core.messages import Message, MovingChange, MovingRoute
-from sterna.core.names import LinkId, Peer, RouteId, Time
+from sterna.core.names import NEVER, LinkId, Peer, RouteId, Time
 from sterna.core.routing.options import Strategy
 from sterna.model.filters import Filter, UnboundError
 from sterna.model.location import LocationError, LocationSpace
@@ -49,14 +52,25 @@ class Share:
         )
 
 
+@dataclass
+class Away:
+    """A client whose link is down: since when, and what it had told before."""
+
+    since: Time
+    told: dict[RouteId, MovingRoute]
+    due: Time = NEVER
+    """When it may be farther away than is known."""
+
+
 class Moving(Measuring):
     """Routes to clients that move: the filters on the way to a publisher are ever wider."""
 
     handles = (*Measuring.handles, MovingChange)
 
     def __init__(
-        self, space: LocationSpace, rule: StepRule, *, probe_us: Time, grain_us: Time
-    ) -> None:
+        self, space: LocationSpace, rule: StepRule, *, probe_us: Time, grain_us: Time,
+        away_steps_max: int = 8,
+    ) -> None:  # fmt: skip
         super().__init__(probe_us=probe_us, grain_us=grain_us, is_timed=rule.is_timed)
         self.space = space
         self.rule = rule
@@ -69,6 +83,9 @@ class Moving(Measuring):
         self._admits: dict[LinkId, dict[Filter, bool]] = {}
         """Whether a neighbour has to know a filter, as far as that was asked."""
         self._names = count(1)
+        self._away_steps_max = away_steps_max
+        self._away: dict[LinkId, Away] = {}
+        """Clients whose link is down, until they say where they are."""
 
     # ---- Instances
 
@@ -95,6 +112,7 @@ class Moving(Measuring):
 
     def on_moving_change(self, message: MovingChange, link: LinkId, now: Time) -> None:
         """A client or the broker nearer to it has subscribed, moved or unsubscribed. (Fig. 13)"""
+        self._away.pop(link, None)
         known = self.table.get(link, {})
         said = {route.id for route in message.added}
         ended = [id_ for id_ in known if message.anew and id_ not in said]
@@ -200,6 +218,36 @@ class Moving(Measuring):
         super().link_up(link, now)
         self._tell(now)
 
+    def link_down(self, link: LinkId, now: Time) -> None:
+        super().link_down(link, now)
+        if self.broker.peers[link] is Peer.CLIENT and self._is_timed and link not in self._away:
+            self._away[link] = Away(now, dict(self.table.get(link, {})))
+            self._widen(link, now)
+
+    def wake(self, now: Time) -> None:
+        super().wake(now)
+        for link in [link for link, away in self._away.items() if away.due <= now]:
+            self._widen(link, now)
+        self.wake_by(min((away.due for away in self._away.values()), default=NEVER))
+
+    def _widen(self, link: LinkId, now: Time) -> None:
+        """A client that is away can make another step with each dwell time, up to a limit.
+
+        It is as if its messages took so much longer. So there is no blackout when it comes back.
+        """
+        away = self._away[link]
+        away.due = NEVER
+        for id_, route in away.told.items():
+            steps = (now - away.since) // route.dwell_us + 1
+            if steps < self._away_steps_max:
+                away.due = min(away.due, away.since + steps * route.dwell_us)
+            if route.delay_us is not None and steps <= self._away_steps_max:
+                longer = route.delay_us + steps * route.dwell_us
+                self._replace(link, id_, msgspec.structs.replace(route, delay_us=longer))
+        self.wake_by(away.due)
+        self.broker.router.tell(now)
+        self._tell(now)
+
     def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         super().link_gone(link, unconfirmed, now)
         self._forget(link)
@@ -210,6 +258,7 @@ class Moving(Measuring):
 
     def _forget(self, link: LinkId) -> None:
         """Nothing that was told over a link holds any more."""
+        self._away.pop(link, None)
         for id_ in list(self.table.get(link, {})):
             self._replace(link, id_, None)
 

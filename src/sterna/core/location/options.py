@@ -26,6 +26,9 @@ class PlacesOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long clients stay at a location, until they know better."""
     probe_us: Time = 1_000_000
     """How often a link is measured that carries moving subscriptions."""
+    away_steps_max: int = 8
+    """How many moves a client may make while its link is down without missing what is published
+    about the new location while it comes back."""
     grain_us: Time = 1_000
     """Round trips are rounded up to a multiple of this, so that clients that are about as far away
     can share a route."""
@@ -43,7 +46,15 @@ def broker_components(
     """What a broker needs for moving subscriptions."""
     if options is None or space is None:
         return []
-    return [Moving(space, options.rule, probe_us=options.probe_us, grain_us=options.grain_us)]
+    return [
+        Moving(
+            space,
+            options.rule,
+            probe_us=options.probe_us,
+            grain_us=options.grain_us,
+            away_steps_max=options.away_steps_max,
+        )
+    ]
 
 
 def client_components(

@@ -39,6 +39,8 @@ class Whereabouts(Measuring):
         """What the broker knows of moving subscriptions."""
         self._has_told = False
         """Whether a broker was ever told of one."""
+        self._was_away = False
+        """Whether the broker has to hear where the client is, even if it is where it was."""
 
     # ---- From the application
 
@@ -96,12 +98,18 @@ class Whereabouts(Measuring):
         routes = self._routes(link)
         added = tuple(route for id_, route in routes.items() if self._told.get(id_) != route)
         removed = tuple(id_ for id_ in self._told if id_ not in routes)
-        if added or removed:
-            self._told, self._has_told = routes, True
-            self.node.send(link, MovingChange(added=added, removed=removed), now)
-            self.keep_measuring(link, now)
+        if self._was_away and self._has_told:
+            change = MovingChange(added=tuple(routes.values()), anew=True)
+        elif added or removed:
+            change = MovingChange(added=added, removed=removed)
+        else:
+            return
+        self._told, self._has_told, self._was_away = routes, True, False
+        self.node.send(link, change, now)
+        self.keep_measuring(link, now)
 
     def introduction(self) -> tuple[Message, ...]:
+        self._was_away = False
         link = self.client.link
         self._told = {} if link is None else self._routes(link)
         self._has_told |= bool(self._told)
@@ -129,6 +137,10 @@ class Whereabouts(Measuring):
     def link_up(self, link: LinkId, now: Time) -> None:
         super().link_up(link, now)
         self.tell(now)
+
+    def link_down(self, link: LinkId, now: Time) -> None:
+        super().link_down(link, now)
+        self._was_away = True
 
     def delay_changed(self, link: LinkId, now: Time) -> None:
         if link == self.client.link:

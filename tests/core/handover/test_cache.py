@@ -1,0 +1,74 @@
+"""What is kept for a client that is away, against a plain model of rings with times."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.core.handover.cache import Cache, joined
+from sterna.core.names import NEVER
+from sterna.model.event import Event, EventId
+from tests.scale import examples
+
+
+def event(seq: int, publisher: str = "p") -> Event:
+    return Event(publisher=publisher, seq=seq, time_us=0, attributes={})
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.sets(st.sampled_from("abc"), min_size=1).map(sorted),
+        st.integers(1, 7),  # So much time passes.
+    ),
+    max_size=30,
+)
+
+
+@pytest.mark.spec("PM-3")
+@examples(200)
+@given(STEPS, st.integers(1, 4), st.one_of(st.none(), st.integers(1, 20)))
+def test_rings_and_times(
+    steps: list[list[str] | int], events_max: int, ttl_us: int | None
+) -> None:
+    cache = Cache(events_max, ttl_us)
+    rings: dict[str, list[tuple[int, int]]] = {name: [] for name in "abc"}
+    gone: list[int] = []
+    kept: set[int] = set()
+    now = 0
+    for seq, step in enumerate(steps, 1):
+        if isinstance(step, int):
+            now += step
+            gone += [each.seq for each in cache.expire(now)]
+            for ring in rings.values():
+                ring[:] = [each for each in ring if ttl_us is None or each[1] + ttl_us > now]
+        else:
+            gone += [each.seq for each in cache.keep(event(seq), step, now)]
+            kept.add(seq)
+            for name in step:
+                rings[name] = [*rings[name], (seq, now)][-events_max:]
+        alive = {seq for ring in rings.values() for seq, _ in ring}
+        assert sorted(gone) == sorted(kept - alive)  # Each is said to be gone, once.
+        assert len(cache) == len(alive)
+        oldest = min((since for ring in rings.values() for _, since in ring), default=None)
+        due = cache.expires_at
+        if ttl_us is None:
+            assert due == NEVER
+        elif oldest is not None:
+            assert due <= oldest + ttl_us  # Perhaps earlier, when nothing is to be done.
+    expected = sorted({seq for ring in rings.values() for seq, _ in ring})
+    assert [each.seq for each in cache.take()] == expected
+    assert len(cache) == 0
+    assert cache.take() == []
+
+
+def test_what_came_over_two_paths_is_joined_in_the_order_of_each_publisher() -> None:
+    earlier = [event(1), event(7, "q"), event(3)]
+    later = [event(2), event(3), event(7, "q"), event(4), event(8, "q"), event(1, "r")]
+
+    assert [each.id for each in joined(earlier, later)] == [
+        EventId("p", 1),
+        EventId("q", 7),
+        EventId("p", 3),
+        EventId("p", 4),
+        EventId("q", 8),
+        EventId("r", 1),
+    ]

@@ -1,0 +1,177 @@
+"""Filters that hold for a whole range of values, or wherever a client may be."""
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import pytest
+
+from sterna import Filter, HexGrid, MovementGraph
+from sterna.model.event import Scalar
+from sterna.model.filters import UnboundError
+from tests.scale import examples
+
+VALUES: tuple[Scalar, ...] = (-2, 0, 1, 1.5, 2, 3, "", "a", "ab", "b", True, False)
+numbers = st.sampled_from([-2, -1, 0, 1, 1.5, 2, 2.5, 3])
+strings = st.sampled_from(["", "a", "ab", "b", "c"])
+names = st.sampled_from(["v", "w"])
+
+
+@st.composite
+def tests(draw: st.DrawFn) -> str:
+    """A test that may depend on variables."""
+    value = st.sampled_from(["x", "y", "x + 1"])
+    operand = st.one_of(names.map(lambda name: f"${name}"), st.sampled_from(["1", "2.5", "'a'"]))
+    signs = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
+    match draw(st.integers(0, 6)):
+        case 0 | 1:
+            return f"{draw(value)} {draw(signs)} {draw(operand)}"
+        case 2:
+            return f"{draw(operand)} {draw(signs)} {draw(value)}"
+        case 3:
+            negated = draw(st.sampled_from(["", "NOT "]))
+            return f"{draw(value)} {negated}BETWEEN {draw(operand)} AND {draw(operand)}"
+        case 4:
+            negated = draw(st.sampled_from(["", "NOT "]))
+            return f"x {negated}IN (1, ${draw(names)})"
+        case 5:
+            return f"x {draw(signs)} ${draw(names)} * 2"
+        case _:
+            return draw(st.sampled_from(["x IS NULL", "y = 'a'", "x > 1", "$v < y + $w"]))
+
+
+conditions = st.recursive(
+    tests(),
+    lambda inner: st.one_of(
+        inner.map(lambda text: f"NOT ({text})"),
+        st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(
+            lambda parts: f"({parts[0]}) {parts[1]} ({parts[2]})"
+        ),
+    ),
+    max_leaves=5,
+)
+
+
+@st.composite
+def contexts(draw: st.DrawFn) -> tuple[dict[str, Scalar], dict[str, tuple[Scalar, Scalar]]]:
+    """Values of the variables, and ranges around them; one may have none."""
+    values: dict[str, Scalar] = {}
+    ranges: dict[str, tuple[Scalar, Scalar]] = {}
+    for name in ("v", "w"):
+        three = draw(st.one_of(st.tuples(*[numbers] * 3), st.tuples(*[strings] * 3)))
+        low, value, high = sorted(three)  # type: ignore[type-var]
+        values[name] = value
+        if draw(st.integers(0, 9)):
+            ranges[name] = low, high
+    return values, ranges
+
+
+@pytest.mark.spec("LM-7")
+@given(
+    text=conditions,
+    context=contexts(),
+    x=st.sampled_from((None, *VALUES)),
+    y=st.sampled_from((None, *VALUES)),
+)
+@examples(2000)
+def test_a_widened_filter_matches_all_that_any_value_in_range_matches(
+    text: str,
+    context: tuple[dict[str, Scalar], dict[str, tuple[Scalar, Scalar]]],
+    x: Scalar | None,
+    y: Scalar | None,
+) -> None:
+    values, ranges = context
+    try:
+        exact = Filter(text).bind(values)
+        widened = Filter(text).widen(ranges)
+    except ValueError:
+        assume(False)
+    if exact.matches({"x": x, "y": y}):
+        assert widened.matches({"x": x, "y": y}), widened
+
+
+@pytest.mark.spec("LM-7")
+@pytest.mark.parametrize(
+    ("text", "widened"),
+    [
+        ("price < $budget", "price < 20"),
+        ("price <= $budget", "price <= 20"),
+        ("$budget < price", "price > 10"),
+        ("price = $budget", "price BETWEEN 10 AND 20"),
+        ("price <> $budget", "TRUE"),
+        ("price BETWEEN $budget AND 99", "price >= 10 AND price <= 99"),
+        ("price NOT BETWEEN $budget AND 99", "price < 20 OR price > 99"),
+        ("price IN (5, $budget)", "price = 5 OR price BETWEEN 10 AND 20"),
+        ("NOT (price < $budget AND kind = 'x')", "price >= 10 OR NOT kind = 'x'"),
+        ("price < $budget * 2 AND kind = 'x'", "TRUE AND kind = 'x'"),
+        ("kind = 'x' AND room IN myloc AND price < $budget", None),
+    ],
+)
+def test_what_widening_says(text: str, widened: str | None) -> None:
+    found = str(Filter(text).widen({"budget": (10, 20)}))
+
+    assert found == (widened or "kind = 'x' AND room IN myloc AND price < 20")
+
+
+@pytest.mark.spec("LM-7")
+def test_a_range_of_one_value_is_that_value() -> None:
+    assert Filter("price < $budget * 2").widen({"budget": (10, 10)}) == Filter("price < 10 * 2")
+    assert str(Filter("price < $budget AND x = 1").widen({})) == "TRUE AND x = 1"
+
+
+HOUSE = MovementGraph([("a", "b"), ("b", "c"), ("c", "d"), ("c", "e")])
+PLACED = (
+    "room IN myloc",
+    "room IN myloc(1)",
+    "NOT room IN myloc",
+    "NOT (kind = 'x' AND NOT room IN myloc(1))",
+    "room IN myloc AND other IN myloc(1)",
+    "kind = 'x' OR NOT (room IN myloc OR other IN myloc(2))",
+)
+
+
+@pytest.mark.spec("LM-1")
+@pytest.mark.parametrize("text", PLACED)
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_around_matches_all_that_any_place_within_reach_matches(text: str, steps: int) -> None:
+    filter_ = Filter(text)
+    around = filter_.around(["a", "d"], HOUSE, steps)
+    for start in "ad":
+        for place in HOUSE.ploc(start, steps):
+            exact = filter_.bind(location=place, space=HOUSE)
+            for room in (*"abcde", None):
+                for other in (*"abcde", None):
+                    for kind in ("x", "y", None):
+                        event = {"room": room, "other": other, "kind": kind}
+                        if exact.matches(event):
+                            assert around.matches(event)
+                            assert filter_.anywhere.matches(event)
+
+
+def test_around_one_place_is_exact_where_nothing_is_negated() -> None:
+    filter_ = Filter("room IN myloc(1)")
+
+    assert filter_.around(["b"], HOUSE, 0) == filter_.bind(location="b", space=HOUSE)
+    assert filter_.around(["b"], HOUSE, 1) == filter_.bind(location="b", space=HOUSE, steps=1)
+    assert str(filter_.anywhere) == "room IS NOT NULL"
+
+
+def test_more_places_than_a_filter_holds() -> None:
+    row = MovementGraph([(f"r{n}", f"r{n + 1}") for n in range(12_000)])
+    with pytest.raises(UnboundError, match="10,000 are the limit"):
+        Filter("room IN myloc").around(["r0"], row, 11_000)
+
+
+@pytest.mark.spec("LM-4", "MOD-6")
+@pytest.mark.parametrize(
+    ("space", "start"),
+    [(HOUSE, "a"), (HexGrid(2), HexGrid(2).locate(52.5, 13.4)), (HexGrid(2), "820807fffffffff")],
+)
+def test_steps_compose(space: MovementGraph | HexGrid, start: str) -> None:
+    """ploc in q + r steps is ploc in r of ploc in q: what is equal within q steps stays so.
+
+    The last start is a pentagon, around which the hexagons do not go round.
+    """
+    for q in range(3):
+        for r in range(3):
+            reached = {y for x in space.ploc(start, q) for y in space.ploc(x, r)}
+            assert reached == space.ploc(start, q + r)
