@@ -17,6 +17,7 @@ from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
 from sterna.core.messages import MovingRoute
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.model.location import HexGrid
 from sterna.sim.run import Simulation
 from sterna.sim.script import AnyStep, Crash, Drop, LinkModel, Script, Settle, Slow, Wait
 from sterna.sim.topology import Topology, from_edges, line
@@ -25,8 +26,8 @@ from tests.scale import examples
 from tests.sim.overlay import Overlay
 from tests.sim.walks import Walk, Watched, assert_by_definition, deliveries, moving_at, walks
 
-RUNS = 25
-"""Per strategy, with and without advertisements: 300 altogether."""
+RUNS = 40
+"""Per strategy, with and without advertisements: 480 altogether."""
 
 
 @pytest.mark.spec("LM-3", "LM-5")
@@ -54,9 +55,13 @@ def test_filters_are_nested_at_all_times(advertisements: bool) -> None:
     @given(walk=walks(RoutingOptions(advertisements=advertisements)))
     @examples(40)
     def check(walk: Walk) -> None:
-        Watched(walk, StepRule.SAFE).run()
+        watched = Watched(walk, StepRule.SAFE)
+        watched.run()
+        states.append(watched.states)
 
+    states: list[int] = []
     check()
+    assert sum(states) > 10_000
 
 
 # ---- The rule for steps
@@ -379,3 +384,104 @@ def troubles(script: Script) -> st.SearchStrategy[AnyStep]:
         Crash, broker=st.sampled_from(script.topology.brokers), us=us, forgets=st.booleans()
     )
     return drops | crashes
+
+
+# ---- Variables
+
+
+@pytest.mark.spec("LM-7")
+@given(data=st.data())
+@examples(60)
+def test_changes_within_the_range_are_as_if_flooding(data: st.DataObject) -> None:
+    """Whatever the routing strategy, and however fast the changes are."""
+    changes = st.tuples(st.integers(0, 40), st.integers(5, 20))
+    events = st.tuples(st.integers(0, 40), st.integers(0, 25))
+    set_at = sorted(data.draw(st.lists(changes, max_size=10), label="changes"))
+    published_at = sorted(data.draw(st.lists(events, min_size=1, max_size=20), label="events"))
+    text = data.draw(
+        st.sampled_from(
+            (
+                "price < $budget",
+                "price = $budget",
+                "NOT price BETWEEN $budget AND 15",
+                "price > $budget AND room IN myloc",
+            )
+        ),
+        label="filter",
+    )
+
+    def received(strategy: Strategy, low: int, high: int) -> list[str]:
+        overlay = street(line(3), routing=RoutingOptions(strategy=strategy))
+        overlay.set("ann", "budget", 10, low=low, high=high).subscribe("ann", text).settle()
+        for tick in range(41):
+            for when, value in set_at:
+                if when == tick:
+                    overlay.set("ann", "budget", value)
+            for when, price in published_at:
+                if when == tick:
+                    overlay.publish("pat", price=price, room="r00")
+            overlay.wait(5_000)
+        assert overlay.settle().outcome().findings == []
+        return overlay.received("ann")
+
+    flooded = received(Strategy.FLOODING, -1_000, 1_000)
+    for strategy in (Strategy.SIMPLE, Strategy.COVERING, Strategy.MERGING):
+        assert received(strategy, 5, 20) == flooded
+
+
+@pytest.mark.spec("LM-7")
+def test_a_change_without_a_range_is_blind_for_a_while() -> None:
+    """Which is why ranges are declared."""
+    received = {}
+    for high in (10, 20):
+        overlay = street(line(3)).set("ann", "budget", 10, high=high)
+        overlay.subscribe("ann", "price < $budget").settle()
+        overlay.publish("pat", price=15).set("ann", "budget", 20).settle()
+        received[high] = overlay.received("ann")
+
+    assert received == {10: [], 20: ["pat#1"]}
+
+
+# ---- Grids
+
+
+@pytest.mark.spec("LM-1", "LM-4")
+def test_a_drive_over_hexagons() -> None:
+    """H3 cells of about 0.1 km², and a car that is in another one every two seconds."""
+    grid = HexGrid(9)
+    overlay = Overlay(
+        line(3),
+        {"car": "B1", "pat": "B3"},
+        link=LinkModel(latency_us=400_000),
+        places=PlacesOptions(h3_resolution=9, dwell=Dwell.FIXED, dwell_us=2_000_000),
+        locations={"car": grid.locate(52.5, 13.3)},
+    )
+    overlay.subscribe("car", "cell IN myloc(1)").settle()
+    assert [steps(overlay, *each) for each in (("B1", "car"), ("B2", "B1"), ("B3", "B2"))] == [
+        1,
+        1,
+        2,
+    ]
+    cells = [grid.locate(52.5, 13.3 + n * 0.003) for n in range(8)]
+    for cell in cells:
+        overlay.move("car", cell).publish("pat", cell=cell, kind="here").wait(2_000_000)
+    overlay.settle()
+
+    assert len(set(cells)) > 4
+    assert overlay.received("car") == [f"pat#{n}" for n in range(1, 9)]
+
+
+@pytest.mark.spec("LM-1")
+def test_more_places_than_a_filter_holds_are_anywhere() -> None:
+    """200 steps in a grid: brokers ask for all cells, and the client filters."""
+    overlay = Overlay(
+        line(2),
+        {"car": "B1", "pat": "B2"},
+        link=LinkModel(latency_us=100_000),
+        places=PlacesOptions(h3_resolution=9, dwell=Dwell.FIXED, dwell_us=1_000),
+        locations={"car": HexGrid(9).locate(52.5, 13.3)},
+    )
+    overlay.subscribe("car", "cell IN myloc").settle()
+
+    entered = overlay.broker("B2").router.subscriptions.entered("B1")
+    assert [str(filter_) for filter_ in entered.values()] == ["cell IS NOT NULL"]

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from sterna.core import facts
 from sterna.core.client import ClientOptions
 from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.inputs import Attach, Publish, Subscribe
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.event import EventId
+from sterna.model.filters import Filter
 from sterna.sim.generate import FAULTS, Faults, Plan, generate
-from sterna.sim.run import Simulation
 from sterna.sim.oracle import Oracle
-from sterna.sim.script import LinkModel, Script
+from sterna.sim.run import Simulation
+from sterna.sim.script import Do, LinkModel, Script, Wait
 from sterna.sim.topology import from_parents, line, random_tree
 from tests.scale import examples
 from tests.sim.judging import run_rightly
@@ -238,6 +240,25 @@ def test_a_later_request_may_come_first() -> None:
     assert run.received("C") == ["P#1"]
     assert "C" in run.relocation("B2").guests
     assert "C" not in run.relocation("B5").guests
+
+
+@pytest.mark.spec("PM-3", "PM-4")
+def test_leaving_before_the_first_welcome() -> None:
+    """B1 has announced the client, who never heard of it; only what B5 says of it counts."""
+    script = Script(topology=line(5), clients={"C": "B1", "P": "B3"}, steps=(), handover=RELOCATION)
+    simulation = Simulation(script)
+    simulation.do(Wait(us=2_500))  # The client is known at B1, but B1 not to the client.
+    simulation.do(Do(client="C", what=Attach(broker="B5")))
+    simulation.do(Do(client="C", what=Subscribe(subscription="1", filter=Filter("price > 0"))))
+    simulation.settle()
+    simulation.do(Do(client="C", what=Attach(broker="B2")))
+    simulation.settle()
+    simulation.do(Do(client="P", what=Publish(attributes={"price": 1})))
+    simulation.settle()
+
+    assert [id_.seq for id_ in simulation.oracle.received("C")] == [1]
+    for broker in ("B1", "B3", "B4", "B5"):
+        assert "C" not in simulation.network.hosts[broker].node.peers
 
 
 @pytest.mark.spec("PM-4", "RT-5")

@@ -19,7 +19,7 @@ from sterna.core.names import NodeId
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.event import EventId
 from sterna.model.filters import Filter
-from sterna.sim.script import Do, Script
+from sterna.sim.script import Do, Doing, Script
 from sterna.sim.topology import from_parents, line
 from tests.scale import examples
 from tests.sim.judging import Checked
@@ -50,7 +50,8 @@ def journeys(draw: st.DrawFn, routing: RoutingOptions) -> Walk:
     latency = st.integers(0, 8).map(lambda ticks: ticks * TICK_US)
     latencies = tuple((a, b, draw(latency)) for a, b in (*topology.links, *clients.items()))
     rooms = [f"r{number}" for number in range(ROOMS)]
-    at, ticks, happenings = 0, 0, []
+    at, ticks = 0, 0
+    happenings: list[tuple[int, NodeId, Doing]] = []
     walk: dict[int, int] = {0: 0}
     for _ in range(draw(st.integers(4, 14))):
         ticks += DWELL + draw(st.sampled_from((0, 0, 1, 9)))

@@ -17,6 +17,7 @@ from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
 from sterna.core.location.whereabouts import Whereabouts
+from sterna.core.messages import MovingRoute
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.event import Event, EventId
@@ -245,6 +246,8 @@ class Watched(Simulation):
         self.states = 0
         """How many were looked at."""
         self._walk = walk
+        self._nested: set[tuple[MovingRoute, MovingRoute]] = set()
+        """What was told and what it was told of, as far as they were compared."""
         self._start_us: Time | None = None
         self._step = self.network.kernel.step
         self.network.kernel.step = self._look  # type: ignore[method-assign]
@@ -306,8 +309,9 @@ class Watched(Simulation):
             for link, routes in moving.table.items():
                 for route in routes.values() if link != neighbour else ():
                     told = shares[moving._likeness(link, route)].told
-                    if told is None or heard.get(told.id) != told:
+                    if told is None or heard.get(told.id) != told or (told, route) in self._nested:
                         continue
+                    self._nested.add((told, route))
                     assert _at_least(moving.steps(told), moving.steps(route))
                     assert moving.instance(told).covers(moving.instance(route))
 

@@ -98,7 +98,7 @@ class Purged(Fact, frozen=True, kw_only=True):
 
 
 class Repeated(Fact, frozen=True, kw_only=True):
-    """Events arrived once more, as may happen to a client that moves; the application got them once."""
+    """Events arrived again, as happens to clients that move; the application got them once."""
 
     events: tuple[Event, ...]
 

@@ -98,7 +98,7 @@ Points = Sequence[Point[Setting, Measures]]
 class FiegeFigure3(Experiment[Setting, Measures]):
     name = "fiege-figure-3"
     about = "What a consumer misses after a move: sub/unsub, flooding, and wide enough filters."
-    takes = "about a minute"
+    takes = "about a minute and a quarter"
 
     def settings(self, *, quick: bool) -> list[Setting]:
         ratios = (0.5, 1.5, 4.0) if quick else (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
@@ -359,7 +359,7 @@ COLOURS = {
     StepRule.SAFE: "#3a8f3a",
     StepRule.EVERYWHERE: "#8a8a8a",
 }
-WIDTHS = {rule: 3.4 - 0.5 * rank for rank, rule in enumerate(RULES)}
+WIDTHS = {rule: 7 - 1.5 * rank for rank, rule in enumerate(RULES)}
 """What coincides shows under the next."""
 
 

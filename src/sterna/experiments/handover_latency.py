@@ -105,7 +105,7 @@ class HandoverLatency(Experiment[Setting, Measures]):
                 advertisements=advertisements,
                 hops=hops,
                 producers=number,
-                moves=4 if quick else 8,
+                moves=2 if quick else 8,
             )
             for hops, number in places
             for advertisements in (False, True)

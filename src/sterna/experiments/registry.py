@@ -5,6 +5,7 @@ from typing import Any
 from sterna.experiments.experiment import Experiment
 from sterna.experiments.fiege_figure_2 import FiegeFigure2
 from sterna.experiments.fiege_figure_3 import FiegeFigure3
+from sterna.experiments.fiege_figure_9 import FiegeFigure9
 from sterna.experiments.fiege_tables import FiegeTables
 from sterna.experiments.handover_latency import HandoverLatency
 from sterna.experiments.quenching import Quenching
@@ -16,8 +17,9 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
         Routing(),
         Quenching(),
         FiegeFigure2(),
-        FiegeFigure3(),
-        FiegeTables(),
         HandoverLatency(),
+        FiegeTables(),
+        FiegeFigure3(),
+        FiegeFigure9(),
     )
 }

@@ -30,7 +30,8 @@ class LocationSpace(Protocol):
     def ploc(self, location: str, steps: int) -> frozenset[str]:
         """The locations that can be reached in at most so many steps; staying is always possible.
 
-        Monotone in `steps` (Fiege et al. 2003, section 5.1).
+        Monotone in `steps` (Fiege et al. 2003, section 5.1), and steps compose: what can be reached
+        in q + r steps is what can be reached in r from what can be reached in q.
         """
         ...
 

@@ -123,7 +123,8 @@ class _Generator:
             tasks += ["advertise"] * plan.clients + ["unadvertise"] * plan.clients
         tasks += ["drop"] * plan.faults.drops + ["pause"] * plan.faults.pauses
         tasks += ["crash"] * plan.faults.crashes + ["partition"] * plan.faults.partitions
-        tasks += ["move"] * plan.moves + ["nap"] * plan.naps
+        first += ["move"] * (plan.moves // 4)
+        tasks += ["move"] * (plan.moves - plan.moves // 4) + ["nap"] * plan.naps
         chance.shuffle(first)
         chance.shuffle(tasks)
         steps: list[AnyStep] = []

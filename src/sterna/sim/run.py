@@ -54,7 +54,7 @@ class Outcome:
     quenched: int
     """Events that were discarded at their source because nobody wants them."""
     missed: int
-    """Events that clients never got, because a bounded cache discarded them while they were away."""
+    """Events that clients never got: discarded by a bounded cache while they were away."""
     ended_us: Time
     messages: Counter[str]
     """By type: every message once, however often it was repeated."""

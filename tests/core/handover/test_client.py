@@ -1,4 +1,4 @@
-"""A client that goes from broker to broker, by itself: what it asks its driver for, what it says."""
+"""A client that goes from broker to broker, alone: what it asks its driver for, what it says."""
 
 import pytest
 

@@ -1,9 +1,8 @@
 """Filters that hold for a whole range of values, or wherever a client may be."""
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-
-import pytest
 
 from sterna import Filter, HexGrid, MovementGraph
 from sterna.model.event import Scalar
@@ -17,7 +16,7 @@ names = st.sampled_from(["v", "w"])
 
 
 @st.composite
-def tests(draw: st.DrawFn) -> str:
+def comparisons(draw: st.DrawFn) -> str:
     """A test that may depend on variables."""
     value = st.sampled_from(["x", "y", "x + 1"])
     operand = st.one_of(names.map(lambda name: f"${name}"), st.sampled_from(["1", "2.5", "'a'"]))
@@ -40,7 +39,7 @@ def tests(draw: st.DrawFn) -> str:
 
 
 conditions = st.recursive(
-    tests(),
+    comparisons(),
     lambda inner: st.one_of(
         inner.map(lambda text: f"NOT ({text})"),
         st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(
@@ -58,7 +57,7 @@ def contexts(draw: st.DrawFn) -> tuple[dict[str, Scalar], dict[str, tuple[Scalar
     ranges: dict[str, tuple[Scalar, Scalar]] = {}
     for name in ("v", "w"):
         three = draw(st.one_of(st.tuples(*[numbers] * 3), st.tuples(*[strings] * 3)))
-        low, value, high = sorted(three)  # type: ignore[type-var]
+        low, value, high = sorted(three)
         values[name] = value
         if draw(st.integers(0, 9)):
             ranges[name] = low, high
@@ -102,7 +101,8 @@ def test_a_widened_filter_matches_all_that_any_value_in_range_matches(
         ("price NOT BETWEEN $budget AND 99", "price < 20 OR price > 99"),
         ("price IN (5, $budget)", "price = 5 OR price BETWEEN 10 AND 20"),
         ("NOT (price < $budget AND kind = 'x')", "price >= 10 OR NOT kind = 'x'"),
-        ("price < $budget * 2 AND kind = 'x'", "TRUE AND kind = 'x'"),
+        ("price < $budget * 2 AND kind = 'x'", "kind = 'x'"),
+        ("kind = 'x' OR price = 2 * $budget", "TRUE"),
         ("kind = 'x' AND room IN myloc AND price < $budget", None),
     ],
 )
@@ -115,7 +115,7 @@ def test_what_widening_says(text: str, widened: str | None) -> None:
 @pytest.mark.spec("LM-7")
 def test_a_range_of_one_value_is_that_value() -> None:
     assert Filter("price < $budget * 2").widen({"budget": (10, 10)}) == Filter("price < 10 * 2")
-    assert str(Filter("price < $budget AND x = 1").widen({})) == "TRUE AND x = 1"
+    assert str(Filter("price < $budget AND x = 1").widen({})) == "x = 1"
 
 
 HOUSE = MovementGraph([("a", "b"), ("b", "c"), ("c", "d"), ("c", "e")])
@@ -167,7 +167,7 @@ def test_more_places_than_a_filter_holds() -> None:
     [(HOUSE, "a"), (HexGrid(2), HexGrid(2).locate(52.5, 13.4)), (HexGrid(2), "820807fffffffff")],
 )
 def test_steps_compose(space: MovementGraph | HexGrid, start: str) -> None:
-    """ploc in q + r steps is ploc in r of ploc in q: what is equal within q steps stays so.
+    """Ploc in q + r steps is ploc in r of ploc in q: what is equal within q steps stays so.
 
     The last start is a pentagon, around which the hexagons do not go round.
     """

@@ -81,9 +81,7 @@ class Cache:
         return events
 
 
-def joined(earlier: Sequence[Event], later: Sequence[Event]) -> list[Event]:
-    """Events that came over two paths, one after the other: each once, in its publisher's order."""
-    last: dict[str, int] = {}
-    for event in earlier:
-        last[event.publisher] = event.seq
-    return [*earlier, *(event for event in later if event.seq > last.get(event.publisher, 0))]
+def after(earlier: Sequence[Event], later: Sequence[Event]) -> list[Event]:
+    """Of events that came over another path, those that each publisher published later."""
+    last = {event.publisher: event.seq for event in earlier}
+    return [event for event in later if event.seq > last.get(event.publisher, 0)]

@@ -28,7 +28,7 @@ import msgspec
 from sterna.core import facts
 from sterna.core.actions import Disconnect
 from sterna.core.component import Component
-from sterna.core.handover.cache import Cache, joined
+from sterna.core.handover.cache import Cache, after
 from sterna.core.messages import (
     Arrival,
     Events,
@@ -127,7 +127,7 @@ class Relocation(Component):
             guest.visit, guest.is_here, guest.has_forgotten = message.visit, True, False
             if guest.awaits is None:
                 lost, guest.lost = guest.lost, []
-                self._serve(client, guest, [*lost, *guest.cache.take()], now)
+                self._serve(client, guest, [*lost, *self._take(client, guest, now)], now)
 
     def events_leaving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
         """What cannot be sent to a guest now is kept for it."""
@@ -155,13 +155,13 @@ class Relocation(Component):
         is_late = guest.visit > request.visit and guest.is_here
         """The guest came here after it was where the request comes from."""
         lost: list[Event] = []
+        kept = self._take(client, guest, now)
         missed, guest.missed = guest.missed, []
         if not is_late:
             unconfirmed = self.broker.unconfirmed(client)
             lost = [*guest.lost, *_events_in(unconfirmed)]
             lost = self._not_received(client, guest, request, lost)
             missed = [*_missed_in(unconfirmed), *missed]
-        kept = guest.cache.take()
         if guest.awaits is None:
             self._replay(request, [*lost, *kept], missed, guest.published, now)
         else:
@@ -183,7 +183,7 @@ class Relocation(Component):
         if promise is not None:
             self._replay(
                 promise.request,
-                [*promise.lost, *joined(message.events, promise.held)],
+                [*promise.lost, *message.events, *after(message.events, promise.held)],
                 [*message.missed, *_without(promise.missed, message.events)],
                 max(message.published, promise.published),
                 now,
@@ -194,14 +194,14 @@ class Relocation(Component):
             return
         guest.awaits = None
         guest.published = max(guest.published, message.published)
+        held = after(message.events, self._take(client, guest, now))
         guest.missed = [*message.missed, *_without(guest.missed, message.events)]
-        events = [*guest.lost, *joined(message.events, guest.cache.take())]
-        held = len(events) - len(guest.lost) - len(message.events)
+        events = [*guest.lost, *message.events, *held]
         guest.lost = []
         self.broker.state(
             facts.HandoverFinished(
                 at=self.broker.id, time=now, client=client,
-                replayed=len(message.events), held=held,
+                replayed=len(message.events), held=len(held),
             )
         )  # fmt: skip
         if guest.is_here:
@@ -288,7 +288,7 @@ class Relocation(Component):
         if guest is not None and not guest.has_forgotten:
             guest.is_here = True
             if guest.awaits is None:
-                self._serve(link, guest, guest.cache.take(), now)
+                self._serve(link, guest, self._take(link, guest, now), now)
 
     def link_down(self, link: LinkId, now: Time) -> None:
         if link in self.guests:
@@ -320,14 +320,23 @@ class Relocation(Component):
         """Something may have been kept too long."""
         for client, guest in self.guests.items():
             self._discard(client, guest, guest.cache.expire(now), now)
-            self.wake_by(guest.cache.expires_at)
+            self._look_again_by(guest.cache.expires_at, now)
+
+    def _look_again_by(self, time: Time, now: Time) -> None:
+        """Not for each event: all guests are looked at, but no more than 16 times in a lifetime."""
+        self.wake_by(max(time, now + (self._ttl_us or 0) // 16))
+
+    def _take(self, client: NodeId, guest: Guest, now: Time) -> list[Event]:
+        """What is kept for a guest; what was kept too long just now is not."""
+        self._discard(client, guest, guest.cache.expire(now), now)
+        return guest.cache.take()
 
     def _keep(self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time) -> None:
         for event in events:
             wanting = list(self._matching(client, event))
             if wanting:
                 self._discard(client, guest, guest.cache.keep(event, wanting, now), now)
-        self.wake_by(guest.cache.expires_at)
+        self._look_again_by(guest.cache.expires_at, now)
 
     def _matching(self, client: NodeId, event: Event) -> Iterable[RouteId]:
         """The client's subscriptions that want an event."""

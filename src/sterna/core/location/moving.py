@@ -11,45 +11,21 @@ steps is equal within more. Therefore a neighbour is told only if its own instan
 (Fiege, 5.4)
 """
 
-from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import count
 
 import msgspec
 
 from sterna.core.location.measuring import Measuring
 from sterna.core.location.steps import StepRule
+from sterna.core.location.telling import Telling
 from sterna.core.messages import Message, MovingChange, MovingRoute
 from sterna.core.names import NEVER, LinkId, Peer, RouteId, Time
 from sterna.core.routing.options import Strategy
 from sterna.model.filters import Filter, UnboundError
 from sterna.model.location import LocationError, LocationSpace
-
-
-class Share:
-    """Moving routes that a neighbour is told as one: alike in all but where their clients are."""
-
-    like: MovingRoute
-    """One of them."""
-
-    def __init__(self, id_: RouteId) -> None:
-        self.id = id_
-        self.at: Counter[str] = Counter()
-        """How many of the routes have a client at each location."""
-        self.told: MovingRoute | None = None
-        """What the neighbour knows of it."""
-
-    def route(self, delay_us: Time | None) -> MovingRoute:
-        """The one route, for a neighbour that is so far away from here."""
-        mine = self.like.delay_us
-        return MovingRoute(
-            id=self.id,
-            filter=self.like.filter,
-            at=tuple(sorted(self.at)),
-            dwell_us=self.like.dwell_us,
-            delay_us=None if mine is None or delay_us is None else mine + delay_us,
-        )
 
 
 @dataclass
@@ -76,10 +52,8 @@ class Moving(Measuring):
         self.rule = rule
         self.table: dict[LinkId, dict[RouteId, MovingRoute]] = {}
         """What was told over each link: the ldfTable."""
-        self._shares: dict[LinkId, dict[Hashable, Share]] = {}
-        """For each neighbour, what it is told of the routes from everywhere else."""
-        self._changed: dict[LinkId, dict[Hashable, None]] = {}
-        """Of these, the ones that have changed."""
+        self._told: dict[LinkId, Telling] = {}
+        """What each neighbour is told of the routes from everywhere else."""
         self._admits: dict[LinkId, dict[Filter, bool]] = {}
         """Whether a neighbour has to know a filter, as far as that was asked."""
         self._names = count(1)
@@ -132,67 +106,46 @@ class Moving(Measuring):
             self.broker.router.enter(link, id_, self.instance(new), new.filter.anywhere)
         elif old is not None:
             self.broker.router.withdraw(link, id_)
-        for neighbour in self._shares:
+        for neighbour in self._told:
             if neighbour != link:
-                self._share(neighbour, link, old, new)
+                self._share(neighbour, link, id_, new)
 
     # ---- What neighbours are told
 
-    def _share(
-        self, neighbour: LinkId, link: LinkId, old: MovingRoute | None, new: MovingRoute | None
-    ) -> None:
-        shares, changed = self._shares[neighbour], self._changed[neighbour]
-        if old is not None:
-            likeness = self._likeness(link, old)
-            shares[likeness].at -= Counter(old.at)
-            changed[likeness] = None
-        if new is not None:
-            likeness = self._likeness(link, new)
-            if likeness not in shares:
-                shares[likeness] = Share(f"{self.broker.id}@{next(self._names)}")
-            shares[likeness].like = new
-            shares[likeness].at += Counter(new.at)
-            changed[likeness] = None
+    def _share(self, neighbour: LinkId, link: LinkId, id_: RouteId, new: MovingRoute | None) -> None:
+        """A neighbour may have to hear of a route that has come, changed or gone.
 
-    def _likeness(self, link: LinkId, route: MovingRoute) -> Hashable:
-        """What routes have in common that are told as one; simple routing tells each."""
+        Routes that give it the same instance are told as one; with simple routing, each is told.
+        """
+        telling = self._told[neighbour]
+        if new is None:
+            telling.drop((link, id_))
+            return
+        between = self.delay_us(neighbour)
+        unknown = new.delay_us is None or between is None
+        delay_us = None if unknown else new.delay_us + between
+        route = msgspec.structs.replace(new, delay_us=delay_us)
+        likeness: Hashable = (route.filter, route.dwell_us, delay_us, self.instance(route))
         if self.broker.router.options.strategy is Strategy.SIMPLE:
-            return link, route.id
-        return route.filter, route.dwell_us, route.delay_us
+            likeness = (link, id_, likeness)
+        telling.put((link, id_), route, likeness)
+
+    def _share_all(self, neighbour: LinkId) -> None:
+        for link, routes in self.table.items():
+            for id_, route in routes.items():
+                if link != neighbour:
+                    self._share(neighbour, link, id_, route)
 
     def _tell(self, now: Time) -> None:
         """Send each neighbour the difference, if its link stands; else it gathers until then."""
-        for neighbour, changed in self._changed.items():
-            if not changed or neighbour not in self.broker.up:
+        for neighbour, telling in self._told.items():
+            if neighbour not in self.broker.up:
                 continue
-            added, removed = [], []
-            for likeness in changed:
-                share = self._shares[neighbour][likeness]
-                before, share.told = share.told, self._wanted(neighbour, share)
-                if share.told is None:
-                    removed += [share.id] * (before is not None)
-                elif share.told is not before:
-                    added.append(share.told)
-                if not share.at:
-                    del self._shares[neighbour][likeness]
-            changed.clear()
+            added, removed = telling.difference(partial(self._must_hear, neighbour))
             if added or removed:
                 change = MovingChange(added=tuple(added), removed=tuple(removed))
                 self.broker.send(neighbour, change, now)
                 self.keep_measuring(neighbour, now)
-
-    def _wanted(self, neighbour: LinkId, share: Share) -> MovingRoute | None:
-        """What a neighbour has to know of a share: what it knows, if that gives the same there."""
-        if not share.at or not self._must_hear(neighbour, share.like.filter):
-            return None
-        new, old = share.route(self.delay_us(neighbour)), share.told
-        if (
-            old is not None
-            and (old.dwell_us, old.delay_us) == (new.dwell_us, new.delay_us)
-            and self.instance(old) == self.instance(new)
-        ):
-            return old
-        return new
 
     def _must_hear(self, neighbour: LinkId, filter_: Filter) -> bool:
         known = self._admits.setdefault(neighbour, {})
@@ -206,11 +159,8 @@ class Moving(Measuring):
         if not any(keeps(link) for keeps in self.broker.at_keeps):
             self._forget(link)
         if self.broker.peers[link] is Peer.BROKER:
-            self._shares[link], self._changed[link] = {}, {}
-            for other, routes in self.table.items():
-                for route in routes.values():
-                    if other != link:
-                        self._share(link, other, None, route)
+            self._told[link] = Telling(self._name)
+            self._share_all(link)
         self.broker.router.tell(now)
         self._tell(now)
 
@@ -251,8 +201,8 @@ class Moving(Measuring):
     def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         super().link_gone(link, unconfirmed, now)
         self._forget(link)
-        for known in (self._shares, self._changed, self._admits):
-            known.pop(link, None)
+        self._told.pop(link, None)
+        self._admits.pop(link, None)
         self.broker.router.tell(now)
         self._tell(now)
 
@@ -264,18 +214,20 @@ class Moving(Measuring):
 
     def advertisements_changed(self, link: LinkId, now: Time) -> None:
         self._admits.pop(link, None)
-        self._look_again(link, now)
+        if link in self._told:
+            self._told[link].look_again()
+            self._tell(now)
 
     def delay_changed(self, link: LinkId, now: Time) -> None:
-        self._look_again(link, now)
-
-    def _look_again(self, link: LinkId, now: Time) -> None:
-        if link in self._shares:
-            self._changed[link] = dict.fromkeys(self._shares[link])
+        if link in self._told:
+            self._share_all(link)
             self._tell(now)
 
     def measures(self, link: LinkId) -> bool:
         return self.broker.peers[link] is Peer.BROKER
 
     def carries(self, link: LinkId) -> bool:
-        return any(share.told is not None for share in self._shares.get(link, {}).values())
+        return link in self._told and not self._told[link].is_empty
+
+    def _name(self) -> RouteId:
+        return f"{self.broker.id}@{next(self._names)}"

@@ -56,8 +56,9 @@ def _relaxed(
             return _relaxed(operand, concerned, relax, wanted=not wanted)
         case tree.And(operands) | tree.Or(operands):
             parts = [_relaxed(part, concerned, relax, wanted=wanted) for part in operands]
-            join = tree.conjunction if isinstance(node, tree.And) is wanted else tree.disjunction
-            return join(parts)
+            if isinstance(node, tree.And) is wanted:
+                return tree.conjunction([part for part in parts if part != ANY])
+            return ANY if ANY in parts else tree.disjunction(parts)
         case _:
             return relax(node, wanted)
 
