@@ -20,7 +20,7 @@ from sterna.model.filters import Filter
 from sterna.sim.generate import FAULTS, Faults, Plan, generate
 from sterna.sim.oracle import Oracle
 from sterna.sim.run import Simulation
-from sterna.sim.script import Do, LinkModel, Script, Wait
+from sterna.sim.script import Crash, Do, LinkModel, Script, Wait
 from sterna.sim.topology import from_parents, line, random_tree
 from tests.scale import examples
 from tests.sim.judging import run_rightly
@@ -118,8 +118,9 @@ def test_larger_networks_with_roaming_clients(strategy: Strategy) -> None:
 
 
 @pytest.mark.spec("PM-3", "PM-4")
+@pytest.mark.parametrize("faults", ["none", "heavy"])
 @pytest.mark.parametrize("bound", ["ring", "ttl"])
-def test_what_a_bounded_cache_discards_is_counted_exactly(bound: str) -> None:
+def test_what_a_bounded_cache_discards_is_counted_exactly(bound: str, faults: str) -> None:
     """What is missing in the end is what clients were told that they miss, event by event."""
     seen: Counter[str] = Counter()
     handover = HandoverOptions(
@@ -128,10 +129,10 @@ def test_what_a_bounded_cache_discards_is_counted_exactly(bound: str) -> None:
         cache_ttl_us=5_000 if bound == "ttl" else None,
     )
 
-    @examples(150)
+    @examples(100)
     @given(
         st.sampled_from(Strategy).flatmap(
-            lambda strategy: plans(strategy, FAULTS["none"], handover, advertisements=False)
+            lambda strategy: plans(strategy, FAULTS[faults], handover, advertisements=False)
         ),
         st.integers(0, 2**32),
     )
@@ -185,6 +186,21 @@ def test_the_ring_keeps_the_latest_of_each_subscription() -> None:
     assert run.facts_of(facts.Missed) == [
         facts.Missed(at="C", time=run.facts_of(facts.Missed)[0].time, events=(EventId("P", 2),))
     ]
+
+
+@pytest.mark.spec("PM-3")
+def test_the_news_of_what_was_missed_is_not_missed_itself() -> None:
+    """It is on the air when the client leaves again."""
+    small = HandoverOptions(protocol=Handover.RELOCATION, cache_events_max=1)
+    run = Overlay(line(2), {"C": "B1", "P": "B2"}, handover=small)
+    run.subscribe("C", "price > 0").settle().detach("C").wait(1_000)
+    run.publish("P", price=1).publish("P", price=2).settle()
+    run.attach("C", "B1").wait(1_500).attach("C", "B2").settle()
+
+    assert run.received("C") == ["P#2"]
+    (missed,) = run.facts_of(facts.Missed)
+    assert isinstance(missed, facts.Missed)
+    assert missed.events == (EventId("P", 1),)
 
 
 @pytest.mark.spec("PM-3")
@@ -280,6 +296,18 @@ def test_a_client_that_does_not_say_goodbye_is_forgotten_where_it_was() -> None:
 
     assert run.broker("B1").peers.keys() == {"B2"}
     assert run.table("B1") == {"B2": ["price > 0"]}
+
+
+@pytest.mark.spec("PM-4")
+def test_a_broker_that_forgets_hears_again_where_clients_are() -> None:
+    run = Overlay(line(5), {"C": "B1", "P": "B1"}, handover=RELOCATION, crashing=["B3"])
+    run.subscribe("C", "price > 0").settle()
+    run.fault(Crash(broker="B3", us=1_000, forgets=True)).settle()
+    run.detach("C").wait(1_000).publish("P", price=1).settle()
+
+    run.attach("C", "B5").settle().publish("P", price=2).settle()
+
+    assert run.received("C") == ["P#1", "P#2"]
 
 
 @pytest.mark.spec("PM-5")

@@ -21,7 +21,7 @@ from sterna.core.messages import MovingRoute
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.event import Event, EventId
-from sterna.model.filters import Filter
+from sterna.model.filters import Filter, merge
 from sterna.model.location import LocationSpace, MovementGraph
 from sterna.sim.network import Observer
 from sterna.sim.run import Simulation
@@ -246,7 +246,7 @@ class Watched(Simulation):
         self.states = 0
         """How many were looked at."""
         self._walk = walk
-        self._nested: set[tuple[MovingRoute, MovingRoute]] = set()
+        self._nested: set[tuple[MovingRoute, ...]] = set()
         """What was told and what it was told of, as far as they were compared."""
         self._start_us: Time | None = None
         self._step = self.network.kernel.step
@@ -304,16 +304,21 @@ class Watched(Simulation):
 
     def _check_sets(self, broker: NodeId) -> None:
         moving = moving_at(self._node(broker))
-        for neighbour, shares in moving._shares.items():
+        for neighbour, telling in moving._told.items():
             heard = moving_at(self._node(neighbour)).table.get(broker, {})
-            for link, routes in moving.table.items():
-                for route in routes.values() if link != neighbour else ():
-                    told = shares[moving._likeness(link, route)].told
-                    if told is None or heard.get(told.id) != told or (told, route) in self._nested:
-                        continue
-                    self._nested.add((told, route))
-                    assert _at_least(moving.steps(told), moving.steps(route))
-                    assert moving.instance(told).covers(moving.instance(route))
+            for (link, id_), (likeness, _) in telling.places.items():
+                route, share = moving.table[link][id_], telling.shares[likeness]
+                told = [
+                    msgspec.structs.replace(share.routes[at], id=name)
+                    for at, name in share.told_as.items()
+                ]
+                if not told or any(heard.get(each.id) != each for each in told):
+                    continue  # On its way, or nothing that the neighbour has to hear.
+                if (*told, route) not in self._nested:
+                    self._nested.add((*told, route))
+                    assert all(_at_least(moving.steps(e), moving.steps(route)) for e in told)
+                    wider = merge([moving.instance(each) for each in told])
+                    assert wider.covers(moving.instance(route))
 
     def _node(self, broker: NodeId) -> Broker:
         node = self.network.hosts[broker].node
@@ -352,7 +357,7 @@ def assert_by_definition(simulation: Simulation, walk: Walk) -> None:
                         2 * delay_us(script.latencies, broker, client), script.places.dwell_us
                     )
                     assert steps is not None
-                    wanted += [filter_.around([at], space, steps) for filter_ in filters]
+                    wanted += [filter_.around(at, space, steps) for filter_ in filters]
             found = node.router.subscriptions.entered(link).values()
             for event in events:
                 assert any(f.matches(event.attributes) for f in found) == any(

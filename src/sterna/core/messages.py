@@ -149,18 +149,18 @@ class MovingRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     id: RouteId
     filter: Filter
-    at: tuple[str, ...]
-    """Where its clients are, as far as the one who tells knows."""
+    at: str
+    """Where its client is, as far as the one who tells knows."""
     dwell_us: Time
-    """How long they stay at a location, at least: the paper's Δ."""
+    """How long it stays at a location, at least: the paper's Δ."""
     delay_us: Time | None
-    """How long a message takes from the listener to them and back; None if that is not known."""
+    """How long a message takes from the listener to it and back; None if that is not known."""
 
 
 class MovingChange(Message, frozen=True, kw_only=True):
     """Towards publishers: clients with these filters are here, at these locations (and no longer).
 
-    A route under a known name replaces the one before: its clients have moved. (Fiege, Fig. 13)
+    A route under a known name replaces the one before: its client has moved. (Fiege, Fig. 13)
     """
 
     added: tuple[MovingRoute, ...] = ()

@@ -179,26 +179,20 @@ class FiegeFigure2(Experiment[Setting, Measures]):
                     f"{setting.away_ms}",
                     f"{setting.hops}",
                     f"{setting.rate}",
-                    f"{naive.missed_per_move:.1f}",
-                    f"{missed:.1f}",
-                    f"{naive.duplicated_per_move:.1f}",
-                    f"{duplicated:.1f}",
-                    f"{kept.median.missed_per_move:.1f}",
-                    f"{kept.median.duplicated_per_move:.1f}",
-                    f"{naive.control_per_move:.0f}",
-                    f"{kept.median.control_per_move:.0f}",
+                    f"{naive.missed_per_move:.1f} ({missed:.1f})",
+                    f"{naive.duplicated_per_move:.1f} ({duplicated:.1f})",
+                    f"{kept.median.missed:.0f}, {kept.median.duplicated:.0f}",
+                    f"{naive.control_per_move:.0f}, {kept.median.control_per_move:.0f}",
                 )
             )
         rows.sort(key=lambda row: row[0] != Strategy.FLOODING)
-        head = (
-            *("strategy", "ms away", "hops", "rate"),
-            *("naive missed", "(computed)", "naive twice", "(computed)"),
-            *("relocation missed", "relocation twice", "naive control", "relocation control"),
-        )
+        head = ("strategy", "ms away", "hops", "rate", "naive: missed", "naive: twice",
+                "relocation: both", "control: both")  # fmt: skip
         note = (
-            "Per move, medians. computed: from the lengths of the paths alone. control: messages "
-            f"between brokers other than events. {LINK_MS} ms a hop; rate: events per second of "
-            "each of two producers."
+            "Per move, medians; in brackets what the lengths of the paths let one compute. "
+            "relocation: missed and twice. control: messages between brokers other than events, of "
+            f"naive handover and of relocation. {LINK_MS} ms a hop; rate: events per second and "
+            "producer, of which there are two."
         )
         return [Table("Missed and delivered twice, per move", head, rows, note)]
 

@@ -205,8 +205,8 @@ class FiegeFigure3(Experiment[Setting, Measures]):
                 "flooding (everywhere) delivers from the first move on.",
             ),
             Table(
-                "Messages between brokers: events (% of those of flooding), and about moves",
-                (*first, *names, *names),
+                "Event messages between brokers (% of those of flooding)",
+                (*first, *names),
                 sent,
             ),
         ]

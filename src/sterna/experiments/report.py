@@ -15,7 +15,7 @@ from sterna.experiments.experiment import Claim, Experiment, Point, Table
 from sterna.experiments.plot import FORMATS
 from sterna.wire.codec import to_json
 
-TEXT_WIDTH = 100
+TEXT_WIDTH = 140
 ROWS_WIDTH = 10_000
 """Of the table of all rows, which is as wide as it needs."""
 

@@ -179,7 +179,7 @@ def _change(added: Sequence[Route], removed: Sequence[RouteId]) -> str:
 
 def _moving(route: MovingRoute) -> str:
     away = "?" if route.delay_us is None else f"{route.delay_us / 1000:g} ms"
-    return f"+{route.id}: {route.filter} @ {' '.join(route.at)} ({away})"
+    return f"+{route.id}: {route.filter} @ {route.at} ({away})"
 
 
 def _events(events: Sequence[Event | EventId]) -> str:

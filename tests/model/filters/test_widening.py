@@ -134,8 +134,8 @@ PLACED = (
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_around_matches_all_that_any_place_within_reach_matches(text: str, steps: int) -> None:
     filter_ = Filter(text)
-    around = filter_.around(["a", "d"], HOUSE, steps)
     for start in "ad":
+        around = filter_.around(start, HOUSE, steps)
         for place in HOUSE.ploc(start, steps):
             exact = filter_.bind(location=place, space=HOUSE)
             for room in (*"abcde", None):
@@ -150,15 +150,15 @@ def test_around_matches_all_that_any_place_within_reach_matches(text: str, steps
 def test_around_one_place_is_exact_where_nothing_is_negated() -> None:
     filter_ = Filter("room IN myloc(1)")
 
-    assert filter_.around(["b"], HOUSE, 0) == filter_.bind(location="b", space=HOUSE)
-    assert filter_.around(["b"], HOUSE, 1) == filter_.bind(location="b", space=HOUSE, steps=1)
+    assert filter_.around("b", HOUSE, 0) == filter_.bind(location="b", space=HOUSE)
+    assert filter_.around("b", HOUSE, 1) == filter_.bind(location="b", space=HOUSE, steps=1)
     assert str(filter_.anywhere) == "room IS NOT NULL"
 
 
 def test_more_places_than_a_filter_holds() -> None:
     row = MovementGraph([(f"r{n}", f"r{n + 1}") for n in range(12_000)])
     with pytest.raises(UnboundError, match="10,000 are the limit"):
-        Filter("room IN myloc").around(["r0"], row, 11_000)
+        Filter("room IN myloc").around("r0", row, 11_000)
 
 
 @pytest.mark.spec("LM-4", "MOD-6")

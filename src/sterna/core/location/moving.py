@@ -7,8 +7,9 @@ they may be: each makes its own instance, wider the farther away it is.
 
 A broker that was told nothing of a move holds the same locations as if it had been, and so does
 every broker behind it: ploc(x, q + r) is ploc of ploc(x, q) in r steps, so what is equal within q
-steps is equal within more. Therefore a neighbour is told only if its own instance changes.
-(Fiege, 5.4)
+steps is equal within more. Therefore a neighbour is told only if its own instance changes
+(Fiege, 5.4). For the same reason the routes of many clients with the same filter can stand for each
+other, as long as they cover the same locations together.
 """
 
 from collections.abc import Hashable
@@ -26,6 +27,12 @@ from sterna.core.names import NEVER, LinkId, Peer, RouteId, Time
 from sterna.core.routing.options import Strategy
 from sterna.model.filters import Filter, UnboundError
 from sterna.model.location import LocationError, LocationSpace
+
+ANYWHERE = frozenset(("",))
+"""Stands for all locations where they are too many, or not known; no location is called so."""
+
+INSTANCES_MAX = 1_000
+"""How many instances a broker remembers, so that not each of them is made anew."""
 
 
 @dataclass
@@ -50,6 +57,7 @@ class Moving(Measuring):
         super().__init__(probe_us=probe_us, grain_us=grain_us, is_timed=rule.is_timed)
         self.space = space
         self.rule = rule
+        self._around = lru_cache(maxsize=INSTANCES_MAX)(partial(_around, space))
         self.table: dict[LinkId, dict[RouteId, MovingRoute]] = {}
         """What was told over each link: the ldfTable."""
         self._told: dict[LinkId, Telling] = {}
@@ -70,17 +78,20 @@ class Moving(Measuring):
     def instance(self, route: MovingRoute) -> Filter:
         """The filter for all locations where clients may be by the time an event gets there."""
         steps = self.steps(route)
-        return route.filter.anywhere if steps is None else self._around(route, steps)
+        return self._around(route.filter, route.at, steps)
+
+    def _reach(self, route: MovingRoute) -> frozenset[str]:
+        """The locations themselves."""
+        steps = self.steps(route)
+        try:
+            return ANYWHERE if steps is None else self.space.ploc(route.at, steps)
+        except LocationError:
+            return ANYWHERE
 
     def exact(self, link: LinkId) -> list[tuple[RouteId, Filter]]:
         """What the client at the end of a link wants where it was last."""
-        return [(id_, self._around(route, 0)) for id_, route in self.table.get(link, {}).items()]
-
-    def _around(self, route: MovingRoute, steps: int) -> Filter:
-        try:
-            return route.filter.around(route.at, self.space, steps)
-        except (LocationError, UnboundError):  # More than a filter can hold, or not of this space.
-            return route.filter.anywhere
+        routes = self.table.get(link, {})
+        return [(id_, self._around(route.filter, route.at, 0)) for id_, route in routes.items()]
 
     # ---- Messages
 
@@ -112,23 +123,24 @@ class Moving(Measuring):
 
     # ---- What neighbours are told
 
-    def _share(self, neighbour: LinkId, link: LinkId, id_: RouteId, new: MovingRoute | None) -> None:
+    def _share(
+        self, neighbour: LinkId, link: LinkId, id_: RouteId, new: MovingRoute | None
+    ) -> None:
         """A neighbour may have to hear of a route that has come, changed or gone.
 
-        Routes that give it the same instance are told as one; with simple routing, each is told.
+        Routes that are alike but for the location share what is told; with simple routing, none do.
         """
         telling = self._told[neighbour]
         if new is None:
             telling.drop((link, id_))
             return
-        between = self.delay_us(neighbour)
-        unknown = new.delay_us is None or between is None
-        delay_us = None if unknown else new.delay_us + between
+        mine, between = new.delay_us, self.delay_us(neighbour)
+        delay_us = None if mine is None or between is None else mine + between
         route = msgspec.structs.replace(new, delay_us=delay_us)
-        likeness: Hashable = (route.filter, route.dwell_us, delay_us, self.instance(route))
+        likeness: Hashable = (route.filter, route.dwell_us, delay_us)
         if self.broker.router.options.strategy is Strategy.SIMPLE:
             likeness = (link, id_, likeness)
-        telling.put((link, id_), route, likeness)
+        telling.put((link, id_), route, likeness, self._reach(route))
 
     def _share_all(self, neighbour: LinkId) -> None:
         for link, routes in self.table.items():
@@ -231,3 +243,12 @@ class Moving(Measuring):
 
     def _name(self) -> RouteId:
         return f"{self.broker.id}@{next(self._names)}"
+
+
+def _around(space: LocationSpace, filter_: Filter, at: str, steps: int | None) -> Filter:
+    if steps is None:
+        return filter_.anywhere
+    try:
+        return filter_.around(at, space, steps)
+    except (LocationError, UnboundError):  # More than a filter can hold, or not of this space.
+        return filter_.anywhere

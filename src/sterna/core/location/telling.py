@@ -1,5 +1,6 @@
-"""What one neighbour is told of moving routes: of those that are the same to it, one."""
+"""What one neighbour is told of moving routes: as few as give it all the locations it must know."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable
 
 import msgspec
@@ -13,37 +14,71 @@ Source = tuple[LinkId, RouteId]
 
 
 class Share:
-    """Routes that are the same to a neighbour, so that it is told of the first for all of them."""
+    """Routes that are alike in all but where their clients are.
 
-    def __init__(self, first: MovingRoute) -> None:
-        self.first = first
-        self.sources: dict[Source, None] = {}
-        self.told_as: RouteId | None = None
-        """The name by which the neighbour knows it, if it does."""
+    Of these the neighbour knows some, not always of clients that are there still: what counts is
+    that together they reach every location that a client may be at, and no other.
+    """
+
+    def __init__(self) -> None:
+        self.routes: dict[str, MovingRoute] = {}
+        """One for each location."""
+        self.reach: dict[str, frozenset[str]] = {}
+        """Where a client from there may be by the time an event gets from the neighbour to it."""
+        self.clients: Counter[str] = Counter()
+        """How many routes there are for each location; those with none are only told."""
+        self.told_as: dict[str, RouteId] = {}
+        """The names by which the neighbour knows some of them."""
+
+    def choose(self) -> list[str]:
+        """The locations to tell: those that are told and do no harm, and others as needed."""
+        reach = self.reach
+        wanted = frozenset[str]().union(*(reach[at] for at in self.clients))
+        chosen = [at for at in self.told_as if reach[at] <= wanted]
+        asked = set[str]().union(*(reach[at] for at in chosen))
+        for at in self.clients:
+            if not reach[at] <= asked:
+                chosen.append(at)
+                asked |= reach[at]
+        return chosen if chosen == list(self.told_as) else self._without_ghosts(chosen)
+
+    def _without_ghosts(self, chosen: list[str]) -> list[str]:
+        """The same, without locations that no client is at and no location needs."""
+        asked = Counter(place for at in chosen for place in self.reach[at])
+        for ghost in [at for at in chosen if at not in self.clients]:
+            if all(asked[place] > 1 for place in self.reach[ghost]):
+                asked.subtract(self.reach[ghost])
+                chosen.remove(ghost)
+        return chosen
 
 
 class Telling:
-    """The shares that concern one neighbour, and which of them it knows."""
+    """The shares that concern one neighbour, and what it knows of them."""
 
     def __init__(self, name: Callable[[], RouteId]) -> None:
         self.shares: dict[Hashable, Share] = {}
-        self.likeness_of: dict[Source, Hashable] = {}
+        self.places: dict[Source, tuple[Hashable, str]] = {}
+        """The share and the location of each route."""
         self._name = name
         self._changed: dict[Hashable, None] = {}
 
-    def put(self, source: Source, route: MovingRoute, likeness: Hashable) -> None:
-        """A route has come, or has changed; routes of the same likeness are told as one."""
+    def put(
+        self, source: Source, route: MovingRoute, likeness: Hashable, reach: frozenset[str]
+    ) -> None:
+        """A route has come, or has changed; it is alike to others of the same likeness."""
         self.drop(source)
-        share = self.shares.setdefault(likeness, Share(route))
-        share.sources[source] = None
-        self.likeness_of[source] = likeness
+        share = self.shares.setdefault(likeness, Share())
+        share.routes[route.at] = route
+        share.reach[route.at] = reach
+        share.clients[route.at] += 1
+        self.places[source] = likeness, route.at
         self._changed[likeness] = None
 
     def drop(self, source: Source) -> None:
         """A route has gone, if it was there."""
-        likeness = self.likeness_of.pop(source, None)
+        likeness, at = self.places.pop(source, (None, ""))
         if likeness is not None:
-            del self.shares[likeness].sources[source]
+            self.shares[likeness].clients -= Counter([at])
             self._changed[likeness] = None
 
     def look_again(self) -> None:
@@ -54,28 +89,27 @@ class Telling:
         self, must_hear: Callable[[Filter], bool]
     ) -> tuple[list[MovingRoute], list[RouteId]]:
         """What has come and gone since the neighbour was told; from now on it knows that."""
-        begun, ended = [], []
+        begun: list[tuple[Share, str]] = []
+        ended: list[RouteId] = []
         for likeness in self._changed:
             share = self.shares[likeness]
-            is_wanted = bool(share.sources) and must_hear(share.first.filter)
-            if is_wanted and share.told_as is None:
-                begun.append(share)
-            elif share.told_as is not None and not is_wanted:
-                ended.append(share.told_as)
-                share.told_as = None
-            if not share.sources:
+            route = next(iter(share.routes.values()))
+            chosen = share.choose() if must_hear(route.filter) else []
+            ended += [share.told_as.pop(at) for at in list(share.told_as) if at not in chosen]
+            begun += [(share, at) for at in chosen if at not in share.told_as]
+            known = {*share.clients, *chosen}
+            for gone in [at for at in share.routes if at not in known]:
+                del share.routes[gone], share.reach[gone]
+            if not share.routes:
                 del self.shares[likeness]
         self._changed.clear()
-        for share in begun:  # Under the name of one that has ended: its clients have moved.
-            share.told_as = ended.pop(0) if ended else self._name()
-        return [_named(share.first, share.told_as) for share in begun], ended
+        added = []
+        for share, at in begun:  # Under the name of one that has ended: its client has moved.
+            share.told_as[at] = name = ended.pop(0) if ended else self._name()
+            added.append(msgspec.structs.replace(share.routes[at], id=name))
+        return added, ended
 
     @property
     def is_empty(self) -> bool:
         """Whether the neighbour knows none."""
-        return not any(share.told_as is not None for share in self.shares.values())
-
-
-def _named(route: MovingRoute, name: RouteId | None) -> MovingRoute:
-    assert name is not None
-    return msgspec.structs.replace(route, id=name)
+        return not any(share.told_as for share in self.shares.values())

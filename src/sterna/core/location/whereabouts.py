@@ -118,10 +118,10 @@ class Whereabouts(Measuring):
         return (MovingChange(added=tuple(self._told.values()), anew=True),)
 
     def _routes(self, link: LinkId) -> dict[RouteId, MovingRoute]:
-        at = () if self.context.location is None else (self.context.location,)
+        at = self.context.location
         routes = {}
         for name, filter_ in self.client.subscriptions.items():
-            if filter_.uses_myloc:
+            if filter_.uses_myloc and at is not None:
                 id_ = self.client.route(name)
                 routes[id_] = MovingRoute(
                     id=id_,

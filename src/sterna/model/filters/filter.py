@@ -216,22 +216,19 @@ class Filter:
         bound = self._bind_variables(fixed)
         return Filter.from_condition(widening.over_ranges(bound._condition, ranges))
 
-    def around(self, places: Iterable[str], space: LocationSpace, steps: int) -> "Filter":
+    def around(self, location: str, space: LocationSpace, steps: int) -> "Filter":
         """A filter without `myloc` that matches whatever this one may match.
 
-        The client is at most so many steps from one of the places. LocationError or UnboundError
-        if that is more than a filter can hold.
+        The client is at most so many steps from the location. LocationError or UnboundError if that
+        is more than a filter can hold. Unlike in `bind`, steps also widen what is negated.
         """
-        starts = tuple(places)
 
         def reach(within: int) -> tuple[str, ...]:
-            found: set[str] = set()
-            for start in starts:
-                found |= space.ploc(start, within + steps)
+            found = space.ploc(location, within + steps)
             if len(found) > MEMBERS_MAX:
                 raise UnboundError(
-                    f"{len(found):,} locations lie within {within + steps} steps of there; "
-                    f"{MEMBERS_MAX:,} are the limit"
+                    f"{len(found):,} locations lie within {within + steps} steps of "
+                    f"{location!r}; {MEMBERS_MAX:,} are the limit"
                 )
             return tuple(sorted(found))
 

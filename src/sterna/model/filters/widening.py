@@ -31,7 +31,7 @@ def over_ranges(condition: tree.Condition, ranges: Mapping[str, Range]) -> tree.
 def over_places(
     condition: tree.Condition, reach: Callable[[int], tuple[str, ...]] | None
 ) -> tree.Condition:
-    """For a client that is at some of many places.
+    """For a client that is at one of several places.
 
     `reach(n)` says what lies at most n steps from any of them; None if they may be any.
     """
