@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from sterna.core import facts
 from sterna.core.broker import Broker
 from sterna.core.client import Client
+from sterna.core.facts import Fact
 from sterna.core.handover.relocation import Relocation
-from sterna.core.names import NodeId
+from sterna.core.names import NodeId, Time
+from sterna.model.event import Event, EventId
+from sterna.model.filters import Filter
+from sterna.sim.network import Observer
 from sterna.sim.run import Outcome, Simulation
 from sterna.sim.script import Script
 from sterna.wire.codec import to_json
@@ -27,11 +32,59 @@ def run_rightly(script: Script) -> Outcome:
     return outcome
 
 
+class Once(Observer):
+    """No broker routes an event twice, and what a client has already has come before.
+
+    Events that are older than the subscription that brings them may be passed over.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self._routed: set[tuple[NodeId, EventId]] = set()
+        self._came: set[tuple[NodeId, EventId]] = set()
+        self._wishes: dict[tuple[NodeId, str], tuple[Time, Filter]] = {}
+
+    def fact(self, fact: Fact) -> None:
+        match fact:
+            case facts.Forwarded():
+                passed = {(fact.at, event.id) for events in fact.to.values() for event in events}
+                self.problems += [f"{at} routes {id_} twice" for at, id_ in passed & self._routed]
+                self._routed |= passed
+            case facts.Delivered() | facts.Stray():
+                self._came |= {(fact.at, event.id) for event in fact.events}
+            case facts.Missed():
+                self._came |= {(fact.at, id_) for id_ in fact.events}
+            case facts.Repeated():
+                self.problems += [
+                    f"{event.id} never came to {fact.at}"
+                    for event in fact.events
+                    if (fact.at, event.id) not in self._came and self._is_wanted(fact.at, event)
+                ]
+            case facts.Subscribed():
+                self._wishes[fact.at, fact.subscription] = fact.time, fact.filter
+            case facts.Unsubscribed():
+                del self._wishes[fact.at, fact.subscription]
+            case _:
+                pass
+
+    def _is_wanted(self, client: NodeId, event: Event) -> bool:
+        return any(
+            asked < event.time_us and wish.is_bound and wish.matches(event.attributes)
+            for (who, _), (asked, wish) in self._wishes.items()
+            if who == client
+        )
+
+
 class Checked(Simulation):
     """Looks at the tables each time the network has settled."""
 
+    def __init__(self, script: Script) -> None:
+        self.once = Once()
+        super().__init__(script, [self.once])
+
     def settle(self) -> None:
         super().settle()
+        assert not self.once.problems, self.once.problems
         brokers: dict[NodeId, Broker] = {
             id_: host.node
             for id_, host in self.network.hosts.items()
@@ -83,6 +136,12 @@ class Checked(Simulation):
             }
             known = home.router.subscriptions.routes(client)
             assert {id_: route.filter for id_, route in known.items()} == wanted
+            offered = {f"{client}/{name}": filter_ for name, filter_ in node.advertisements.items()}
+            known = home.router.advertisements.get(client, {})
+            assert {id_: route.filter for id_, route in known.items()} == offered
+            guest = relocations[homes[0]].guests[client]
+            assert not guest.lost
+            assert not guest.missed
 
 
 def _end_of_trail(

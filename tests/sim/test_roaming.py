@@ -5,6 +5,7 @@ What is checked each time a network has settled stands in `tests/sim/judging.py`
 """
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -13,14 +14,15 @@ from hypothesis import strategies as st
 from sterna.core import facts
 from sterna.core.client import ClientOptions
 from sterna.core.handover.options import Handover, HandoverOptions
-from sterna.core.inputs import Attach, Publish, Subscribe
+from sterna.core.inputs import Attach, Detach, Publish, Subscribe
+from sterna.core.link import LinkTiming
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.event import EventId
 from sterna.model.filters import Filter
 from sterna.sim.generate import FAULTS, Faults, Plan, generate
 from sterna.sim.oracle import Oracle
 from sterna.sim.run import Simulation
-from sterna.sim.script import Crash, Do, LinkModel, Script, Wait
+from sterna.sim.script import Crash, Do, LinkModel, Script, Settle, Wait
 from sterna.sim.topology import from_parents, line, random_tree
 from tests.scale import examples
 from tests.sim.judging import run_rightly
@@ -49,10 +51,10 @@ def plans(
         subscriptions=draw(st.integers(2, 10)),
         events=draw(st.integers(5, 30)),
         moves=draw(st.integers(1, 8)),
-        naps=draw(st.integers(0, 4)),
+        naps=draw(st.integers(0, 5)),
         variety=draw(st.sampled_from((2, 3, 5))),
         settle=draw(st.sampled_from((0.05, 0.1, 0.3))),
-        wait_us=draw(st.sampled_from((500, 3_000, 20_000))),
+        wait_us=draw(st.sampled_from((500, 3_000, 20_000, 60_000))),
         routing=RoutingOptions(
             strategy=strategy,
             advertisements=advertisements,
@@ -65,8 +67,10 @@ def plans(
         ),
         link=LinkModel(
             latency_us=draw(st.sampled_from((100, 1_000))),
-            jitter_us=draw(st.sampled_from((0, 2_000))),
+            jitter_us=draw(st.sampled_from((0, 0, 2_000))),
         ),
+        latency_max_us=draw(st.sampled_from((None, 10_000, 60_000))),
+        timing=LinkTiming(ack_delay_us=draw(st.sampled_from((0, 2_000, 20_000)))),
         faults=faults,
         handover=handover,
     )
@@ -204,6 +208,28 @@ def test_the_news_of_what_was_missed_is_not_missed_itself() -> None:
 
 
 @pytest.mark.spec("PM-3")
+def test_what_one_broker_discarded_and_another_kept_is_not_missed() -> None:
+    """D wants the event at B3, too, so that it is held there for C, who is just coming."""
+    small = HandoverOptions(protocol=Handover.RELOCATION, cache_events_max=1)
+    far = (("B1", "B2", 10_000), ("B2", "B3", 10_000))
+    clients = {"C": "B1", "D": "B3", "P": "B2", "Q": "B1"}
+    run = Overlay(line(3), clients, handover=small, latencies=far)
+    run.subscribe("C", "price > 0").subscribe("D", "price = 1").settle()
+    run.detach("C").publish("P", price=1).wait(500)
+    run.attach("C", "B3").wait(11_500).publish("Q", price=2).settle()
+
+    assert sorted(run.received("C")) == ["P#1", "Q#1"]
+    assert len(run.facts_of(facts.Discarded)) == 1
+    assert run.facts_of(facts.Missed) == []
+
+
+@pytest.mark.parametrize("bounds", [{"cache_events_max": 0}, {"cache_ttl_us": 0}])
+def test_a_cache_that_keeps_nothing_is_refused(bounds: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="at least"):
+        HandoverOptions(protocol=Handover.RELOCATION, **bounds)  # type: ignore[arg-type]
+
+
+@pytest.mark.spec("PM-3")
 def test_what_is_kept_too_long_is_discarded_when_its_time_has_come() -> None:
     short = HandoverOptions(protocol=Handover.RELOCATION, cache_ttl_us=1_000_000)
     run = Overlay(line(2), {"C": "B1", "P": "B2"}, handover=short)
@@ -245,17 +271,85 @@ def test_back_and_forth_before_anything_is_answered() -> None:
     assert "C" not in run.relocation("B5").guests
 
 
+def slow_line(clients: dict[str, str], brokers: int = 6, hop_us: int = 10_000) -> Overlay:
+    """Brokers far from each other, with clients close to all of them, but at 5 ms from B2."""
+    names = [f"B{number}" for number in range(1, brokers + 1)]
+    hops = tuple((a, b, hop_us) for a, b in pairwise(names))
+    air = tuple((c, b, 5_000 if b == "B2" else 100) for c in clients for b in names)
+    run = Overlay(line(brokers), clients, handover=RELOCATION, latencies=hops + air)
+    subscriber = next(iter(clients))
+    return run.subscribe(subscriber, "price > 0").settle()
+
+
 @pytest.mark.spec("PM-4")
-def test_a_later_request_may_come_first() -> None:
-    """The client is at B2 when the request of B5, where it was before, arrives there."""
-    run = roaming({"C": "B1", "P": "B3"})
-    run.attach("C", "B5").wait(2_500)  # Its request has a long way to go …
-    run.attach("C", "B2").wait(2_500)  # … and this one a short way.
+def test_the_request_of_a_broker_that_the_client_has_left_comes_to_where_it_is() -> None:
+    """It gets what it asks for; the client is sent away, and comes back with a new request."""
+    run = slow_line({"C": "B1", "P": "B6"})
+    run.attach("C", "B6").wait(1_000)  # Its request is 50 ms from B1 …
+    run.attach("C", "B2").wait(41_000)  # … and comes to B2 when C has just been welcomed there.
     run.publish("P", price=1).settle()
 
     assert run.received("C") == ["P#1"]
     assert "C" in run.relocation("B2").guests
-    assert "C" not in run.relocation("B5").guests
+    assert "C" not in run.relocation("B6").guests
+
+
+@pytest.mark.spec("PM-4")
+def test_an_event_on_the_air_while_two_requests_cross() -> None:
+    run = slow_line({"C": "B1", "P": "B6"})
+    run.publish("P", price=1).wait(2_500)
+    run.attach("C", "B6").wait(1_000).attach("C", "B2").wait(39_500)
+    run.attach("C", "B6").wait(1_000).publish("P", price=2).settle()
+
+    assert run.received("C") == ["P#1", "P#2"]
+
+
+@pytest.mark.spec("PM-4", "RT-5")
+def test_a_publisher_whose_requests_cross() -> None:
+    run = slow_line({"S": "B6", "P": "B1"})
+    run.attach("P", "B6").wait(1_000).attach("P", "B2").wait(55_000)
+    run.publish("P", price=1).wait(21_000)
+    run.attach("P", "B6").publish("P", price=2).settle()
+
+    assert run.received("S") == ["P#1", "P#2"]
+
+
+@pytest.mark.spec("PM-4")
+def test_a_request_that_speaks_of_an_older_stay() -> None:
+    """What was confirmed since is not counted against what was not."""
+    run = slow_line({"C": "B1", "P": "B2"}, hop_us=20_000)
+    run.attach("C", "B6").wait(1_000)
+    run.attach("C", "B2").wait(46_500)
+    run.publish("P", price=1).wait(27_500)
+    run.publish("P", price=2).publish("P", price=3).wait(5_500)
+    run.detach("C").settle().attach("C", "B2").settle()
+
+    assert run.received("C") == ["P#1", "P#2", "P#3"]
+
+
+@pytest.mark.spec("PM-4", "RT-5")
+def test_back_where_it_was_not_welcomed_before_that_broker_knows_where_it_was() -> None:
+    steps = (
+        Do(client="P", what=Detach()),
+        Do(client="S", what=Subscribe(subscription="1", filter=Filter("price > 0"))),
+        Settle(),
+        Do(client="P", what=Attach(broker="B1")),
+        Wait(us=250),  # B1 knows it …
+        Do(client="P", what=Attach(broker="B2")),
+        Wait(us=1_000),  # … but B2 welcomes it first.
+        Do(client="P", what=Publish(attributes={"price": 1})),
+        Wait(us=25_000),
+        Do(client="P", what=Attach(broker="B1")),  # It takes 50 ms until B1 hears of that.
+        Do(client="P", what=Publish(attributes={"price": 2})),
+    )
+    script = Script(
+        topology=line(2),
+        clients={"P": "B1", "S": "B1"},
+        steps=steps,
+        handover=RELOCATION,
+        latencies=(("B1", "B2", 50_000), ("P", "B1", 100), ("P", "B2", 100)),
+    )
+    assert run_rightly(script).delivered == 2
 
 
 @pytest.mark.spec("PM-3", "PM-4")

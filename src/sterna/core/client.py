@@ -277,19 +277,21 @@ class Client(Node):
 
     def _take_back(self, unconfirmed: list[Message]) -> None:
         """What may not have arrived is said again to the next broker, in its order."""
-        lost = {id(message) for message in unconfirmed}
-        changes = [(said, before) for said, before in self._undo if id(said) in lost]
+        changes = [
+            (said, before)
+            for said, before in self._undo
+            if any(message is said for message in unconfirmed)
+        ]
         for said, before in reversed(changes):
             for route in said.added:
                 del self._announced[route.id]
             self._announced |= {route.id: route for route in before}
         self._undo.clear()
-        undone = {id(said) for said, _ in changes}
         back: list[Event | Message] = []
         for message in unconfirmed:
             if isinstance(message, Events):
                 back += message.events
-            elif id(message) in undone:
+            elif any(message is said for said, _ in changes):
                 back.append(message)
         self._outgoing.put_back(back)
 

@@ -104,7 +104,6 @@ class Request(Message, frozen=True, kw_only=True):
     client: NodeId
     number: int
     """By which the broker that asks knows the answer."""
-    visit: int
     born: int
     stay: int
     received: int

@@ -192,8 +192,7 @@ class FiegeFigure3(Experiment[Setting, Measures]):
                 (*place, *(f"{b:.2f}" for b in blackouts), *(f"{100 * m:.0f}" for m in shares))
             )
             costs = (group[rule].event_share for rule in RULES)
-            moves = (group[rule].moving_messages for rule in RULES)
-            sent.append((*place, *(f"{100 * c:.0f}" for c in costs), *(f"{m:.0f}" for m in moves)))
+            sent.append((*place, *(f"{100 * cost:.0f}" for cost in costs)))
         first = ("t_d, ms", "stay / t_d")
         names = tuple(map(str, RULES))
         return [

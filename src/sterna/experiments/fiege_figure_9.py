@@ -123,7 +123,7 @@ EXPECTED = {10: 0.0400, 1: 0.1207}
 class FiegeFigure9(Experiment[Setting, Measures]):
     name = "fiege-figure-9"
     about = "Messages with location-dependent filters against flooding, formula and simulation."
-    takes = "three to five minutes"
+    takes = "about three minutes"
     seeds = 1
 
     def settings(self, *, quick: bool) -> list[Setting]:

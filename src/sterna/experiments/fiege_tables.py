@@ -115,7 +115,7 @@ Points = Sequence[Point[Setting, Measures]]
 class FiegeTables(Experiment[Setting, Measures]):
     name = "fiege-tables"
     about = "Tables 1 to 4 of Fiege et al., read off running networks, beside the printed ones."
-    takes = "a second"
+    takes = "a few seconds"
     seeds = 1
 
     def settings(self, *, quick: bool) -> list[Setting]:
@@ -181,8 +181,9 @@ class FiegeTables(Experiment[Setting, Measures]):
         ]
         head = ("table", "rule", "t", "printed", "simulated", "verdict")
         note = (
-            "Cells from left to right as in the paper. Table 4 stands here three times: floor is "
-            "the rule of section 5.3, which made it; ceil that of Fig. 13; safe is ours."
+            "Cells from left to right as in the paper; {abc} is {a, b, c}. Table 4 is here three "
+            "times: floor is the rule of section 5.3, which made it; ceil that of Fig. 13; safe is "
+            "ours."
         )
         return [Table("Row by row", head, rows, note)]
 
@@ -320,7 +321,7 @@ COLOURS = {StepRule.FLOOR: "#c2571a", StepRule.CEIL: "#0b6e99", StepRule.SAFE: "
 
 
 def in_braces(cells: Sequence[str]) -> str:
-    return " ".join("{" + ",".join(cell) + "}" for cell in cells)
+    return " ".join(f"{{{cell}}}" for cell in cells)
 
 
 def _rows(points: Points, table: str, rule: StepRule) -> list[Point[Setting, Measures]]:

@@ -19,6 +19,7 @@ from sterna.core.inputs import (
     Unadvertise,
     Unsubscribe,
 )
+from sterna.core.link import LinkTiming
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.event import Scalar
@@ -88,6 +89,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     routing: RoutingOptions = RoutingOptions()
     client: ClientOptions = ClientOptions()
     link: LinkModel = LinkModel(jitter_us=500)
+    latency_max_us: Time | None = None
+    """If given, each link has a latency of its own, up to this; `link` is for others."""
+    timing: LinkTiming = LinkTiming()
     faults: Faults = Faults()
     handover: HandoverOptions = HandoverOptions()
 
@@ -123,8 +127,9 @@ class _Generator:
             tasks += ["advertise"] * plan.clients + ["unadvertise"] * plan.clients
         tasks += ["drop"] * plan.faults.drops + ["pause"] * plan.faults.pauses
         tasks += ["crash"] * plan.faults.crashes + ["partition"] * plan.faults.partitions
-        first += ["move"] * (plan.moves // 4)
-        tasks += ["move"] * (plan.moves - plan.moves // 4) + ["nap"] * plan.naps
+        first += ["move"] * (plan.moves // 4) + ["nap"] * (plan.naps // 4)
+        tasks += ["move"] * (plan.moves - plan.moves // 4)
+        tasks += ["nap"] * (plan.naps - plan.naps // 4)
         chance.shuffle(first)
         chance.shuffle(tasks)
         steps: list[AnyStep] = []
@@ -146,11 +151,21 @@ class _Generator:
             routing=plan.routing,
             client=plan.client,
             handover=plan.handover,
+            latencies=self._latencies(),
+            timing=plan.timing,
             link=msgspec.structs.replace(
                 plan.link, loss=plan.faults.loss, duplication=plan.faults.duplication
             ),
             seed=seed,
         )
+
+    def _latencies(self) -> tuple[tuple[NodeId, NodeId, Time], ...]:
+        longest, topology = self._plan.latency_max_us, self._plan.topology
+        if longest is None:
+            return ()
+        links = [*topology.links, *((c, b) for c in self._clients for b in topology.brokers)]
+        some = (0, longest // 10, longest)
+        return tuple((a, b, self._chance.randint(0, self._chance.choice(some))) for a, b in links)
 
     # ---- What clients do
 

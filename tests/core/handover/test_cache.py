@@ -51,7 +51,7 @@ def test_rings_and_times(steps: list[list[str] | int], events_max: int, ttl_us: 
         if ttl_us is None:
             assert due == NEVER
         elif oldest is not None:
-            assert due <= oldest + ttl_us  # Perhaps earlier, when nothing is to be done.
+            assert due == oldest + ttl_us
     expected = sorted({seq for ring in rings.values() for seq, _ in ring})
     assert [each.seq for each in cache.take()] == expected
     assert len(cache) == 0

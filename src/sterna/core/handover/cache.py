@@ -27,55 +27,59 @@ class Cache:
     def __init__(self, events_max: int, ttl_us: Time | None) -> None:
         self._events_max = events_max
         self._ttl_us = ttl_us
-        self._kept: deque[Kept] = deque()
-        self._rings: dict[RouteId, deque[Kept]] = {}
+        self._kept: dict[int, Kept] = {}
+        """By a running number."""
+        self._rings: dict[RouteId, deque[int]] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return sum(kept.rings > 0 for kept in self._kept)
+        return len(self._kept)
 
     def keep(self, event: Event, subscriptions: Iterable[RouteId], now: Time) -> list[Event]:
         """Keep an event for the subscriptions that it matches; the events that had to go for it."""
-        kept = Kept(event, now)
-        self._kept.append(kept)
+        self._count += 1
+        kept = self._kept[self._count] = Kept(event, now)
         gone = []
         for subscription in subscriptions:
             ring = self._rings.setdefault(subscription, deque())
-            ring.append(kept)
+            ring.append(self._count)
             kept.rings += 1
             if len(ring) > self._events_max:
-                oldest = ring.popleft()
-                oldest.rings -= 1
-                if not oldest.rings:
-                    gone.append(oldest.event)
-        while self._kept and not self._kept[0].rings:
-            self._kept.popleft()
+                gone += self._leave_ring(ring.popleft())
         return gone
 
     def expire(self, now: Time) -> list[Event]:
         """Discard what was kept too long."""
-        gone = []
-        while self._kept and self._kept[0].since + (self._ttl_us or NEVER) <= now:
-            kept = self._kept.popleft()
-            if kept.rings:
-                gone.append(kept.event)
+        gone: list[Event] = []
         for subscription in list(self._rings):
             ring = self._rings[subscription]
-            while ring and ring[0].since + (self._ttl_us or NEVER) <= now:
-                ring.popleft()
+            while ring and self._until(self._kept[ring[0]]) <= now:
+                gone += self._leave_ring(ring.popleft())
             if not ring:
                 del self._rings[subscription]
         return gone
 
+    def _leave_ring(self, number: int) -> list[Event]:
+        """An event is in one ring less; if that was the last one, it is gone."""
+        kept = self._kept[number]
+        kept.rings -= 1
+        if kept.rings:
+            return []
+        del self._kept[number]
+        return [kept.event]
+
+    def _until(self, kept: Kept) -> Time:
+        return NEVER if self._ttl_us is None else kept.since + self._ttl_us
+
     @property
     def expires_at(self) -> Time:
         """When the oldest has been kept too long."""
-        if self._ttl_us is None or not self._kept:
-            return NEVER
-        return self._kept[0].since + self._ttl_us
+        oldest = next(iter(self._kept.values()), None)
+        return NEVER if oldest is None else self._until(oldest)
 
     def take(self) -> list[Event]:
         """Everything; from now on the cache is empty."""
-        events = [kept.event for kept in self._kept if kept.rings]
+        events = [kept.event for kept in self._kept.values()]
         self._kept.clear()
         self._rings.clear()
         return events

@@ -28,7 +28,11 @@ class HandoverOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_events_max: int = 10_000
     """How many events are kept for each subscription of a client that is away."""
     cache_ttl_us: Time | None = None
-    """How long they are kept; None: as long as it takes."""
+    """How long they are kept at a broker; None: as long as it takes."""
+
+    def __post_init__(self) -> None:
+        if self.cache_events_max < 1 or (self.cache_ttl_us is not None and self.cache_ttl_us < 1):
+            raise ValueError("a cache keeps at least one event, for at least one microsecond")
 
 
 def broker_components(options: HandoverOptions) -> list[Component]:

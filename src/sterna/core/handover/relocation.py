@@ -50,6 +50,7 @@ class Guest:
     """A client whose border broker this is, or is going to be."""
 
     visit: int
+    born: int
     cache: Cache
     awaits: int | None = None
     """The number of the request whose replay has to come first: the paper's blocking flag."""
@@ -115,11 +116,11 @@ class Relocation(Component):
         client, guest = link, self.guests.get(link)
         if not message.born:
             self._receive_new(client, message, now)
-        elif guest is None:
-            guest = self.guests[client] = Guest(message.visit, self._cache())
+        elif guest is None or guest.born < message.born:
+            guest = self.guests[client] = Guest(message.visit, message.born, self._cache())
             self._introduce(message, client, now)
             self.broker.state(facts.HandoverStarted(at=self.broker.id, time=now, client=client))
-            self._request(client, guest, message.born, message.stay, message.received, now)
+            self._request(client, guest, message, now)
         else:  # It was away, and is back where it was.
             guest.lost = self._not_received(client, guest, message, guest.lost)
             guest.stay, guest.sent = 0, len(guest.lost)
@@ -146,31 +147,27 @@ class Relocation(Component):
             self.guests[link].published = events[-1].seq
 
     def _hand_over(self, request: Request, now: Time) -> None:
-        """A guest is elsewhere: send its events after it. (Fig. 10, line 15)"""
+        """A guest is elsewhere: send its events after it. (Fig. 10, line 15)
+
+        If it is here after all, because the request comes from where it was before, it is sent away
+        and comes back by itself, with a request of its own.
+        """
         client = request.client
         guest = self.guests.get(client)
         if guest is None or not request.path:  # It left nothing behind.
             self._replay(request, (), (), 0, now)
             return
-        is_late = guest.visit > request.visit and guest.is_here
-        """The guest came here after it was where the request comes from."""
-        lost: list[Event] = []
+        unconfirmed = self.broker.unconfirmed(client)
+        lost = [*guest.lost, *_events_in(unconfirmed)]
+        lost = self._not_received(client, guest, request, lost)
         kept = self._take(client, guest, now)
-        missed, guest.missed = guest.missed, []
-        if not is_late:
-            unconfirmed = self.broker.unconfirmed(client)
-            lost = [*guest.lost, *_events_in(unconfirmed)]
-            lost = self._not_received(client, guest, request, lost)
-            missed = [*_missed_in(unconfirmed), *missed]
+        missed = [*_missed_in(unconfirmed), *guest.missed]
         if guest.awaits is None:
             self._replay(request, [*lost, *kept], missed, guest.published, now)
         else:
             promise = Promise(request, lost, kept, missed, guest.published)
             self.promises[client, guest.awaits] = promise
-        if is_late:
-            self._request(client, guest, request.born, guest.stay, guest.sent, now)
-        else:
-            self._forget(client, now)
+        self._forget(client, now)
 
     def on_replay(self, message: Replay, _link: LinkId, now: Time) -> None:
         """What a guest missed has come. (Fig. 10, line 23; further on the way, Fig. 11, line 22)"""
@@ -250,7 +247,7 @@ class Relocation(Component):
     def _receive_new(self, client: NodeId, message: Arrival, now: Time) -> None:
         """Nobody has welcomed this client before, so nothing was kept for it."""
         self.broker.router.introduced((), (), client, now)
-        guest = self.guests[client] = Guest(message.visit, self._cache())
+        guest = self.guests[client] = Guest(message.visit, message.visit, self._cache())
         self.trails[client] = Trail(None, message.visit)
         self._announce(Located(client=client, born=message.visit), None, now)
         self._serve(client, guest, [], now)
@@ -261,7 +258,7 @@ class Relocation(Component):
         trail = self.trails.get(client)
         if trail is not None and trail.born >= message.born:
             return
-        if client in self.guests:
+        if client in self.guests and self.guests[client].born < message.born:
             self._forget(client, now)
         self.trails[client] = Trail(link, message.born)
         self._announce(message, link, now)
@@ -360,7 +357,7 @@ class Relocation(Component):
     ) -> list[Event]:
         """Of what was sent and not confirmed, what did not arrive, and was wanted."""
         received = said.received if said.stay == guest.stay else 0
-        lost = unconfirmed[len(unconfirmed) - (guest.sent - received) :]
+        lost = unconfirmed[max(0, len(unconfirmed) - (guest.sent - received)) :]
         return [event for event in lost if any(True for _ in self._matching(client, event))]
 
     # ---- What is said
@@ -371,19 +368,16 @@ class Relocation(Component):
         for other in message.others:
             self.broker.message_arrived(other, client, now)
 
-    def _request(
-        self, client: NodeId, guest: Guest, born: int, stay: int, received: int, now: Time
-    ) -> None:
+    def _request(self, client: NodeId, guest: Guest, said: Arrival, now: Time) -> None:
         self._number += 1
         guest.awaits = self._number
         routes = self.broker.router.subscriptions.routes(client).values()
         request = Resubscribe(
             client=client,
             number=self._number,
-            visit=guest.visit,
-            born=born,
-            stay=stay,
-            received=received,
+            born=said.born,
+            stay=said.stay,
+            received=said.received,
             filters=tuple(route.filter for route in routes),
         )
         self._follow(request, None, now)
@@ -476,8 +470,12 @@ class Roaming(Component):
         self.client.flush(now)
 
     def on_replayed(self, message: Replayed, link: LinkId, now: Time) -> None:
-        discarded = dict.fromkeys(message.missed)  # Maybe both here and there.
-        missed = tuple(id_ for id_ in discarded if id_.seq > self.seen.get(id_.publisher, 0))
+        came = {event.id for event in message.events}
+        missed = tuple(
+            id_
+            for id_ in dict.fromkeys(message.missed)  # Maybe discarded both here and there.
+            if id_ not in came and id_.seq > self.seen.get(id_.publisher, 0)
+        )
         fresh = self.events_arriving(message.events, link, now)
         if fresh:
             self.client.take(fresh, now, anywhere=True)
