@@ -226,7 +226,7 @@ def test_what_one_broker_discarded_and_another_kept_is_not_missed() -> None:
 @pytest.mark.parametrize("bounds", [{"cache_events_max": 0}, {"cache_ttl_us": 0}])
 def test_a_cache_that_keeps_nothing_is_refused(bounds: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least"):
-        HandoverOptions(protocol=Handover.RELOCATION, **bounds)  # type: ignore[arg-type]
+        HandoverOptions(protocol=Handover.RELOCATION, **bounds)
 
 
 @pytest.mark.spec("PM-3")

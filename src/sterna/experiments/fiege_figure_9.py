@@ -25,11 +25,10 @@ from sterna.core.broker import Broker
 from sterna.core.facts import Fact
 from sterna.core.inputs import MoveTo, Publish, Subscribe
 from sterna.core.link import RELIABLE, Data, Frame
-from sterna.core.location.moving import Moving
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
-from sterna.core.messages import Events, MovingChange, MovingRoute
+from sterna.core.messages import Events, MovingChange
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.experiments.experiment import Claim, Experiment, Point, Table
@@ -375,27 +374,6 @@ def popularity(*, skewed: bool, seed: int) -> list[float]:
     return weights
 
 
-def remember_instances(simulation: Simulation) -> None:
-    """Hundreds of brokers make the same instances of the same filters: make each once."""
-    known: dict[tuple[object, ...], Filter] = {}
-
-    def remembering(moving: Moving) -> Callable[[MovingRoute], Filter]:
-        make = moving.instance
-
-        def instance(route: MovingRoute) -> Filter:
-            key = route.filter, route.at, moving.steps(route)
-            if key not in known:
-                known[key] = make(route)
-            return known[key]
-
-        return instance
-
-    for broker in _brokers(simulation).values():
-        for component in broker.components:
-            if isinstance(component, Moving):
-                setattr(component, "instance", remembering(component))  # noqa: B010
-
-
 def _brokers(simulation: Simulation) -> dict[NodeId, Broker]:
     hosts = simulation.network.hosts.items()
     return {id_: host.node for id_, host in hosts if isinstance(host.node, Broker)}
@@ -454,7 +432,6 @@ class Run:
         self.watch = Watch(setting.run_s)
         script = make_script(setting, self.chance, seed)
         self.simulation = Simulation(script, [self.watch], judged=False)
-        remember_instances(self.simulation)
         self.at = {name: int(at[1:]) for name, at in script.locations.items()}
         self.walk: list[int] = []
         """Where the first consumer is in each tick."""
