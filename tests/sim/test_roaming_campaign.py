@@ -1,0 +1,173 @@
+"""Clients that roam, by chance: whatever they do and whatever goes wrong, nothing is lost,
+nothing comes twice, the order holds, and no broker keeps anything of a client that is elsewhere.
+
+What is checked each time a network has settled stands in `tests/sim/judging.py`.
+"""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.core import facts
+from sterna.core.client import ClientOptions
+from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.link import LinkTiming
+from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.model.event import EventId
+from sterna.sim.generate import FAULTS, Faults, Plan, generate
+from sterna.sim.oracle import Oracle
+from sterna.sim.run import Simulation
+from sterna.sim.script import LinkModel, Script
+from sterna.sim.topology import from_parents, random_tree
+from tests.scale import examples
+from tests.sim.judging import run_rightly
+from tests.sim.overlay import RELOCATION, Facts
+
+RUNS = 90
+"""Per strategy, with and without advertisements, with and without faults: 2,160 altogether. In the
+long campaign three times as many again, so that there are more than 100,000."""
+
+
+@st.composite
+def plans(
+    draw: st.DrawFn,
+    strategy: Strategy,
+    faults: Faults,
+    handover: HandoverOptions = RELOCATION,
+    *,
+    advertisements: bool,
+) -> Plan:
+    """Small networks of up to nine brokers where clients move all the time, and often back."""
+    count = draw(st.integers(1, 9))
+    parents = [draw(st.integers(0, child - 1)) for child in range(1, count)]
+    return Plan(
+        topology=from_parents(parents),
+        clients=draw(st.integers(1, 5)),
+        subscriptions=draw(st.integers(2, 10)),
+        events=draw(st.integers(5, 30)),
+        moves=draw(st.integers(1, 8)),
+        naps=draw(st.integers(0, 5)),
+        variety=draw(st.sampled_from((2, 3, 5))),
+        settle=draw(st.sampled_from((0.05, 0.1, 0.3))),
+        wait_us=draw(st.sampled_from((500, 3_000, 20_000, 60_000))),
+        routing=RoutingOptions(
+            strategy=strategy,
+            advertisements=advertisements,
+            hierarchical=draw(st.sampled_from((False, False, False, True))),
+            merge_members_max=draw(st.sampled_from((2, 3, 16))),
+        ),
+        client=ClientOptions(
+            advertisements=advertisements,
+            quenching=draw(st.sampled_from((False, False, False, True))),
+        ),
+        link=LinkModel(
+            latency_us=draw(st.sampled_from((100, 1_000))),
+            jitter_us=draw(st.sampled_from((0, 0, 2_000))),
+        ),
+        latency_max_us=draw(st.sampled_from((None, 10_000, 60_000))),
+        timing=LinkTiming(ack_delay_us=draw(st.sampled_from((0, 2_000, 20_000)))),
+        faults=faults,
+        handover=handover,
+    )
+
+
+@pytest.mark.spec("PM-4", "PM-2", "PM-3")
+@pytest.mark.parametrize("advertisements", [False, True], ids=["", "advertisements"])
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("faults", ["none", "heavy"])
+def test_roaming_clients_get_everything_once_and_in_order(
+    strategy: Strategy, faults: str, advertisements: bool
+) -> None:
+    seen: Counter[str] = Counter()
+    shapes = plans(strategy, FAULTS[faults], advertisements=advertisements)
+
+    @examples(RUNS, long=3)
+    @given(shapes, st.integers(0, 2**32))
+    def runs(plan: Plan, seed: int) -> None:
+        outcome = run_rightly(generate(plan, seed))
+        seen.update(runs=1, owed=outcome.owed, replays=outcome.messages["Replay"])
+
+    runs()
+    assert seen["runs"] >= RUNS
+    assert seen["owed"] > RUNS  # The runs had something to show.
+    assert seen["replays"] > RUNS
+
+
+@pytest.mark.spec("PM-4")
+@pytest.mark.parametrize("strategy", Strategy)
+def test_larger_networks_with_roaming_clients(strategy: Strategy) -> None:
+    plan = Plan(
+        topology=random_tree(30, 1),
+        clients=40,
+        subscriptions=120,
+        events=150,
+        moves=150,
+        naps=40,
+        settle=0.02,
+        routing=RoutingOptions(strategy=strategy),
+        faults=FAULTS["heavy"],
+        handover=RELOCATION,
+    )
+    outcome = run_rightly(generate(plan, 1))
+    assert outcome.owed > 200
+    assert outcome.messages["Replay"] > 200
+
+
+# ---- Bounds
+
+
+@pytest.mark.spec("PM-3", "PM-4")
+@pytest.mark.parametrize("faults", ["none", "heavy"])
+@pytest.mark.parametrize("bound", ["ring", "ttl"])
+def test_what_a_bounded_cache_discards_is_counted_exactly(bound: str, faults: str) -> None:
+    """What is missing in the end is what clients were told that they miss, event by event."""
+    seen: Counter[str] = Counter()
+    handover = HandoverOptions(
+        protocol=Handover.RELOCATION,
+        cache_events_max=2 if bound == "ring" else 10_000,
+        cache_ttl_us=5_000 if bound == "ttl" else None,
+    )
+
+    @examples(100)
+    @given(
+        st.sampled_from(Strategy).flatmap(
+            lambda strategy: plans(strategy, FAULTS[faults], handover, advertisements=False)
+        ),
+        st.integers(0, 2**32),
+    )
+    def runs(plan: Plan, seed: int) -> None:
+        stated = Facts()
+        script = generate(plan, seed)
+        simulation = Simulation(script, [stated])
+        outcome = simulation.run()
+        assert outcome.findings == []
+        reported = {
+            (fact.at, id_)
+            for fact in stated.all
+            if isinstance(fact, facts.Missed)
+            for id_ in fact.events
+        }
+        total = sum(len(fact.events) for fact in stated.all if isinstance(fact, facts.Missed))
+        assert len(reported) == total  # Nothing is counted twice.
+        assert missing(script, stated) <= reported
+        assert not reported & received(simulation)
+        seen.update(runs=1, missed=total)
+
+    runs()
+    assert seen["missed"] > seen["runs"] / 10
+
+
+def received(simulation: Simulation) -> set[tuple[str, EventId]]:
+    clients = simulation.script.clients
+    return {(client, id_) for client in clients for id_ in simulation.oracle.received(client)}
+
+
+def missing(script: Script, stated: Facts) -> set[tuple[str, EventId]]:
+    """What an oracle that knows of no discards says is lost."""
+    oracle = Oracle(script.clients)
+    for fact in stated.all:
+        if not isinstance(fact, facts.Discarded):
+            oracle.fact(fact)
+    return {(finding.client, finding.event) for finding in oracle.findings()}
