@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 from sterna.core import facts
+from sterna.core.client import ClientOptions
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import Attach, Detach, Publish, Subscribe
 from sterna.model.event import EventId
@@ -154,6 +155,32 @@ def test_an_event_on_the_air_and_a_client_that_comes_back_but_says_nothing() -> 
     run.attach("C", "B1").wait(50).attach("C", "B2").wait(7_000).attach("C", "B1").settle()
 
     assert run.received("C") == ["P#1"]
+
+
+@pytest.mark.spec("PM-2")
+def test_a_client_that_has_forgotten_the_link_is_welcomed_first() -> None:
+    """It counts what it gets from the welcome on, so nothing may come before."""
+    run = slow_line({"C": "B2", "P": "B6"})
+    run.detach("C").wait(1_000).publish("P", price=1).settle()
+    before = len(run.trace.lines)
+    run.attach("C", "B1").wait(50).attach("C", "B2").settle()
+
+    said = [
+        line.split("  ")[-1].split(",")[0] for line in run.trace.lines[before:] if "B2 → C" in line
+    ]
+    assert said == ["Welcome", "Replayed P#1"]
+    assert run.received("C") == ["P#1"]
+
+
+@pytest.mark.spec("PM-4", "QU-1")
+def test_a_publisher_that_quenches_and_comes_back_hears_everything_anew() -> None:
+    """B1 has told it before what is wanted; but in between it has asked others, and forgot."""
+    run = Overlay(line(5), {"S": "B5", "P": "B1"}, None, ClientOptions(quenching=True),
+                  handover=RELOCATION)  # fmt: skip
+    run.subscribe("S", "price > 0").settle().publish("P", price=1).settle()
+    run.attach("P", "B2").wait(500).attach("P", "B1").publish("P", price=2).settle()
+
+    assert run.received("S") == ["P#1", "P#2"]
 
 
 @pytest.mark.spec("PM-4", "RT-5")

@@ -157,6 +157,26 @@ def test_what_is_kept_is_for_where_the_client_was_last(broker: str) -> None:
     assert run.received("ann") == ["pat#1", "pat#3", "pat#6"]
 
 
+@pytest.mark.spec("LM-5", "PM-4")
+def test_what_is_kept_for_one_subscription_is_not_delivered_for_another() -> None:
+    run = corridor().subscribe("ann", "kind = 'y'", "2").settle()
+    run.detach("ann").wait(5_000).publish("pat", room="r9", kind="y").settle()
+    run.unsubscribe("ann", "2").attach("ann", "B2").settle()
+
+    assert run.received("ann") == []
+
+
+@pytest.mark.spec("LM-4")
+def test_after_a_break_only_changes_are_told_again() -> None:
+    run = corridor().subscribe("ann", "kind = 'x' AND room IN myloc", "2").settle()
+    run.detach("ann").wait(5_000).attach("ann", "B1").settle()
+    before = len(run.trace.lines)
+    run.unsubscribe("ann", "2").settle()
+
+    (told,) = [line for line in run.trace.lines[before:] if "ann → B1" in line]
+    assert told.endswith("MovingChange -ann/2")
+
+
 @pytest.mark.spec("LM-4", "LM-5")
 def test_a_client_that_is_away_is_looked_for_farther_and_farther_off() -> None:
     """One step for each dwell time, up to a limit; and no more when it is back."""

@@ -14,6 +14,7 @@ from sterna.core.messages import (
     Events,
     InterestAsked,
     InterestKnown,
+    KeptFor,
     Message,
     Route,
     SubscriptionChange,
@@ -187,17 +188,24 @@ class Client(Node):
             events = arriving(events, link, now)
         self.take(events, now)
 
-    def take(self, events: Sequence[Event], now: Time, *, anywhere: bool = False) -> None:
+    def take(self, events: Sequence[Event], now: Time, *, kept_for: KeptFor | None = None) -> None:
         """Give the application what it wants of these events.
 
-        Events that were kept for the client are for where it was then, so they count `anywhere`.
+        What was kept for the client may be for a moving subscription at a place where it was.
         """
-        index = self._wanted_anywhere() if anywhere else self._wanted
-        found = [tuple(index.match(event.attributes)) for event in events]
+        found = [tuple(self._wanted.match(event.attributes)) for event in events]
+        if kept_for is not None:
+            kept = dict(kept_for)
+            found = [
+                tuple(dict.fromkeys((*names, *self._wanted_then(kept.get(event.id, ())))))
+                for event, names in zip(events, found, strict=True)
+            ]
         wanted = tuple(event for event, names in zip(events, found, strict=True) if names)
         if wanted:
             self.act(Deliver(wanted, tuple(names for names in found if names)))
-            self.state(facts.Delivered(at=self.id, time=now, events=wanted, anywhere=anywhere))
+            self.state(
+                facts.Delivered(at=self.id, time=now, events=wanted, anywhere=kept_for is not None)
+            )
         if len(wanted) < len(events):
             stray = tuple(event for event, names in zip(events, found, strict=True) if not names)
             self.state(facts.Stray(at=self.id, time=now, events=stray))
@@ -391,12 +399,13 @@ class Client(Node):
         told = filter_ if filter_.is_bound else self._whereabouts.context.told(filter_)
         return Route(self.route(name), told)
 
-    def _wanted_anywhere(self) -> MatchIndex[str]:
-        index: MatchIndex[str] = MatchIndex()
-        for name, filter_ in self.subscriptions.items():
-            bound = filter_.is_bound
-            index.add(name, filter_ if bound else self._whereabouts.context.anywhere(filter_))
-        return index
+    def _wanted_then(self, routes: Sequence[RouteId]) -> list[str]:
+        """The moving subscriptions that wanted an event then, and still are."""
+        names = [route.removeprefix(self.route("")) for route in routes]
+        return [name for name in names if not self._is_static(name)]
+
+    def _is_static(self, name: str) -> bool:
+        return name not in self.subscriptions or self.subscriptions[name].is_bound
 
     @property
     def _whereabouts(self) -> Whereabouts:

@@ -56,6 +56,9 @@ class InterestKnown(Message, frozen=True, kw_only=True):
 
 # ---- Roaming clients. (Fiege, 4 and App. A)
 
+KeptFor = tuple[tuple[EventId, tuple[RouteId, ...]], ...]
+"""The moving subscriptions that wanted an event where the client was when it was kept."""
+
 
 class Arrival(Message, frozen=True, kw_only=True):
     """Client -> new border broker: here I am, with all my subscriptions. (Fiege, Fig. 10, line 1)
@@ -89,6 +92,7 @@ class Replayed(Message, frozen=True, kw_only=True):
     events: tuple[Event, ...]
     missed: tuple[EventId, ...] = ()
     """What was kept no longer."""
+    moving: KeptFor = ()
 
 
 class Located(Message, frozen=True, kw_only=True):
@@ -135,6 +139,7 @@ class Replay(Message, frozen=True, kw_only=True):
     number: int
     events: tuple[Event, ...]
     missed: tuple[EventId, ...]
+    moving: KeptFor
     published: int
     path: tuple[NodeId, ...]
     """The brokers it still has to go through."""

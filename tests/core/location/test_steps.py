@@ -50,8 +50,8 @@ def test_stays() -> None:
     assert least.dwell_us == 77_000
 
 
-def test_a_stay_is_never_no_time() -> None:
+def test_where_it_was_only_for_a_moment_a_client_has_not_stayed() -> None:
     stays = Stays(Dwell.LEAST, 10_000)
     stays.ended(0)
 
-    assert stays.dwell_us == 1
+    assert stays.dwell_us == 10_000

@@ -20,7 +20,7 @@ for what the client publishes: it waits for the replay, which has followed all t
 published at the old place.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -35,6 +35,7 @@ from sterna.core.messages import (
     Fetch,
     Located,
     Message,
+    MovingChange,
     Replay,
     Replayed,
     Request,
@@ -66,6 +67,8 @@ class Guest:
     """… and the events that it had not confirmed before."""
     missed: list[EventId] = field(default_factory=list)
     """Events that were kept for it no longer."""
+    moving: dict[EventId, tuple[RouteId, ...]] = field(default_factory=dict)
+    """For which of its moving subscriptions an event is kept: where it was, it wanted it."""
     published: int = 0
     """The number of its last event that came through here."""
 
@@ -80,6 +83,7 @@ class Promise:
     held: list[Event]
     """… and what came for it since."""
     missed: list[EventId]
+    moving: dict[EventId, tuple[RouteId, ...]]
     published: int
 
 
@@ -155,17 +159,18 @@ class Relocation(Component):
         client = request.client
         guest = self.guests.get(client)
         if guest is None or not request.path:  # It left nothing behind.
-            self._replay(request, (), (), 0, now)
+            self._replay(request, (), (), {}, 0, now)
             return
         unconfirmed = self.broker.unconfirmed(client)
+        guest.moving |= _moving_in(unconfirmed)
         lost = [*guest.lost, *_events_in(unconfirmed)]
         lost = self._not_received(client, guest, request, lost)
         kept = self._take(client, guest, now)
         missed = [*_missed_in(unconfirmed), *guest.missed]
         if guest.awaits is None:
-            self._replay(request, [*lost, *kept], missed, guest.published, now)
+            self._replay(request, [*lost, *kept], missed, guest.moving, guest.published, now)
         else:
-            promise = Promise(request, lost, kept, missed, guest.published)
+            promise = Promise(request, lost, kept, missed, guest.moving, guest.published)
             self.promises[client, guest.awaits] = promise
         self._forget(client, now)
 
@@ -182,6 +187,7 @@ class Relocation(Component):
                 promise.request,
                 [*promise.lost, *message.events, *after(message.events, promise.held)],
                 [*message.missed, *_without(promise.missed, message.events)],
+                promise.moving | dict(message.moving),
                 max(message.published, promise.published),
                 now,
             )
@@ -190,6 +196,7 @@ class Relocation(Component):
         if guest is None or guest.awaits != message.number:
             return
         guest.awaits = None
+        guest.moving |= dict(message.moving)
         guest.published = max(guest.published, message.published)
         held = after(message.events, self._take(client, guest, now))
         guest.missed = [*message.missed, *_without(guest.missed, message.events)]
@@ -204,7 +211,7 @@ class Relocation(Component):
         if guest.is_here:
             self._serve(client, guest, events, now)
         else:
-            self._keep(client, guest, events, now)
+            self._keep(client, guest, events, now, again=True)
 
     # ---- Fig. 11: on the way
 
@@ -247,6 +254,7 @@ class Relocation(Component):
     def _receive_new(self, client: NodeId, message: Arrival, now: Time) -> None:
         """Nobody has welcomed this client before, so nothing was kept for it."""
         self.broker.router.introduced((), (), client, now)
+        self.broker.message_arrived(MovingChange(anew=True), client, now)
         guest = self.guests[client] = Guest(message.visit, message.visit, self._cache())
         self.trails[client] = Trail(None, message.visit)
         self._announce(Located(client=client, born=message.visit), None, now)
@@ -298,6 +306,7 @@ class Relocation(Component):
         if guest is not None:
             guest.is_here, guest.has_forgotten = False, True
             guest.lost += _events_in(unconfirmed)
+            guest.moving |= _moving_in(unconfirmed)
             guest.missed[:0] = _missed_in(unconfirmed)
 
     def keeps(self, link: LinkId) -> bool:
@@ -328,9 +337,17 @@ class Relocation(Component):
         self._discard(client, guest, guest.cache.expire(now), now)
         return guest.cache.take()
 
-    def _keep(self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time) -> None:
+    def _keep(
+        self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time, *,
+        again: bool = False,
+    ) -> None:  # fmt: skip
+        """Keep what is wanted; `again` if that was decided when it came."""
         for event in events:
-            wanting = list(self._matching(client, event))
+            wanting = [*self._matching(client, event)]
+            if again:
+                wanting += guest.moving.get(event.id, ())
+            else:
+                wanting += self._matching_here(client, guest, event)
             if wanting:
                 self._discard(client, guest, guest.cache.keep(event, wanting, now), now)
         self._look_again_by(guest.cache.expires_at, now)
@@ -340,14 +357,24 @@ class Relocation(Component):
         for id_, route in self.broker.router.subscriptions.routes(client).items():
             if route.filter.matches(event.attributes):
                 yield id_
-        for component in self.broker.components:
-            for id_, filter_ in component.exact(client):
-                if filter_.matches(event.attributes):
-                    yield id_
+
+    def _matching_here(self, client: NodeId, guest: Guest, event: Event) -> tuple[RouteId, ...]:
+        """The client's moving subscriptions that want an event where it was last."""
+        found = tuple(
+            id_
+            for component in self.broker.components
+            for id_, filter_ in component.exact(client)
+            if filter_.matches(event.attributes)
+        )
+        if found:
+            guest.moving[event.id] = found
+        return found
 
     def _discard(self, client: NodeId, guest: Guest, events: list[Event], now: Time) -> None:
         if events:
             guest.missed += [event.id for event in events]
+            for event in events:
+                guest.moving.pop(event.id, None)
             self.broker.state(
                 facts.Discarded(at=self.broker.id, time=now, client=client, events=tuple(events))
             )
@@ -358,7 +385,13 @@ class Relocation(Component):
         """Of what was sent and not confirmed, what did not arrive, and was wanted."""
         received = said.received if said.stay == guest.stay else 0
         lost = unconfirmed[max(0, len(unconfirmed) - (guest.sent - received)) :]
-        return [event for event in lost if any(True for _ in self._matching(client, event))]
+        return [
+            event
+            for event in lost
+            if event.id in guest.moving
+            or any(True for _ in self._matching(client, event))
+            or self._matching_here(client, guest, event)
+        ]
 
     # ---- What is said
 
@@ -390,17 +423,22 @@ class Relocation(Component):
         if events or guest.missed:
             guest.sent += len(events)
             missed, guest.missed = tuple(guest.missed), []
-            self.broker.send(client, Replayed(events=tuple(events), missed=missed), now)
+            replayed = Replayed(
+                events=tuple(events), missed=missed, moving=tuple(guest.moving.items())
+            )
+            guest.moving = {}
+            self.broker.send(client, replayed, now)
 
     def _replay(
         self, request: Request, events: Sequence[Event], missed: Sequence[EventId],
-        published: int, now: Time,
+        moving: Mapping[EventId, tuple[RouteId, ...]], published: int, now: Time,
     ) -> None:  # fmt: skip
         message = Replay(
             client=request.client,
             number=request.number,
             events=tuple(events),
             missed=tuple(missed),
+            moving=tuple(moving.items()),
             published=published,
             path=request.path,
         )
@@ -478,7 +516,7 @@ class Roaming(Component):
         )
         fresh = self.events_arriving(message.events, link, now)
         if fresh:
-            self.client.take(fresh, now, anywhere=True)
+            self.client.take(fresh, now, kept_for=message.moving)
         if missed:
             self.client.state(facts.Missed(at=self.client.id, time=now, events=missed))
             for id_ in missed:
@@ -520,6 +558,15 @@ def _events_in(messages: Iterable[Message]) -> list[Event]:
 
 def _missed_in(messages: Iterable[Message]) -> list[EventId]:
     return [id_ for message in messages if isinstance(message, Replayed) for id_ in message.missed]
+
+
+def _moving_in(messages: Iterable[Message]) -> dict[EventId, tuple[RouteId, ...]]:
+    return {
+        id_: wanting
+        for message in messages
+        if isinstance(message, Replayed)
+        for id_, wanting in message.moving
+    }
 
 
 def _without(missed: Iterable[EventId], events: Iterable[Event]) -> list[EventId]:

@@ -1,5 +1,6 @@
 """What a client's subscriptions depend on: its location and its variables."""
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ def variable(given: SetVariable) -> Variable:
     if not _is_range(low, given.value, high):
         raise LocalProtocolError(
             f"${given.name} = {given.value!r} does not lie between {low!r} and {high!r}; "
-            "give a range of numbers or of strings with the value in it"
+            "give a range of finite numbers or of strings with the value in it"
         )
     return Variable(given.value, low, high)
 
@@ -61,10 +62,6 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         except ValueError as error:
             raise LocalProtocolError(f"the filter {filter_} cannot be used here: {error}") from None
 
-    def anywhere(self, filter_: Filter) -> Filter:
-        """What it may mean wherever the client is."""
-        return filter_.bind(self._values()).anywhere
-
     def told(self, filter_: Filter) -> Filter:
         """What it may mean as long as the variables stay in their ranges; `myloc` stays."""
         return filter_.widen({name: (v.low, v.high) for name, v in self.variables.items()})
@@ -78,5 +75,7 @@ def _is_range(low: Scalar, value: Scalar, high: Scalar) -> bool:
         return low is value is high
     kind = str if isinstance(value, str) else int | float
     if any(isinstance(end, bool) or not isinstance(end, kind) for end in (low, high)):
+        return False
+    if any(isinstance(end, float) and not math.isfinite(end) for end in (low, high)):
         return False
     return low <= value <= high  # type: ignore[operator]

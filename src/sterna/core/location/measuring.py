@@ -77,9 +77,10 @@ class Measuring(Component):
         self.node.send(link, Probed(number=message.number), now)
 
     def on_probed(self, message: Probed, link: LinkId, now: Time) -> None:
-        _, since = self._sent.pop(message.number, (link, None))
-        if since is None:
-            return
+        asked, since = self._sent.get(message.number, (None, now))
+        if asked != link:
+            return  # Nobody asked, or somebody else.
+        del self._sent[message.number]
         trips = self._trips.setdefault(link, deque(maxlen=TRIPS_MAX))
         trips.append(-(-(now - since) // self._grain_us) * self._grain_us)
         before, longest = self._delays.get(link), max(trips)

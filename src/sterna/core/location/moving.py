@@ -32,7 +32,13 @@ ANYWHERE = frozenset(("",))
 """Stands for all locations where they are too many, or not known; no location is called so."""
 
 INSTANCES_MAX = 1_000
-"""How many instances a broker remembers, so that not each of them is made anew."""
+"""How many instances a broker remembers, so that not each of them is made anew …"""
+
+LOCATIONS_MAX = 1_000
+"""… if they have at most so many locations."""
+
+ADMITS_MAX = 1_000
+"""For how many filters it remembers whether a neighbour has to know them."""
 
 
 @dataclass
@@ -78,6 +84,8 @@ class Moving(Measuring):
     def instance(self, route: MovingRoute) -> Filter:
         """The filter for all locations where clients may be by the time an event gets there."""
         steps = self.steps(route)
+        if len(self._reach(route)) > LOCATIONS_MAX:
+            return _around(self.space, route.filter, route.at, steps)
         return self._around(route.filter, route.at, steps)
 
     def _reach(self, route: MovingRoute) -> frozenset[str]:
@@ -99,9 +107,10 @@ class Moving(Measuring):
         """A client or the broker nearer to it has subscribed, moved or unsubscribed. (Fig. 13)"""
         self._away.pop(link, None)
         known = self.table.get(link, {})
-        said = {route.id for route in message.added}
-        ended = [id_ for id_ in known if message.anew and id_ not in said]
-        for route in message.added:
+        said = [route for route in message.added if _makes_sense(route)]
+        names = {route.id for route in said}
+        ended = [id_ for id_ in known if message.anew and id_ not in names]
+        for route in said:
             self._replace(link, route.id, route)
         for id_ in (*message.removed, *ended):
             self._replace(link, id_, None)
@@ -117,6 +126,8 @@ class Moving(Measuring):
             self.broker.router.enter(link, id_, self.instance(new), new.filter.anywhere)
         elif old is not None:
             self.broker.router.withdraw(link, id_)
+        if not routes:
+            del self.table[link]
         for neighbour in self._told:
             if neighbour != link:
                 self._share(neighbour, link, id_, new)
@@ -162,6 +173,8 @@ class Moving(Measuring):
     def _must_hear(self, neighbour: LinkId, filter_: Filter) -> bool:
         known = self._admits.setdefault(neighbour, {})
         if filter_ not in known:
+            if len(known) >= ADMITS_MAX:
+                known.clear()
             known[filter_] = self.broker.router.must_hear(neighbour, filter_.anywhere)
         return known[filter_]
 
@@ -176,14 +189,18 @@ class Moving(Measuring):
         self.broker.router.tell(now)
         self._tell(now)
 
+    def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+        del unconfirmed, now
+        self._told.pop(link, None)  # It knows nothing of the names that were told.
+
     def link_up(self, link: LinkId, now: Time) -> None:
         super().link_up(link, now)
         self._tell(now)
 
     def link_down(self, link: LinkId, now: Time) -> None:
         super().link_down(link, now)
-        if self.broker.peers[link] is Peer.CLIENT and self._is_timed and link not in self._away:
-            self._away[link] = Away(now, dict(self.table.get(link, {})))
+        if self._is_timed and link in self.table and self.broker.peers[link] is Peer.CLIENT:
+            self._away.setdefault(link, Away(now, dict(self.table[link])))
             self._widen(link, now)
 
     def wake(self, now: Time) -> None:
@@ -243,6 +260,15 @@ class Moving(Measuring):
 
     def _name(self) -> RouteId:
         return f"{self.broker.id}@{next(self._names)}"
+
+
+def _makes_sense(route: MovingRoute) -> bool:
+    """Whether a broker can work with a route; what cannot be is as if it had not been said."""
+    return (
+        route.dwell_us > 0
+        and (route.delay_us is None or route.delay_us >= 0)
+        and not route.filter.variables
+    )
 
 
 def _around(space: LocationSpace, filter_: Filter, at: str, steps: int | None) -> Filter:

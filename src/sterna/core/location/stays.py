@@ -29,8 +29,9 @@ class Stays:
         self._last_us: deque[Time] = deque([dwell_us], maxlen=STAYS_MAX)
 
     def ended(self, stay_us: Time) -> None:
-        """The client has moved on."""
-        self._last_us.append(stay_us)
+        """The client has moved on; where it has only been for a moment, it has not been."""
+        if stay_us > 0:
+            self._last_us.append(stay_us)
 
     @property
     def dwell_us(self) -> Time:

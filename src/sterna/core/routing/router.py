@@ -83,6 +83,8 @@ class Router(Component):
 
     def on_subscription_change(self, message: SubscriptionChange, link: LinkId, now: Time) -> None:
         for said in message.added:
+            if not said.filter.is_bound:
+                continue  # It means nothing here.
             known = self.subscriptions.routes(link).get(said.id)
             if known is not None:  # Said twice: the last word counts.
                 if known.filter == said.filter:
@@ -102,6 +104,8 @@ class Router(Component):
         self, message: AdvertisementChange, link: LinkId, now: Time
     ) -> None:
         for said in message.added:
+            if not said.filter.is_bound:
+                continue
             known = self.advertisements.get(link, {}).get(said.id)
             if known is not None:
                 if known.filter == said.filter:

@@ -1,0 +1,90 @@
+"""A broker does not trust what it is told of moving subscriptions, and forgets what has gone."""
+
+import msgspec
+import pytest
+
+from sterna.core.inputs import SetVariable
+from sterna.core.location.context import variable
+from sterna.core.location.moving import Moving
+from sterna.core.location.options import PlacesOptions
+from sterna.core.location.stays import Dwell
+from sterna.core.messages import MovingChange, MovingRoute, Route, SubscriptionChange
+from sterna.core.names import LocalProtocolError
+from sterna.model.filters import Filter
+from sterna.sim.script import Crash
+from sterna.sim.topology import line
+from tests.sim.overlay import Overlay
+
+GOOD = MovingRoute(
+    id="ann/1", filter=Filter("room IN myloc"), at="r0", dwell_us=1_000_000, delay_us=2_000
+)
+
+
+def corridor(**options: object) -> Overlay:
+    places = PlacesOptions(
+        edges=tuple((f"r{n}", f"r{n + 1}") for n in range(20)), dwell=Dwell.FIXED
+    )
+    clients = {"ann": "B1", "pat": "B2"}
+    return Overlay(line(2), clients, places=places, locations={"ann": "r0"}, **options)  # type: ignore[arg-type]
+
+
+def moving(run: Overlay, broker: str) -> Moving:
+    return next(each for each in run.broker(broker).components if isinstance(each, Moving))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"dwell_us": 0},
+        {"dwell_us": -5},
+        {"delay_us": -1},
+        {"filter": Filter("price < $budget AND room IN myloc")},
+    ],
+    ids=str,
+)
+def test_a_route_that_makes_no_sense_is_as_if_it_had_not_been_said(bad: dict[str, object]) -> None:
+    run = corridor()
+    nonsense = msgspec.structs.replace(GOOD, id="ann/2", **bad)
+    run.broker("B1").message_arrived(MovingChange(added=(nonsense, GOOD)), "ann", 0)
+
+    assert list(moving(run, "B1").table["ann"]) == ["ann/1"]
+    assert len(run.broker("B1").router.subscriptions.entered("ann")) == 1
+
+
+@pytest.mark.parametrize("at", ["", "nowhere"])
+def test_a_location_that_is_not_known_may_be_anywhere(at: str) -> None:
+    run = corridor()
+    route = msgspec.structs.replace(GOOD, at=at)
+    run.broker("B1").message_arrived(MovingChange(added=(route,)), "ann", 0)
+
+    (entered,) = run.broker("B1").router.subscriptions.entered("ann").values()
+    assert entered == Filter("room IN myloc").anywhere
+
+
+def test_a_subscription_that_depends_on_somebody_means_nothing_to_a_broker() -> None:
+    run = corridor()
+    routes = (Route("ann/3", Filter("price < $budget")), Route("ann/4", Filter("price < 3")))
+    run.broker("B1").message_arrived(SubscriptionChange(added=routes), "ann", 0)
+
+    assert list(run.broker("B1").router.subscriptions.routes("ann")) == ["ann/4"]
+
+
+@pytest.mark.spec("LM-7")
+@pytest.mark.parametrize("high", [float("inf"), float("nan")])
+def test_a_range_is_finite(high: float) -> None:
+    with pytest.raises(LocalProtocolError, match="finite"):
+        variable(SetVariable(name="budget", value=10, low=0, high=high))
+
+
+@pytest.mark.spec("LM-5")
+def test_a_neighbour_that_has_forgotten_everything_is_told_nothing_old() -> None:
+    run = corridor(crashing=["B2"])
+    run.subscribe("ann", "room IN myloc").settle()
+    run.fault(Crash(broker="B2", us=1_000_000, forgets=True))
+    for room in ("r1", "r2"):
+        run.wait(100_000).move("ann", room)
+    run.settle()
+
+    assert len(moving(run, "B2").table["B1"]) == 1
+    run.unsubscribe("ann").settle()
+    assert moving(run, "B2").table == moving(run, "B1").table == {}
