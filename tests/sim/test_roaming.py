@@ -228,7 +228,9 @@ def test_back_where_it_was_not_welcomed_before_that_broker_knows_where_it_was() 
         handover=RELOCATION,
         latencies=(("B1", "B2", 50_000), ("P", "B1", 100), ("P", "B2", 100)),
     )
-    assert run_rightly(script).delivered == 2
+    outcome = run_rightly(script)
+    assert outcome.delivered == 2
+    assert outcome.messages["Arrival"] == 4  # One for each visit: it is not sent away again.
 
 
 @pytest.mark.spec("PM-3", "PM-4")

@@ -27,8 +27,8 @@ class PlacesOptions(msgspec.Struct, frozen=True, kw_only=True):
     probe_us: Time = 1_000_000
     """How often a link is measured that carries moving subscriptions."""
     away_steps_max: int = 8
-    """How many moves a client may make while its link is down without missing what is published
-    about the new location while it comes back."""
+    """How many moves a client may make while its link is down without missing what arrives about
+    the new location just when it is back at its broker."""
     grain_us: Time = 1_000
     """Round trips are rounded up to a multiple of this, so that clients that are about as far away
     can share a route."""

@@ -212,7 +212,7 @@ class Router(Component):
         link: LinkId,
         now: Time,
     ) -> None:
-        """A client says all it wants and offers, and remembers nothing that it was told."""
+        """A client says all it wants and offers; whatever else it said before holds no more."""
         for said, known, change in (
             (subscriptions, self.subscriptions.routes(link), SubscriptionChange),
             (advertisements, self.advertisements.get(link, {}), AdvertisementChange),
@@ -221,8 +221,6 @@ class Router(Component):
             removed = tuple(id_ for id_ in known if id_ not in names)
             if said or removed:
                 self.broker.message_arrived(change(added=tuple(said), removed=removed), link, now)
-        if link in self._neighbours:
-            self._neighbours[link].subscriptions.difference.forget()
 
     def _neighbour(self, link: LinkId) -> Neighbour:
         """What a neighbouring broker is told, as the options have it."""
