@@ -1,5 +1,6 @@
 """`sterna tour`: filters and a broker network in two screenfuls, computed while you watch."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -8,7 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sterna.cli.output import console
+from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.model.delivery import Fault
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter, FilterError, merge
 from sterna.model.filters.explain import explain
@@ -49,7 +52,7 @@ def tour() -> None:
             border_style="cyan",
         )
     )
-    for chapter in (_matching, _places, _algebra, _errors, _network):
+    for chapter in (_matching, _places, _algebra, _errors, _network, _roaming):
         chapter()
     _next()
 
@@ -169,6 +172,39 @@ def _network() -> None:
     console.print("13 brokers, 30 clients; each line is the same story, told by another strategy.")
 
 
+def _roaming() -> None:
+    _heading(
+        "6",
+        "Clients that roam",
+        "They go from broker to broker, are offline in between, and publish and subscribe all the "
+        "while.",
+    )
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("handover", style="cyan", no_wrap=True)
+    for heading in ("moves", "delivered", "lost", "twice", "out of order"):
+        table.add_column(heading, justify="right")
+    for protocol in (Handover.NAIVE, Handover.RELOCATION):
+        plan = Plan(
+            topology=tree(3, 3),
+            clients=30,
+            subscriptions=30,
+            events=200,
+            moves=100,
+            naps=20,
+            handover=HandoverOptions(protocol=protocol),
+        )
+        outcome = run(generate(plan, seed=1))
+        faults = Counter(finding.fault for finding in outcome.findings)
+        table.add_row(
+            protocol,
+            str(plan.moves),
+            f"{outcome.delivered:,}",
+            *(_count(faults[f]) for f in (Fault.LOST, Fault.DUPLICATED, Fault.REORDERED)),
+        )
+    console.print(table)
+    console.print("Naive: subscribe again at each broker. Relocation: docs/concepts/roaming.md.")
+
+
 def _count(wrong: int) -> Text:
     return Text(str(wrong), "bold green" if wrong == 0 else "bold red")
 
@@ -186,6 +222,7 @@ def _next() -> None:
             """sterna filter covers "price < 10" "price BETWEEN 1 AND 5\"""",
         ),
         ("Watch brokers at work:", "sterna sim run line --brokers 3 --clients 3 --trace -"),
+        ("Let clients roam, and everything fail:", "sterna sim run --moves 40 --faults heavy"),
         ("All about filters:", "sterna filter --help"),
         ("The same from Python, with Spark:", ".venv/bin/python examples/filters.py"),
         ("The whole language:", "docs/reference/filter-language.md"),
