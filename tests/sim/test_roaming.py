@@ -295,3 +295,9 @@ def test_a_handover_asks_only_the_brokers_on_the_way() -> None:
     run.attach("C", near[1]).settle()
 
     assert run.sent("Resubscribe") + run.sent("Fetch") == run.sent("Replay") == 1
+
+
+def test_a_script_in_which_clients_move_needs_a_handover() -> None:
+    steps = (Do(client="C", what=Attach(broker="B2")),)
+    with pytest.raises(ValueError, match="step 1: there is no handover protocol"):
+        Script(topology=line(2), clients={"C": "B1"}, steps=steps)

@@ -3,7 +3,7 @@
 import msgspec
 
 from sterna.core.client import ClientOptions
-from sterna.core.handover.options import HandoverOptions
+from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import (
     Advertise,
     Attach,
@@ -153,6 +153,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
                     problem = f"no client {step.client}"
                 case Do(what=Attach(broker=broker)) if broker not in brokers:
                     problem = f"no broker {broker}"
+                case Do(what=Attach()) if self.handover.protocol is Handover.NONE:
+                    problem = "no handover protocol, so clients cannot go from broker to broker"
                 case Drop() | Slow() if (step.a, step.b) not in links and (
                     step.b,
                     step.a,
