@@ -1,0 +1,374 @@
+"""A log of records on disk that loses nothing it has called durable."""
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sterna.net.storage.disk import REAL, Disk
+from sterna.net.storage.errors import LogFailedError, LogFullError, LogInUseError
+from sterna.net.storage.format import (
+    RECORD_BYTES_MAX,
+    encode_groups,
+    encode_mark,
+    encode_segment,
+    encode_snapshot,
+    seed_of,
+)
+from sterna.net.storage.options import LogOptions
+from sterna.net.storage.recovery import (
+    UNFINISHED_ENDING,
+    Found,
+    LogFile,
+    Recovery,
+    Segment,
+    Snapshot,
+    recover,
+    segment_path,
+    snapshot_path,
+    write_fully,
+)
+
+LOCK_NAME = "lock"
+WRITE_PARTS = 512
+"""With so many parts a write is done; the system takes at most 1,024 (IOV_MAX)."""
+PIECE_BYTES = 8 << 20
+"""A snapshot is written and synced in pieces of this size, so that commits need not wait long."""
+
+
+class Log:
+    """Records in order, and now and then a snapshot of what they led to.
+
+    One thread appends; one may commit and one may make a snapshot meanwhile. Positions count
+    records since the log was first opened: the record at position 0 is the first, and a state at
+    position 7 is what the first seven led to.
+
+    A log that failed is dead: each call raises the same error. It is never tried again, for after
+    a failed sync nobody knows what is on disk until it is read anew.
+    """
+
+    def __init__(
+        self, directory: Path, disk: Disk, options: LogOptions, kind: str, found: Found
+    ) -> None:
+        self.directory = directory
+        self.options = options
+        self.kind = kind
+        self.appended = found.position
+        """How many records were ever appended."""
+        self.written = found.position
+        """How many of them the operating system has: they survive the end of this process."""
+        self.synced = found.position
+        """How many of them are durable: they survive a power cut."""
+        files: list[LogFile] = [*found.segments, *found.snapshots]
+        self.bytes_on_disk = sum(file.size for file in files)
+        """What segments and snapshots take, with the zeros ahead; `*.damaged` does not count."""
+        self._disk = disk
+        self._log_id = found.log_id
+        self._seed = seed_of(found.log_id)
+        self._segment_bytes = options.within(options.segment_bytes)
+        self._pending: list[bytes] = []
+        self._segments = found.segments
+        self._snapshots = found.snapshots
+        self._snapshot_position = found.recovery.position
+        self._bytes_written = found.recovery.report.bytes
+        self._bytes_at_snapshot = 0
+        self._failure: LogFailedError | None = None
+        self._writing = threading.Lock()
+        self._snapshotting = threading.Lock()
+        self._closed = False
+        self._release: Callable[[], None] = _nothing
+        if found.end is None:
+            self._begin_segment()
+        else:
+            self._file = disk.open(self._segments[-1].path)
+            self._offset = found.end
+            self._write_mark(closed=False)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        kind: str = "",
+        disk: Disk = REAL,
+        options: LogOptions | None = None,
+    ) -> tuple["Log", Recovery]:
+        """Open the log in a directory, new or not, and tell what is in it.
+
+        `kind` says what the states of snapshots are; those of another kind are refused.
+        """
+        options = options or LogOptions()
+        try:
+            disk.make_directory(directory)
+            release = disk.lock(directory / LOCK_NAME)
+        except BlockingIOError:
+            raise LogInUseError(
+                f"{directory} is in use by another process. Stop that, or use another directory."
+            ) from None
+        except OSError as error:
+            raise _failed(f"opening {directory}", error) from error
+        try:
+            found = recover(disk, directory, kind, salvage=options.salvage)
+            log = cls(directory, disk, options, kind, found)
+            log._release = release
+            log._remove_unneeded()
+        except OSError as error:
+            release()
+            raise _failed(f"recovering {directory}", error) from error
+        except BaseException:
+            release()
+            raise
+        return log, found.recovery
+
+    def append(self, record: bytes) -> int:
+        """Take a record, in memory only; the position after it. Durable once `synced` says so."""
+        if self._failure is not None:
+            raise self._again()
+        if len(record) > RECORD_BYTES_MAX:
+            raise ValueError(
+                f"a record has at most {RECORD_BYTES_MAX:,} bytes, not {len(record):,}"
+            )
+        # Nobody replaces the list, and calls of its methods are atomic: this needs no lock.
+        self._pending.append(record)
+        self.appended += 1
+        return self.appended
+
+    def commit(self, *, sync: bool = True) -> int:
+        """Write all that was appended before, and sync it; how many records are durable now.
+
+        Without `sync` the records survive the end of this process, but not a power cut.
+        """
+        with self._writing, self._fail_stop("writing the log"):
+            self._write_pending()
+            if sync and self.synced < self.written:
+                self._file.sync_data()
+                self.synced = self.written
+        return self.synced
+
+    def snapshot(self, state: bytes, position: int) -> None:
+        """Keep the state that the first `position` records led to, and drop what it stands for.
+
+        The snapshot before it and the records since then are kept as well, in case that this one
+        is damaged one day.
+        """
+        if not self._snapshot_position <= position <= self.appended:
+            raise ValueError(
+                f"a snapshot at {position:,} is not between the last one at"
+                f" {self._snapshot_position:,} and the end at {self.appended:,}"
+            )
+        bytes_written = self._bytes_written
+        if self.synced < position:
+            self.commit()
+        with self._snapshotting, self._fail_stop("writing a snapshot"):
+            self._write_snapshot(state, position)
+            self._snapshot_position = position
+            self._bytes_at_snapshot = bytes_written
+            self._remove_unneeded()
+
+    @property
+    def records_since_snapshot(self) -> int:
+        return self.appended - self._snapshot_position
+
+    @property
+    def bytes_since_snapshot(self) -> int:
+        """What was written since then; what is only appended does not count yet."""
+        return self._bytes_written - self._bytes_at_snapshot
+
+    @property
+    def snapshot_due(self) -> bool:
+        options = self.options
+        return (
+            self.records_since_snapshot > options.snapshot_records
+            or self.bytes_since_snapshot > options.within(options.snapshot_bytes)
+        )
+
+    def close(self) -> None:
+        """Commit what was appended, mark the end as durable, and let others open the log."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._failure is None:
+                self.commit()
+                with self._snapshotting, self._writing, self._fail_stop("closing the log"):
+                    self._write_mark(closed=True)
+        finally:
+            self._failure = self._failure or LogFailedError(
+                f"The log in {self.directory} is closed."
+            )
+            self._file.close()
+            self._release()
+
+    # Failing
+
+    @contextmanager
+    def _fail_stop(self, doing: str) -> Iterator[None]:
+        """Whatever goes wrong in here ends the log."""
+        self._check()
+        try:
+            yield
+        except OSError as error:
+            self._failure = _failed(f"{doing} in {self.directory}", error)
+            raise self._again() from error
+        except BaseException as error:  # Half done: nobody knows what is on disk.
+            if isinstance(error, LogFailedError):
+                self._failure = error
+            else:
+                self._failure = LogFailedError(
+                    f"{doing} in {self.directory} was broken off by {error!r}. Start again: what"
+                    " was acknowledged is recovered."
+                )
+            raise
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._again()
+
+    def _again(self) -> LogFailedError:
+        """The error that ended the log, as a new one: each has a traceback of its own."""
+        failure = self._failure
+        return type(failure)(*failure.args) if failure else LogFailedError("the log has not failed")
+
+    # Segments
+
+    def _write_pending(self) -> None:
+        count = len(self._pending)
+        if not count:
+            return
+        records = self._pending[:count]
+        parts: list[bytes] = []
+        size = number = 0
+        for group_records, group in encode_groups(records, self.written, self.synced, self._seed):
+            parts += group
+            size += sum(map(len, group))
+            number += group_records
+            if len(parts) >= WRITE_PARTS or self._offset + size >= self._segment_bytes:
+                self._write(parts)
+                self.written += number
+                parts, size, number = [], 0, 0
+        if parts:
+            self._write(parts)
+            self.written += number
+        del self._pending[:count]
+
+    def _write_mark(self, *, closed: bool) -> None:
+        """Say on disk that all before is durable, so that damage to it is seen as such."""
+        self._write(encode_mark(self.synced, self._seed, closed=closed))
+        self._file.sync_data()
+
+    def _write(self, parts: list[bytes]) -> None:
+        """Write behind the last group, in one call, with zeros ahead where the file grows."""
+        # A segment is named after its first record: one with none yet goes on.
+        if self._offset >= self._segment_bytes and self._segments[-1].first < self.written:
+            self._end_segment()
+            self._begin_segment()
+        size = sum(map(len, parts))
+        end = self._offset + size
+        zeros = self._grow(end)
+        write_fully(self._file, [*parts, zeros] if zeros else parts, self._offset)
+        self._offset = end
+        self._bytes_written += size
+
+    def _grow(self, end: int) -> memoryview | None:
+        """Make room in the books up to here; the zeros to write behind it."""
+        segment = self._segments[-1]
+        grown = end - segment.size
+        if grown <= 0:
+            return None
+        self._check_room(grown)
+        ahead = self.options.within(self.options.fill_bytes)
+        if end - self._offset >= ahead:
+            ahead = 0  # Much data at once: one change of the size for all of it costs little.
+        if self.options.bytes_max is not None:
+            ahead = min(ahead, self.options.bytes_max - self.bytes_on_disk - grown)
+        segment.size += grown + ahead
+        self.bytes_on_disk += grown + ahead
+        return memoryview(bytes(ahead)) if ahead else None
+
+    def _end_segment(self) -> None:
+        """Sync it: each segment is durable before there is a next one."""
+        if self.synced < self.written:
+            self._file.sync_data()
+            self.synced = self.written
+        self._file.close()
+
+    def _begin_segment(self) -> None:
+        """Begin a segment at the end of what is written, durably."""
+        path = segment_path(self.directory, self.written)
+        self._file = self._disk.create(path)
+        header = encode_segment(self._log_id, self.written)
+        self._segments.append(Segment(path=path, first=self.written, size=0))
+        self._offset = 0
+        self._write([header])
+        self._file.sync()
+        self._disk.sync_directory(self.directory)
+
+    def _check_room(self, more: int) -> None:
+        limit = self.options.bytes_max
+        if limit is not None and self.bytes_on_disk + more > limit:
+            raise LogFullError(
+                f"The log in {self.directory} would take more than bytes_max = {limit:,} bytes."
+                " Raise the limit, then start again: what was acknowledged is recovered."
+            )
+
+    # Snapshots
+
+    def _write_snapshot(self, state: bytes, position: int) -> None:
+        header = encode_snapshot(state, position, self.kind)
+        size = len(header) + len(state)
+        with self._writing:
+            self._check_room(size)
+            self.bytes_on_disk += size
+        path = snapshot_path(self.directory, position)
+        unfinished = path.with_name(path.name + UNFINISHED_ENDING)
+        file = self._disk.create(unfinished)
+        try:
+            offset = write_fully(file, [header], 0)
+            rest = memoryview(state)
+            while rest:
+                offset += write_fully(file, [rest[:PIECE_BYTES]], offset)
+                file.sync_data()
+                rest = rest[PIECE_BYTES:]
+            file.sync()
+        finally:
+            file.close()
+        self._disk.rename(unfinished, path)
+        self._disk.sync_directory(self.directory)
+        with self._writing:
+            replaced = [s for s in self._snapshots if s.position == position]
+            self.bytes_on_disk -= sum(s.size for s in replaced)
+            kept = [s for s in self._snapshots if s.position < position]
+            self._snapshots = [*kept, Snapshot(path=path, position=position, size=size)]
+
+    def _remove_unneeded(self) -> None:
+        """Remove what the last two snapshots do not need."""
+        with self._writing:
+            removed: list[LogFile] = [*self._snapshots[:-2]]
+            del self._snapshots[:-2]
+            horizon = self._snapshots[0].position if len(self._snapshots) == 2 else 0
+            unneeded = sum(1 for segment in self._segments[1:] if segment.first <= horizon)
+            removed += self._segments[:unneeded]
+            del self._segments[:unneeded]
+            self.bytes_on_disk -= sum(file.size for file in removed)
+        for file in removed:
+            self._disk.remove(file.path)
+        if removed:
+            self._disk.sync_directory(self.directory)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _failed(doing: str, error: OSError) -> LogFailedError:
+    reason = error.strerror or str(error)
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return LogFullError(
+            f"{doing} failed: {reason}. Make room on the disk, then start again: what was"
+            " acknowledged is recovered."
+        )
+    return LogFailedError(
+        f"{doing} failed: {reason}. Nothing is tried again, as nobody knows what is on disk. Check"
+        " the disk, then start again: what was acknowledged is recovered."
+    )

@@ -1,0 +1,213 @@
+"""Power cuts at any moment: what was durable is there, and nothing that never was."""
+
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.net.storage import Log, LogFailedError, LogOptions, Recovery
+from sterna.net.storage.format import GROUP_BYTES, GROUP_MAGIC
+from tests.net.storage.model_disk import ModelDisk, PowerCut
+from tests.scale import examples
+
+DIRECTORY = Path("/log")
+
+
+class Life:
+    """A log through several power cuts, beside a plain list of what was appended to it."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)  # noqa: S311
+        self.disk = ModelDisk()
+        self.options = LogOptions(
+            segment_bytes=self.chance.choice([300, 3_000, 20_000]),
+            fill_bytes=self.chance.choice([1, 700, 4_096]),
+        )
+        self.records: list[bytes] = []
+        self.durable = 0
+        """How many records the log has called durable."""
+        self.snapshot_position = 0
+        self.cuts = 0
+        self.log: Log | None = None
+
+    def record(self) -> bytes:
+        size = self.chance.choice([0, 20, 20, 150, 150, 600, 3_000])
+        content = self.chance.choice([bytes(size), self.chance.randbytes(size), GROUP_MAGIC * 9])
+        return content[:size]
+
+    def run(self, steps: int) -> None:
+        """Work until the power is cut, the process is killed or the disk fails, at any moment."""
+        end = self.disk.operations + self.chance.randrange(30)
+        match self.chance.randrange(6):
+            case 0:
+                self.disk.fail_at = end
+            case 1 | 2 | 3 | 4:
+                self.disk.cut_at = end
+        try:
+            self.open()
+            for _ in range(steps):
+                self.step()
+        except (PowerCut, LogFailedError):
+            pass
+        if self.chance.random() < 0.3:
+            self.disk.kill()
+        else:
+            self.cut()
+
+    def cut(self) -> None:
+        self.disk.power_cut(self.chance)
+        self.cuts += 1
+
+    def open(self) -> None:
+        self.log, recovery = Log.open(DIRECTORY, disk=self.disk, options=self.options)
+        found = contents(recovery)
+
+        assert found == self.records[: len(found)], "only what was appended, in order"
+        assert len(found) >= self.durable, "nothing durable is lost"
+        assert self.log.appended == self.log.synced == len(found)
+
+        self.records = found
+        self.durable = len(found)
+        self.snapshot_position = recovery.position
+
+    def step(self) -> None:
+        log = self.log
+        assert log is not None
+        match self.chance.randrange(20):
+            case 0:
+                log.close()
+                self.durable = len(self.records)
+                self.open()
+            case 1:
+                self.disk.kill()
+                self.open()
+            case 2 | 3:
+                position = self.chance.randint(self.snapshot_position, len(self.records))
+                log.snapshot(msgspec.msgpack.encode(self.records[:position]), position)
+                self.snapshot_position = position
+                self.durable = max(self.durable, position)
+            case 4 | 5:
+                log.commit(sync=False)
+            case 6 | 7 | 8 | 9 | 10:
+                self.durable = log.commit()
+                assert self.durable == len(self.records)
+            case _:
+                for _ in range(self.chance.choice([1, 1, 1, 5, 20])):
+                    self.records.append(self.record())
+                    assert log.append(self.records[-1]) == len(self.records)
+
+
+def contents(recovery: Recovery) -> list[bytes]:
+    """All records from the beginning: the states in these tests are all that led to them."""
+    before: list[bytes] = []
+    if recovery.state is not None:
+        before = msgspec.msgpack.decode(recovery.state, type=list[bytes])
+        assert len(before) == recovery.position
+    found = before + list(recovery.records)
+    assert recovery.report.records == len(found) - recovery.position
+    return found
+
+
+@pytest.mark.spec("LV-1")
+@examples(500)
+@given(seed=st.integers(0, 2**64))
+def test_no_power_cut_loses_what_was_durable(seed: int) -> None:
+    """Recovered is a prefix of what was appended, with all that was committed; and so on again."""
+    life = Life(seed)
+    for _ in range(5):
+        life.run(steps=30)
+    life.cut()
+    life.open()
+
+    assert life.cuts >= 1
+
+
+def snapshot_story(disk: ModelDisk) -> list[bytes]:
+    """Records in several segments, and two snapshots."""
+    records = [bytes([65 + i]) * 200 for i in range(20)]
+    log, _ = Log.open(DIRECTORY, disk=disk, options=LogOptions(segment_bytes=600, fill_bytes=64))
+    for record in records:
+        log.append(record)
+        log.commit()
+    disk.log.clear()
+    for position in (7, 15):
+        log.snapshot(msgspec.msgpack.encode(records[:position]), position)
+    return records
+
+
+@pytest.mark.spec("LV-1")
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_at_each_operation_of_a_snapshot(seed: int) -> None:
+    """The old snapshot or the new one is there, with all records after it."""
+    whole = ModelDisk()
+    records = snapshot_story(whole)
+    assert {"create", "write", "sync", "rename", "sync_directory", "remove"} <= set(whole.log)
+    for operation in range(whole.operations - len(whole.log), whole.operations + 1):
+        disk = ModelDisk()
+        disk.cut_at = operation
+        if operation < whole.operations:
+            with pytest.raises(PowerCut):
+                snapshot_story(disk)
+        else:
+            snapshot_story(disk)
+        disk.power_cut(Random(seed))  # noqa: S311
+
+        log, recovery = Log.open(DIRECTORY, disk=disk)
+
+        assert recovery.position in {0, 7, 15}
+        assert contents(recovery) == records
+        assert not [name for name in disk.names(DIRECTORY) if name.endswith(".new")]
+        log.close()
+
+
+@pytest.mark.spec("LV-1")
+@pytest.mark.parametrize("seed", range(30))
+def test_what_a_failed_sync_left_in_memory_is_not_taken_for_durable(seed: int) -> None:
+    """After EIO the system shows bytes that are not on disk: recovery writes them once more."""
+    disk = ModelDisk()
+    log, _ = Log.open(DIRECTORY, disk=disk)
+    log.append(b"first")
+    log.commit()
+    log.append(b"second")
+    disk.fail_at = disk.operations + 1  # The write, then the sync.
+    with pytest.raises(LogFailedError):
+        log.commit()
+    disk.kill()
+
+    _, recovery = Log.open(DIRECTORY, disk=disk)
+    seen = list(recovery.records)
+    disk.power_cut(Random(seed))  # noqa: S311
+    _, recovery = Log.open(DIRECTORY, disk=disk)
+
+    assert seen == [b"first", b"second"]
+    assert list(recovery.records) == seen
+
+
+@pytest.mark.spec("LV-1")
+@pytest.mark.parametrize("seed", range(10))
+def test_what_was_cut_off_never_comes_back(seed: int) -> None:
+    """A group that was torn off would fit behind new ones that take the place of the torn one."""
+    disk = ModelDisk()
+    log, _ = Log.open(DIRECTORY, disk=disk)
+    log.append(b"durable")
+    log.commit()
+    for record in (b"torn" * 50, b"stale" * 50):
+        log.append(record)
+        log.commit(sync=False)
+    disk.kill()
+    (name,) = disk.names(DIRECTORY)
+    disk.flip(DIRECTORY / name, disk.read(DIRECTORY / name).index(b"torn"), 1)
+    disk = disk.copy()
+    log, recovery = Log.open(DIRECTORY, disk=disk, options=LogOptions(fill_bytes=1))
+    assert list(recovery.records) == [b"durable"]
+    fitting = b"n" * (len(b"torn" * 50) - GROUP_BYTES)  # The mark of opening takes its part.
+    log.append(fitting)
+    log.commit()
+    disk.power_cut(Random(seed))  # noqa: S311
+
+    _, recovery = Log.open(DIRECTORY, disk=disk)
+
+    assert list(recovery.records) == [b"durable", fitting]
