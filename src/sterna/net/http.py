@@ -1,0 +1,143 @@
+"""Health, readiness, metrics and status over HTTP, for those who run a broker."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import NamedTuple
+
+import msgspec
+
+from sterna.net.address import Address
+from sterna.net.metrics import CONTENT_TYPE
+
+HEADER_BYTES_MAX = 8 * 1024
+REQUEST_S = 5.0
+"""How long a request and its answer may take, slow peers included."""
+CONNECTIONS_MAX = 64
+
+log = logging.getLogger("sterna.http")
+
+
+class Answer(NamedTuple):
+    """What a request gets."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+
+
+class Pages(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to see. Each is asked anew for every request, in the loop's thread."""
+
+    not_ready: Callable[[], str | None]
+    """Why the broker does not take clients now; None when it does."""
+    metrics: Callable[[], bytes]
+    documents: Mapping[str, Callable[[], object]] = {}
+    """By path, such as `/status`: what becomes a JSON document."""
+
+    def answer(self, path: str) -> Answer:
+        """The page at a path."""
+        match path:
+            case "/health":  # That this is answered at all is the sign of health.
+                return Answer(HTTPStatus.OK, b"ok\n")
+            case "/ready":
+                reason = self.not_ready()
+                if reason is None:
+                    return Answer(HTTPStatus.OK, b"ready\n")
+                return _plain(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+            case "/metrics":
+                return Answer(HTTPStatus.OK, self.metrics(), CONTENT_TYPE)
+            case _ if path in self.documents:
+                body = msgspec.json.encode(self.documents[path](), enc_hook=str)
+                return Answer(HTTPStatus.OK, body + b"\n", "application/json")
+            case _:
+                paths = ["/health", "/ready", "/metrics", *self.documents]
+                return _plain(HTTPStatus.NOT_FOUND, f"there are {', '.join(paths)}")
+
+
+class HttpServer:
+    """Answers GET requests, one a connection: a handful of pages needs no framework."""
+
+    def __init__(
+        self,
+        pages: Pages,
+        *,
+        request_s: float = REQUEST_S,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
+        self._pages = pages
+        self._request_s = request_s
+        self._connections_max = connections_max
+        self._connections = 0
+        self._server: asyncio.Server | None = None
+
+    async def start(self, address: Address) -> Address:
+        """Listen; returns where, with the port that was free if any would do."""
+        self._server = await asyncio.start_server(
+            self._serve, address.host, address.port, limit=HEADER_BYTES_MAX
+        )
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return Address(host, port)
+
+    async def close(self) -> None:
+        """Listen no more; what is being answered ends within the time that a request has."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        try:
+            async with asyncio.timeout(self._request_s):
+                if self._connections > self._connections_max:
+                    answer = _plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
+                else:
+                    answer = await self._answer(reader)
+                writer.write(_encoded(answer))
+                writer.write_eof()
+                await writer.drain()
+                # A peer that is still sending would lose the answer if its bytes were not read.
+                for _ in range(16):
+                    if not await reader.read(HEADER_BYTES_MAX):
+                        break
+        except (TimeoutError, OSError):
+            pass  # The peer is too slow, or gone.
+        finally:
+            self._connections -= 1
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> Answer:
+        try:
+            header = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return _plain(HTTPStatus.BAD_REQUEST, f"the header is over {HEADER_BYTES_MAX} bytes")
+        except asyncio.IncompleteReadError:
+            return _plain(HTTPStatus.BAD_REQUEST, "the request ends too early")
+        match header.split(b"\r\n", 1)[0].split(b" "):
+            case [b"GET", target, b"HTTP/1.0" | b"HTTP/1.1"] if target.startswith(b"/"):
+                path = target.partition(b"?")[0].decode("latin-1")
+            case [method, _, b"HTTP/1.0" | b"HTTP/1.1"] if method.isalpha() and method != b"GET":
+                return _plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered")
+            case _:
+                return _plain(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request")
+        try:
+            return self._pages.answer(path)
+        except Exception:
+            log.exception("no answer for %s", path)
+            return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "see the broker's log")
+
+
+def _plain(status: HTTPStatus, text: str) -> Answer:
+    return Answer(status, f"{text}\n".encode())
+
+
+def _encoded(answer: Answer) -> bytes:
+    allow = "Allow: GET\r\n" if answer.status is HTTPStatus.METHOD_NOT_ALLOWED else ""
+    head = (
+        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
+        f"Content-Type: {answer.content_type}\r\n"
+        f"Content-Length: {len(answer.body)}\r\n"
+        f"{allow}Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + answer.body

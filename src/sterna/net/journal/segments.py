@@ -1,0 +1,211 @@
+"""The journal's files: plain Arrow IPC streams whose messages carry checksums in their padding.
+
+An Arrow message is `FFFFFFFF`, the length of its metadata, the metadata, and a body. Padding may
+follow the metadata; it counts as metadata, and no reader looks at it. There stand the length of
+the body, a CRC-32 of all the rest of the message, and a mark. So every Arrow library reads these
+files, and this module also knows whether a byte is missing or another.
+"""
+
+import logging
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+
+from sterna.net.journal.rows import VERSION, version_of
+
+FINISHED = ".arrows"
+OPEN = ".arrows.open"
+"""What the names of files end with that a broker still writes to."""
+
+END = struct.pack("<II", 0xFFFFFFFF, 0)
+"""How a stream of Arrow messages ends."""
+
+COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+
+log = logging.getLogger("sterna.journal")
+
+
+class SegmentDamagedError(ValueError):
+    """A file of the journal is cut off or changed; what stood before that place is intact."""
+
+
+class SegmentName(NamedTuple):
+    """What the name of a file says; names sort as the facts in the files do."""
+
+    node: str
+    position: int
+    """Of the first fact."""
+    started_us: int
+    is_open: bool
+    path: Path
+
+    @classmethod
+    def of(cls, path: Path) -> "SegmentName | None":
+        parts = _NAME.fullmatch(path.name)
+        if parts is None:
+            return None
+        node, position, started_us, ending = parts.groups()
+        return cls(unquote(node), int(position), int(started_us), ending == OPEN, path)
+
+
+class Message(NamedTuple):
+    """One intact message of a file."""
+
+    data: bytes
+    ends_at: int
+    """Where in the file."""
+
+
+def read_journal(directory: Path, node: str | None = None) -> Iterator[pa.RecordBatch]:
+    """All that nodes, or one of them, have written in a directory: by node, in order.
+
+    Files that are still written to are read as far as they go. Where one is damaged, a warning is
+    logged and the rest of it is left out; half a batch is never given.
+    """
+    for segment in segments_in(directory, node):
+        path = segment.path
+        if segment.is_open and not path.exists():  # It was finished since the directory was listed.
+            path = finished_path(path)
+        try:
+            yield from read_segment(path)
+        except (SegmentDamagedError, OSError) as error:
+            log.warning("%s", error, extra={"segment": path.name})
+
+
+def read_segment(path: Path) -> Iterator[pa.RecordBatch]:
+    """The batches of a file; where it is cut off or changed, SegmentDamagedError ends them."""
+    schema: pa.Schema | None = None
+    for message in read_messages(path):
+        if schema is None:
+            schema = read_schema(message.data)
+            if version_of(schema) != VERSION:
+                raise SegmentDamagedError(
+                    f"{path} has version {version_of(schema)} of the journal, this program reads "
+                    f"{VERSION}: read it with the program that wrote it"
+                )
+        else:
+            yield read_batch(message.data, schema)
+
+
+def read_messages(path: Path) -> Iterator[Message]:
+    """The intact messages of a file from the beginning; SegmentDamagedError at the first other.
+
+    A file that is still written to may end anywhere: its last message is not there yet.
+    """
+    is_open = path.name.endswith(OPEN)
+    with path.open("rb") as file:
+        size_bytes = file.seek(0, 2)
+        file.seek(0)
+        number = 0
+        while True:
+            start = file.tell()
+            data = _read_message(file, size_bytes)
+            if data == END and file.tell() == size_bytes:
+                return
+            if data is None and is_open:
+                return
+            if data is None or not is_sealed(data, number):
+                what = "is cut off" if data is None else "has been changed"
+                raise SegmentDamagedError(
+                    f"{path} {what} at byte {start} of {size_bytes}: the rest is left out"
+                )
+            yield Message(data, file.tell())
+            number += 1
+
+
+def segments_in(directory: Path, node: str | None = None) -> list[SegmentName]:
+    """The files of the journal in a directory, in order."""
+    found = (SegmentName.of(path) for path in directory.iterdir()) if directory.is_dir() else ()
+    return sorted(name for name in found if name is not None and node in {None, name.node})
+
+
+def file_name(node: str, position: int, started_us: int) -> str:
+    """What a file is called while it is written to."""
+    return f"{quote(node, safe='')}-{position:020d}-{started_us}{OPEN}"
+
+
+def finished_path(path: Path) -> Path:
+    """What a file is called when no more is written to it."""
+    return path.with_name(path.name.removesuffix(OPEN) + FINISHED)
+
+
+def read_schema(message: bytes) -> pa.Schema:
+    """What the first message of a file says."""
+    return pa.ipc.read_schema(pa.py_buffer(message))
+
+
+def read_batch(message: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    """What another message of a file says."""
+    return pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+
+
+def schema_message(schema: pa.Schema) -> bytes:
+    """What a file begins with."""
+    return seal(schema.serialize().to_pybytes(), 0)
+
+
+def batch_message(batch: pa.RecordBatch, number: int) -> bytes:
+    """A batch, as the so-manieth message of a file."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=COMPRESSED) as writer:
+        writer.write_batch(batch)
+    stream = sink.getvalue().to_pybytes()
+    _, length = _HEAD.unpack_from(stream)  # The schema comes first, the end of the stream last.
+    return seal(stream[_HEAD.size + length : -len(END)], number)
+
+
+def seal(message: bytes, number: int) -> bytes:
+    """An Arrow message with a checksum; its number in the file is part of that."""
+    mark, length = _HEAD.unpack_from(message)
+    metadata, body = message[_HEAD.size : _HEAD.size + length], message[_HEAD.size + length :]
+    head = _HEAD.pack(mark, length + _SEAL.size) + metadata
+    return b"".join([head, _seal(head, body, number), body])
+
+
+def is_sealed(message: bytes, number: int) -> bool:
+    """Whether a message is what was sealed with that number."""
+    _, length = _HEAD.unpack_from(message)
+    end = _HEAD.size + length
+    start = end - _SEAL.size
+    view = memoryview(message)
+    return start >= _HEAD.size and view[start:end] == _seal(view[:start], view[end:], number)
+
+
+_HEAD = struct.Struct("<II")
+_SEAL = struct.Struct("<QI4s")
+_MARK = b"Tern"
+_NAME = re.compile(r"(.+)-(\d{20})-(\d+)(\.arrows|\.arrows\.open)", re.ASCII)
+
+
+def _seal(head: bytes | memoryview, body: bytes | memoryview, number: int) -> bytes:
+    length = len(body)
+    checksum = zlib.crc32(struct.pack("<QQ", number, length))
+    return _SEAL.pack(length, zlib.crc32(body, zlib.crc32(head, checksum)), _MARK)
+
+
+def _read_message(file: BinaryIO, size_bytes: int) -> bytes | None:
+    """The next message, however it is; None where the file ends before it does."""
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    _, length = _HEAD.unpack(head)
+    if head == END or length < _SEAL.size:
+        return head  # The end, or no message of ours.
+    if length > size_bytes - file.tell():
+        return None
+    metadata = file.read(length)
+    if len(metadata) < length:
+        return None
+    body_length, _, mark = _SEAL.unpack_from(metadata, length - _SEAL.size)
+    if mark != _MARK:
+        return head + metadata
+    if body_length > size_bytes - file.tell():
+        return None
+    body = file.read(body_length)
+    return head + metadata + body if len(body) == body_length else None

@@ -1,0 +1,351 @@
+"""Writing the journal: facts are collected, written a batch at a time, and survive a crash."""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple, NoReturn
+
+import msgspec
+
+from sterna.core.facts import Fact
+from sterna.net.journal.rows import events_in, rows_of, schema_of
+from sterna.net.journal.segments import (
+    END,
+    SegmentDamagedError,
+    SegmentName,
+    batch_message,
+    file_name,
+    finished_path,
+    log,
+    read_batch,
+    read_messages,
+    read_schema,
+    schema_message,
+    segments_in,
+)
+
+PENDING_EVENTS_MAX = 16_384
+PENDING_FACTS_MAX = 8_192
+PENDING_BYTES_MAX = 8 * 2**20
+"""With more than this in memory, facts are written at once. It bounds memory, and how long a
+write keeps others waiting."""
+
+
+class JournalFailedError(Exception):
+    """The journal could not be written and takes no more; says why and what to do."""
+
+
+class Place(NamedTuple):
+    """Where a fact stands: which input caused it, and the how-manieth of that input it is."""
+
+    position: int
+    turn: int
+
+
+BEGINNING = Place(-1, -1)
+"""Before the first fact."""
+
+
+class Recovery(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found of an earlier run that did not end well."""
+
+    segments: int = 0
+    """Files that were not finished …"""
+    batches: int = 0
+    """… with so many intact batches, which are kept …"""
+    bytes_cut: int = 0
+    """… and so many bytes after them, which are not."""
+
+    def __str__(self) -> str:
+        if not self.segments:
+            return "the journal is complete"
+        cut = f"; {self.bytes_cut} torn bytes were cut off" if self.bytes_cut else ""
+        return f"finished {self.segments} files of the journal with {self.batches} batches{cut}"
+
+
+class Journal:
+    """The journal of one node.
+
+    `record` is cheap and only collects; what is collected is written by `flush`, by
+    `flush_if_due`, which the driver calls every now and then, or when it gets too much. Each of
+    these may run in another thread than `record`.
+
+    After a crash the driver replays its inputs and records the facts again; those that are there
+    already are left out. For that, the facts of an input are recorded only when the input is
+    durable, and `flush(sync=True)` goes before a snapshot that lets inputs be forgotten. A driver
+    without a durable log counts on from `last_position.position + 1`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        node: str,
+        *,
+        segment_bytes: int = 64 * 2**20,
+        segment_s: float = 60.0,
+        flush_s: float = 1.0,
+        bytes_max: int | None = None,
+        log_end: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Finish what an earlier run left, and go on after it.
+
+        `log_end` is the last position of the driver's log. A journal can only be ahead of it when
+        the log was damaged; then the positions after it are used anew, and their facts recorded.
+        """
+        self._directory = directory
+        self._node = node
+        self._segment_bytes = segment_bytes
+        self._segment_s = segment_s
+        self._flush_s = flush_s
+        self._bytes_max = bytes_max
+        self._clock = clock
+        self._collecting = Lock()
+        self._writing = Lock()
+        self._pending: list[tuple[int, int, Fact]] = []
+        self._pending_events = 0
+        self._pending_bytes = 0
+        self._pending_since = 0.0
+        self._file: int | None = None
+        self._path = directory
+        self._file_bytes = 0
+        self._file_since = 0.0
+        self._messages = 0
+        self._failure: JournalFailedError | None = None
+        self.recovery = Recovery()
+        self.last_position = BEGINNING
+        """The last fact that is in the journal or collected; `record` leaves out all up to it."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self.recovery = _finish_all(directory, node)
+            self.last_position = _last_position(directory, node)
+        except OSError as error:
+            self._fail(error)
+        batch_message(
+            rows_of([]), 0
+        )  # Arrow loads much at its first use, which no event waits for.
+        if self.recovery.segments:
+            log.warning("%s", self.recovery, extra={"directory": str(directory)})
+        if log_end is not None and self.last_position.position > log_end:
+            log.warning(
+                "the journal reaches position %d and the log only %d: the positions between are "
+                "used again, for other inputs",
+                *(self.last_position.position, log_end),
+            )
+            self.last_position = Place(log_end, 2**31 - 1)
+
+    def record(self, position: int, facts: Sequence[Fact], size_bytes: int = 0) -> None:
+        """Take the facts that an input caused, in order; positions never go back.
+
+        `size_bytes` is about how much memory the facts keep alive, such as the size of the input.
+        """
+        self._check()
+        if position < self.last_position.position or not facts:
+            return
+        after = self.last_position.turn if position == self.last_position.position else -1
+        with self._collecting:
+            if not self._pending:
+                self._pending_since = self._clock()
+            for turn, fact in enumerate(facts):
+                if turn > after:
+                    self._pending.append((position, turn, fact))
+                    self._pending_events += events_in(fact)
+            self._pending_bytes += size_bytes
+            self.last_position = max(self.last_position, Place(position, len(facts) - 1))
+            is_much = (
+                self._pending_events >= PENDING_EVENTS_MAX
+                or len(self._pending) >= PENDING_FACTS_MAX
+                or self._pending_bytes >= PENDING_BYTES_MAX
+            )
+        if is_much:
+            self.flush()
+
+    def flush(self, *, sync: bool = False) -> None:
+        """Write what is collected as one batch; with `sync` it is on disk afterwards."""
+        with self._writing:
+            self._check()
+            with self._collecting:
+                pending, self._pending = self._pending, []
+                self._pending_events = self._pending_bytes = 0
+            try:
+                if pending:
+                    self._write(pending)
+                if sync and self._file is not None:
+                    os.fsync(self._file)
+            except OSError as error:
+                self._fail(error)
+
+    def flush_if_due(self) -> None:
+        """Write what has waited long enough, and finish a file that is old enough."""
+        now = self._clock()
+        if self._pending and now - self._pending_since >= self._flush_s:
+            self.flush()
+        if self._file is not None and now - self._file_since >= self._segment_s:
+            self.roll()
+
+    def roll(self) -> None:
+        """Finish the current file, if there is one; it is on disk afterwards."""
+        with self._writing:
+            self._check()
+            try:
+                self._finish()
+            except OSError as error:
+                self._fail(error)
+
+    def close(self) -> None:
+        """Write what is collected and finish the file."""
+        self.flush()
+        self.roll()
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """What the journal of this node takes."""
+        return sum(_size(segment.path) for segment in segments_in(self._directory, self._node))
+
+    def _write(self, pending: list[tuple[int, int, Fact]]) -> None:
+        batch = rows_of(pending)
+        if self._file is None:
+            self._start(pending[0][0])
+        self._append(batch_message(batch, self._messages))
+        self._messages += 1
+        if self._file_bytes >= self._segment_bytes:
+            self._finish()
+
+    def _start(self, position: int) -> None:
+        started_us = time.time_ns() // 1000
+        while True:
+            self._path = self._directory / file_name(self._node, position, started_us)
+            if not finished_path(self._path).exists():
+                break
+            started_us += 1
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._file_bytes = 0
+        self._file_since = self._clock()
+        self._append(schema_message(schema_of(self._node)))
+        self._messages = 1
+        _sync_directory(self._directory)
+
+    def _append(self, data: bytes) -> None:
+        assert self._file is not None  # noqa: S101 - for the type checker.
+        rest = memoryview(data)
+        while rest:  # A write may take only a part.
+            rest = rest[os.write(self._file, rest) :]
+        self._file_bytes += len(data)
+
+    def _finish(self) -> None:
+        if self._file is None:
+            return
+        self._append(END)
+        os.fsync(self._file)
+        os.close(self._file)
+        self._file = None
+        self._path.rename(finished_path(self._path))
+        _sync_directory(self._directory)
+        if self._bytes_max is not None:
+            self._prune(self._bytes_max)
+
+    def _prune(self, bytes_max: int) -> None:
+        """Remove the oldest files, but never the last one: it knows how far the journal reaches."""
+        segments = segments_in(self._directory, self._node)
+        sizes = [_size(segment.path) for segment in segments]
+        total = sum(sizes)
+        for segment, size in list(zip(segments, sizes, strict=True))[:-1]:
+            if total <= bytes_max:
+                break
+            segment.path.unlink(missing_ok=True)
+            total -= size
+            log.info("removed %s to make room", segment.path.name)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _fail(self, error: OSError) -> NoReturn:
+        """What was half written is cut off by the next start; until then, nothing may follow it."""
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        self._failure = JournalFailedError(
+            f"the journal in {self._directory} cannot be written: {error.strerror or error}. "
+            + ("Make room on the disk or lower journal.bytes_max" if full else "Look at the disk")
+            + ", then start the broker again"
+        )
+        raise self._failure from error
+
+
+def _finish_all(directory: Path, node: str) -> Recovery:
+    """Finish the files that an earlier run has left: cut off what is torn, keep the rest."""
+    count = batches = bytes_cut = 0
+    for segment in segments_in(directory, node):
+        if not segment.is_open:
+            continue
+        intact, end = _intact(segment.path)
+        bytes_cut += max(0, _size(segment.path) - end)
+        count += 1
+        batches += intact
+        if not intact:
+            segment.path.unlink()
+            continue
+        with segment.path.open("r+b") as file:
+            file.truncate(end)
+            file.seek(end)
+            file.write(END)
+            file.flush()
+            os.fsync(file.fileno())
+        segment.path.rename(finished_path(segment.path))
+    if count:
+        _sync_directory(directory)
+    return Recovery(segments=count, batches=batches, bytes_cut=bytes_cut)
+
+
+def _intact(path: Path) -> tuple[int, int]:
+    """How many batches at the beginning of a file are intact, and where they end."""
+    count, end = -1, 0  # The first message is the schema.
+    try:
+        for message in read_messages(path):
+            count, end = count + 1, message.ends_at
+    except SegmentDamagedError:
+        pass
+    return max(0, count), end
+
+
+def _last_position(directory: Path, node: str) -> Place:
+    """The last fact that can be read."""
+    for segment in reversed(segments_in(directory, node)):
+        place = _last_position_in(segment)
+        if place is not None:
+            return place
+    return BEGINNING
+
+
+def _last_position_in(segment: SegmentName) -> Place | None:
+    schema: bytes | None = None
+    last: bytes | None = None
+    try:
+        for message in read_messages(segment.path):
+            if schema is None:
+                schema = message.data
+            else:
+                last = message.data
+    except SegmentDamagedError as error:
+        log.warning("%s", error, extra={"segment": segment.path.name})
+    if schema is None or last is None:
+        return None
+    batch = read_batch(last, read_schema(schema))
+    return Place(batch["position"][-1].as_py(), batch["turn"][-1].as_py())
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

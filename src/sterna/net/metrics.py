@@ -1,0 +1,215 @@
+"""What a broker does, in numbers, as Prometheus reads them."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+
+import msgspec
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from sterna.core.facts import Fact, HandoverFinished, HandoverStarted
+from sterna.core.names import NodeId, Time
+from sterna.net.journal.rows import events_in
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+UNFINISHED_MAX = 100_000
+"""Handovers whose beginning is remembered; those that never end must not fill the memory."""
+
+SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+"""The upper bounds of the histograms: about three for each power of ten."""
+
+
+class Gauges(msgspec.Struct, frozen=True, kw_only=True):
+    """How things stand at a broker right now. The driver makes one whenever somebody looks."""
+
+    connections: Mapping[str, int] = {}
+    """By what is at the other end: `client`, `broker`, `unknown` before the handshake is done."""
+    clients_away: int = 0
+    subscriptions: int = 0
+    queue_events: int = 0
+    queue_bytes: int = 0
+    in_flight_bytes: int = 0
+    log_bytes: int = 0
+    log_inputs: int = 0
+    journal_bytes: int = 0
+    is_ready: bool = False
+
+
+class Histogram:
+    """How often a time fell between which bounds."""
+
+    def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def family(self, name: str, meaning: str) -> HistogramMetricFamily:
+        total = 0
+        buckets: list[tuple[str, float]] = []
+        for bound, count in zip([*map(str, self._bounds), "+Inf"], self._counts, strict=True):
+            total += count
+            buckets.append((bound, float(total)))
+        return HistogramMetricFamily(name, meaning, buckets=buckets, sum_value=self._sum)
+
+
+class Metrics(Collector):
+    """Counts what the driver tells it; for the loop's thread alone, so that counting is cheap.
+
+    The library's own counters take a lock each time; these are plain numbers that become the
+    library's when somebody looks.
+    """
+
+    def __init__(self, node: NodeId, gauges: Callable[[], Gauges]) -> None:
+        self._node = node
+        self._gauges = gauges
+        self._facts: Counter[str] = Counter()
+        self._events: Counter[str] = Counter()
+        self._handovers: dict[NodeId, Time] = {}
+        self._handover_seconds = Histogram()
+        self._replayed = self._held = 0
+        self._received_bytes = self._received_frames = 0
+        self._sent_bytes = self._sent_frames = 0
+        self._commit_seconds = Histogram()
+        self._committed = 0
+        self._release_seconds = Histogram()
+        self._closed: Counter[str] = Counter()
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def facts(self, facts: Sequence[Fact]) -> None:
+        """The broker states facts."""
+        for fact in facts:
+            kind = type(fact)
+            name = kind.__name__
+            self._facts[name] += 1
+            if kind in _ABOUT_EVENTS or _is_about_events(kind):
+                self._events[name] += events_in(fact)
+            elif isinstance(fact, HandoverStarted):
+                self._handovers[fact.client] = fact.time
+                if len(self._handovers) > UNFINISHED_MAX:
+                    del self._handovers[next(iter(self._handovers))]
+            elif isinstance(fact, HandoverFinished):
+                self._replayed += fact.replayed
+                self._held += fact.held
+                started = self._handovers.pop(fact.client, None)
+                if started is not None:
+                    self._handover_seconds.observe((fact.time - started) / 1e6)
+
+    def received(self, size_bytes: int, frames: int) -> None:
+        """So much came from a peer."""
+        self._received_bytes += size_bytes
+        self._received_frames += frames
+
+    def sent(self, size_bytes: int, frames: int) -> None:
+        """So much went to a peer."""
+        self._sent_bytes += size_bytes
+        self._sent_frames += frames
+
+    def commit(self, seconds: float, records: int) -> None:
+        """So many inputs became durable with one sync, which took so long."""
+        self._commit_seconds.observe(seconds)
+        self._committed += records
+
+    def released(self, seconds: float) -> None:
+        """What an input caused was sent so long after the input had come."""
+        self._release_seconds.observe(seconds)
+
+    def closed(self, reason: str) -> None:
+        """A connection ended; the reason is one of a few words, never a peer's own text."""
+        self._closed[reason] += 1
+
+    def text(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """The library asks."""
+        yield InfoMetricFamily(
+            "sterna", "Which broker this is.", {"node": self._node, "version": version("sterna")}
+        )
+        yield from self._counters()
+        yield self._handover_seconds.family(
+            "sterna_handover_seconds", "From a client's arrival until all it missed has come."
+        )
+        yield self._commit_seconds.family(
+            "sterna_commit_seconds", "How long it took to make inputs durable."
+        )
+        yield self._release_seconds.family(
+            "sterna_release_seconds", "From an input's arrival until what it caused is sent."
+        )
+        yield from _gauge_families(self._gauges())
+
+    def _counters(self) -> Iterator[Metric]:
+        facts = "Facts that the broker stated, by kind."
+        yield _labelled("sterna_facts", facts, "kind", self._facts)
+        events = "Events that those facts are about, by kind; Forwarded counts each link."
+        yield _labelled("sterna_events", events, "kind", self._events)
+        closed = "Connections that ended, by reason."
+        yield _labelled("sterna_connections_closed", closed, "reason", self._closed)
+        for name, meaning, value in (
+            ("received_bytes", "Bytes that came from peers.", self._received_bytes),
+            ("received_frames", "Frames that came from peers.", self._received_frames),
+            ("sent_bytes", "Bytes that went to peers.", self._sent_bytes),
+            ("sent_frames", "Frames that went to peers.", self._sent_frames),
+            ("committed_inputs", "Inputs that were made durable.", self._committed),
+            ("handover_replayed_events", "Events fetched for clients that came.", self._replayed),
+            ("handover_held_events", "Events that waited for those.", self._held),
+        ):
+            yield CounterMetricFamily(f"sterna_{name}", meaning, value)
+
+
+def _labelled(
+    name: str, meaning: str, label: str, counts: Mapping[str, int]
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, meaning, labels=[label])
+    for value, count in counts.items():
+        family.add_metric([value], count)
+    return family
+
+
+def _gauge_families(gauges: Gauges) -> Iterator[Metric]:
+    connections = GaugeMetricFamily("sterna_connections", "Connections now.", labels=["peer"])
+    for peer, count in gauges.connections.items():
+        connections.add_metric([peer], count)
+    yield connections
+    for name, meaning, value in (
+        (
+            "clients_away",
+            "Clients that are away and for which events are kept.",
+            gauges.clients_away,
+        ),
+        ("subscriptions", "Subscriptions of clients at this broker.", gauges.subscriptions),
+        ("queue_events", "Events that wait for clients and neighbours.", gauges.queue_events),
+        ("queue_bytes", "The same in bytes.", gauges.queue_bytes),
+        ("in_flight_bytes", "Received and not yet durable and routed.", gauges.in_flight_bytes),
+        ("log_bytes", "What log and snapshots take on disk.", gauges.log_bytes),
+        ("log_inputs", "Inputs in the log since the last snapshot.", gauges.log_inputs),
+        ("journal_bytes", "What the facts journal takes on disk.", gauges.journal_bytes),
+        ("ready", "1 when the broker takes clients.", int(gauges.is_ready)),
+    ):
+        yield GaugeMetricFamily(f"sterna_{name}", meaning, value)
+
+
+_ABOUT_EVENTS: set[type[Fact]] = set()
+
+
+def _is_about_events(kind: type[Fact]) -> bool:
+    is_about = bool({"events", "to"} & set(kind.__struct_fields__))
+    if is_about:
+        _ABOUT_EVENTS.add(kind)
+    return is_about
