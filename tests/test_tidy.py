@@ -21,10 +21,11 @@ MAY_IMPORT = {
     "pipeline": {"model", "matching"},
     "bench": {"model", "matching", "core", "wire", "sim", "net", "pipeline"},
     "experiments": {"model", "matching", "core", "wire", "sim", "pipeline"},
+    "demo": {"model", "matching", "core", "wire", "sim", "net", "pipeline"},
     "console": {"model", "matching", "core", "wire", "sim", "net", "pipeline", "experiments"},
     "cli": {
         *("model", "matching", "core", "wire", "sim", "net", "pipeline", "bench", "experiments"),
-        "console",
+        *("console", "demo"),
     },
 }
 """For each package, the packages below it."""

@@ -74,6 +74,13 @@ def check(index: MatchIndex[Any], filters: dict[Any, Filter], batch: list[Event]
     columns = in_columns(batch)
     if columns:
         assert by_event(index.match_batch(columns), len(batch)) == single
+    often = [*batch, *batch, *batch]  # Enough of them to be put into columns.
+    each = index.match_each(often)
+    found = [
+        sorted((key for key in each if place in each[key]), key=repr) for place in range(len(often))
+    ]
+    assert found == [sorted(keys, key=repr) for keys in single] * 3
+    assert all(places == sorted(set(places)) for places in each.values())
 
 
 class Histories(RuleBasedStateMachine):

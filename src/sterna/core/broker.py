@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from sterna.core.component import Component, overriding
+from sterna.core.facts import Accepted
 from sterna.core.link import LinkTiming
 from sterna.core.messages import Events
-from sterna.core.names import LinkId, NodeId, Time
+from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.node import Node
 from sterna.core.quenching import Quenching
 from sterna.core.routing.options import RoutingOptions
@@ -36,6 +37,9 @@ class Broker(Node):
         self.at_keeps = overriding(self.components, "keeps")
 
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+        events = tuple(events)  # The same one wherever all of them go: it is encoded once.
+        if self.peers[link] is Peer.CLIENT:
+            self.state(Accepted(at=self.id, time=now, link=link, events=events))
         for passing in self._at_events_passing:
             passing(events, link, now)
         self.router.route(events, link, now)

@@ -1,29 +1,33 @@
 """A client: what the papers call the local broker, between an application and its border broker."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from sterna.core import facts, inputs
 from sterna.core.actions import Connect, Deliver, Disconnect
 from sterna.core.component import Component, overriding
+from sterna.core.history.recent import Recall
 from sterna.core.link import LinkTiming
 from sterna.core.location.whereabouts import Whereabouts
 from sterna.core.messages import (
     AdvertisementChange,
     Events,
+    Farewell,
     InterestAsked,
     InterestKnown,
     KeptFor,
     Message,
+    PastAsked,
     Route,
     SubscriptionChange,
 )
-from sterna.core.names import LinkId, LocalProtocolError, NodeId, RouteId, Time
+from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, RouteId, Time
 from sterna.core.node import Node
 from sterna.core.quenching import Interest, Outgoing
+from sterna.core.sizes import batches
 from sterna.matching import MatchIndex
-from sterna.model.event import Event
+from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 
 
@@ -49,14 +53,16 @@ class Client(Node):
         *,
         timing: LinkTiming | None = None,
         incarnation: int = 0,
+        seq: int = 0,
     ) -> None:
+        """`seq` is the number of the last event it has ever published, if it was there before."""
         super().__init__(id_, components, timing=timing, incarnation=incarnation)
         self.options = options or ClientOptions()
         self.subscriptions: dict[str, Filter] = {}
         self.advertisements: dict[str, Filter] = {}
         self._wanted: MatchIndex[str] = MatchIndex()
         self._offered: MatchIndex[str] = MatchIndex()
-        self._seq = 0
+        self._seq = self._first_seq = seq
         self._link: LinkId | None = None
         """The broker it works through, or wants to."""
         self._is_introduced = False
@@ -68,6 +74,12 @@ class Client(Node):
         self._interest = Interest() if self.options.quenching else None
         self._has_asked = False
         """Whether the broker was asked what is wanted since the link stands."""
+        self._is_leaving = False
+        """Whether the application wants to be forgotten, …"""
+        self._has_said_farewell = False
+        """… whether the broker was told, …"""
+        self._comes_back = False
+        """… and whether it comes back then, as a new client."""
         self._outgoing = Outgoing(self.options.buffer_events_max, self._interest)
         self._handlers |= {
             inputs.Subscribe: self._subscribe,
@@ -75,6 +87,8 @@ class Client(Node):
             inputs.Advertise: self._advertise,
             inputs.Unadvertise: self._unadvertise,
             inputs.Publish: self._publish,
+            inputs.PublishMany: self._publish_many,
+            inputs.Leave: self._leave,
             inputs.Attach: self._attach,
             inputs.Detach: self._detach,
             inputs.MoveTo: self._move_to,
@@ -83,6 +97,7 @@ class Client(Node):
         self._on_message.setdefault(SubscriptionChange, self.on_subscription_change)
         self._on_message.setdefault(InterestKnown, self.on_interest_known)
         self._at_events_arriving = overriding(self.components, "events_arriving")
+        self._at_delivering = overriding(self.components, "delivering")
 
     @property
     def link(self) -> LinkId | None:
@@ -93,6 +108,16 @@ class Client(Node):
     def is_introduced(self) -> bool:
         """Whether that broker knows what the client wants and offers."""
         return self._is_introduced
+
+    @property
+    def is_welcome(self) -> bool:
+        """Whether its broker takes what it publishes, and gives it what it wants."""
+        return self._link in self.up and all(each.may_publish() for each in self.components)
+
+    @property
+    def published(self) -> int:
+        """The number of its last event."""
+        return self._seq
 
     # ---- From the application
 
@@ -108,8 +133,17 @@ class Client(Node):
             self.state(facts.Adapted(at=self.id, time=now, subscription=name, filter=exact))
         if filter_.uses_myloc:
             self._whereabouts.tell(now)
-        else:
+        elif given.past_events_max is None and given.past_since_us is None:
             self.tell_again([name], now)
+        else:
+            self._recall.ask(
+                PastAsked(
+                    route=self.told(name),
+                    events_max=given.past_events_max,
+                    since_us=given.past_since_us,
+                ),
+                now,
+            )
 
     def _unsubscribe(self, given: inputs.Unsubscribe, now: Time) -> None:
         name = given.subscription
@@ -117,6 +151,9 @@ class Client(Node):
             raise LocalProtocolError(f"{self.id} has no subscription {name!r}")
         filter_ = self.subscriptions.pop(name)
         self._wanted.remove(name)
+        for component in self.components:
+            if isinstance(component, Recall):
+                component.forget(self.route(name), now)
         self.state(facts.Unsubscribed(at=self.id, time=now, subscription=name))
         if filter_.uses_myloc:
             self._whereabouts.tell(now)
@@ -144,28 +181,61 @@ class Client(Node):
         self._say_in_order(AdvertisementChange(removed=(self.route(name),)), now)
 
     def _publish(self, given: inputs.Publish, now: Time) -> None:
-        event = Event(
-            publisher=self.id,
-            seq=self._seq + 1,
-            time_us=now,
-            attributes=given.attributes,
-            payload=given.payload,
+        self._publish_all(((given.attributes, given.payload),), now)
+
+    def _publish_many(self, given: inputs.PublishMany, now: Time) -> None:
+        self._publish_all(given.events, now)
+
+    def _publish_all(self, given: Sequence[tuple[Mapping[str, Scalar], bytes]], now: Time) -> None:
+        """All or none: an event that cannot be published leaves nothing behind."""
+        first = self._seq + 1
+        events = tuple(
+            Event(publisher=self.id, seq=seq, time_us=now, attributes=attributes, payload=payload)
+            for seq, (attributes, payload) in enumerate(given, first)
         )
-        if self.options.advertisements and not self._offered.match(event.attributes):
+        if self.options.advertisements and not all(
+            self._offered.match(event.attributes) for event in events
+        ):
             raise LocalProtocolError(
                 f"{self.id} has advertised nothing that matches this event; advertise it first"
             )
-        self._seq += 1
-        self.state(facts.Published(at=self.id, time=now, events=(event,)))
+        self._seq += len(events)
+        self.state(facts.Published(at=self.id, time=now, events=events))
         self._ask_for_interest(now)
         if self._ready:
-            self._emit((event,), now)
+            for batch in batches(events):
+                self._emit(batch, now)
             return
-        victim = self._outgoing.put(event)
-        if victim is not None:
-            self.state(facts.Purged(at=self.id, time=now, events=(victim,)))
+        for event in events:
+            victim = self._outgoing.put(event)
+            if victim is not None:
+                self.state(facts.Purged(at=self.id, time=now, events=(victim,)))
+
+    @property
+    def accepted(self) -> int:
+        """The number of the last event that its broker has, and all before it."""
+        waiting = self._outgoing.first_seq()
+        if self._link is not None and self._link in self.peers:
+            waiting = min(waiting, self._unaccepted(self._link))
+        return min(self._seq, waiting - 1)
+
+    def _unaccepted(self, link: LinkId) -> int:
+        for message in self.unconfirmed_first(link):
+            if type(message) is Events:
+                return message.events[0].seq
+        return NEVER
+
+    def _leave(self, _given: inputs.Leave, now: Time) -> None:
+        for subscription in list(self.subscriptions):
+            self._unsubscribe(inputs.Unsubscribe(subscription=subscription), now)
+        for advertisement in list(self.advertisements):
+            self._unadvertise(inputs.Unadvertise(advertisement=advertisement), now)
+        self._is_leaving = True
+        self._comes_back = False
+        self._say_farewell(now)
 
     def _attach(self, given: inputs.Attach, now: Time) -> None:
+        self._comes_back = self._is_leaving
         if self._link is not None and self._link != given.broker:
             self.act(Disconnect(self._link))
             self.forget(self._link, now)
@@ -173,6 +243,7 @@ class Client(Node):
         self.act(Connect(given.broker))
 
     def _detach(self, _given: inputs.Detach, _now: Time) -> None:
+        self._comes_back = False
         self.act(Disconnect(self._broker()))
 
     def _move_to(self, given: inputs.MoveTo, now: Time) -> None:
@@ -202,13 +273,34 @@ class Client(Node):
             ]
         wanted = tuple(event for event, names in zip(events, found, strict=True) if names)
         if wanted:
-            self.act(Deliver(wanted, tuple(names for names in found if names)))
-            self.state(
-                facts.Delivered(at=self.id, time=now, events=wanted, anywhere=kept_for is not None)
-            )
+            self._deliver(wanted, tuple(filter(None, found)), now, anywhere=kept_for is not None)
         if len(wanted) < len(events):
             stray = tuple(event for event, names in zip(events, found, strict=True) if not names)
             self.state(facts.Stray(at=self.id, time=now, events=stray))
+
+    def _deliver(
+        self, events: tuple[Event, ...], subscriptions: tuple[tuple[str, ...], ...], now: Time, *,
+        anywhere: bool,
+    ) -> None:  # fmt: skip
+        for delivering in self._at_delivering:
+            going = delivering(events, subscriptions, now, anywhere=anywhere)
+            if going is not None:
+                events = tuple(event for event, _ in going)
+                subscriptions = tuple(names for _, names in going)
+        if events:
+            self.deliver(events, subscriptions, now, anywhere=anywhere)
+
+    def deliver(
+        self, events: tuple[Event, ...], subscriptions: tuple[tuple[str, ...], ...], now: Time, *,
+        anywhere: bool = False,
+    ) -> None:  # fmt: skip
+        """Give the application events, each for the subscriptions that want it."""
+        self.act(Deliver(events, subscriptions))
+        self.state(facts.Delivered(at=self.id, time=now, events=events, anywhere=anywhere))
+
+    def wanting(self, event: Event) -> tuple[str, ...]:
+        """The subscriptions that want an event, here and now."""
+        return tuple(self._wanted.match(event.attributes))
 
     def on_subscription_change(
         self, message: SubscriptionChange, _link: LinkId, _now: Time
@@ -233,7 +325,7 @@ class Client(Node):
 
     def link_new(self, link: LinkId, now: Time) -> None:
         """The broker knows nothing of this client: tell it all."""
-        self._is_introduced = False
+        self._is_introduced = self._has_said_farewell = False
         if self._interest is not None:
             self._interest.forget()
         if not any(component.introduces() for component in self.components):
@@ -250,13 +342,19 @@ class Client(Node):
             said.insert(0, SubscriptionChange(added=subscriptions))
         for message in said:
             self.send(self._broker(), message, now)
+        self.introduction_said(now)
+
+    def introduction_said(self, now: Time) -> None:
+        """The broker knows what the client wants and offers, and has welcomed it."""
+        for component in self.components:
+            component.introduction_said(now)
 
     def introduction(self) -> tuple[tuple[Route, ...], tuple[Route, ...], tuple[Message, ...]]:
         """All that a new broker has to know; from now on it has to hear of changes."""
         self._is_introduced = True
         self._undo.clear()
         return (
-            tuple(self._told(name) for name, f in self.subscriptions.items() if not f.uses_myloc),
+            tuple(self.told(name) for name, f in self.subscriptions.items() if not f.uses_myloc),
             tuple(self._announced.values()),
             tuple(said for each in self.components for said in each.introduction()),
         )
@@ -279,7 +377,7 @@ class Client(Node):
     def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         if self._link == link:
             self._link = None
-            self._is_introduced = False
+            self._is_introduced = self._has_said_farewell = False
             self._take_back(unconfirmed)
         super().link_gone(link, unconfirmed, now)
 
@@ -305,8 +403,9 @@ class Client(Node):
 
     @property
     def is_settled(self) -> bool:
-        """Nor does an event wait that could go."""
-        return super().is_settled and not (self._link in self.up and self._outgoing)
+        """Nor does an event wait that could go, or the client itself."""
+        waits = bool(self._outgoing) or self._is_leaving
+        return super().is_settled and not (self._link in self.up and waits)
 
     def arrived(self, last: int) -> None:
         """The network has the client's events up to a number; they need not be said again."""
@@ -319,6 +418,7 @@ class Client(Node):
         """Whether events can go out at once."""
         return (
             self._link in self.up
+            and self._is_introduced
             and (self._interest is None or self._interest.current)
             and all(component.may_publish() for component in self.components)
         )
@@ -334,15 +434,15 @@ class Client(Node):
 
     def flush(self, now: Time) -> None:
         """Let everything go that waited, if it can."""
-        if self._seq or self._outgoing:
+        if self._seq > self._first_seq or self._outgoing:
             self._ask_for_interest(now)
-        if not self._ready:
-            return
-        for waiting in self._outgoing.take():
-            if isinstance(waiting, Message):
-                self._say(waiting, now)
-            else:
-                self._emit(waiting, now)
+        if self._ready:
+            for waiting in self._outgoing.take():
+                if isinstance(waiting, Message):
+                    self._say(waiting, now)
+                else:
+                    self._emit(waiting, now)
+        self._say_farewell(now)
 
     def _emit(self, events: tuple[Event, ...], now: Time) -> None:
         if self._interest is not None:
@@ -356,8 +456,8 @@ class Client(Node):
             self._say(Events(events=events), now)
 
     def _say_in_order(self, message: Message, now: Time) -> None:
-        """Say something that must not pass the events that wait."""
-        if self._outgoing:
+        """Say something that must not pass the events that wait, nor a farewell."""
+        if self._outgoing or self._has_said_farewell:
             self._outgoing.put_message(message)
         else:
             self._say(message, now)
@@ -378,6 +478,37 @@ class Client(Node):
         """What the broker is to call a subscription or an advertisement."""
         return f"{self.id}/{name}"
 
+    # ---- Leaving for good
+
+    def _say_farewell(self, now: Time) -> None:
+        """Ask to be forgotten, once all else is said."""
+        if (
+            self._is_leaving
+            and self._is_introduced
+            and self._link in self.up
+            and not self._outgoing
+        ):
+            self._say(Farewell(), now)
+            self._is_introduced = False
+            self._has_said_farewell = True
+
+    def _received(self, given: inputs.Received, now: Time) -> None:
+        super()._received(given, now)
+        if self._has_said_farewell and not self.backlog(self._broker()):
+            self._left(now)
+
+    def _left(self, now: Time) -> None:
+        """The broker has heard it."""
+        broker, comes_back = self._broker(), self._comes_back
+        self._is_leaving = self._comes_back = False
+        self.act(Disconnect(broker))
+        self.forget(broker, now)
+        for component in self.components:
+            component.left(now)
+        self.state(facts.Left(at=self.id, time=now, published=self.accepted))
+        if comes_back:
+            self._attach(inputs.Attach(broker=broker), now)
+
     # ---- Subscriptions that depend on the client's location or variables
 
     def adapt(self, name: str, exact: Filter, now: Time) -> None:
@@ -392,9 +523,9 @@ class Client(Node):
         Those that use `myloc` are told otherwise.
         """
         if names:
-            self._say(SubscriptionChange(added=tuple(self._told(name) for name in names)), now)
+            self._say(SubscriptionChange(added=tuple(self.told(name) for name in names)), now)
 
-    def _told(self, name: str) -> Route:
+    def told(self, name: str) -> Route:
         filter_ = self.subscriptions[name]
         told = filter_ if filter_.is_bound else self._whereabouts.context.told(filter_)
         return Route(self.route(name), told)
@@ -406,6 +537,13 @@ class Client(Node):
 
     def _is_static(self, name: str) -> bool:
         return name not in self.subscriptions or self.subscriptions[name].is_bound
+
+    @property
+    def _recall(self) -> Recall:
+        for component in self.components:
+            if isinstance(component, Recall):
+                return component
+        raise LocalProtocolError(f"{self.id} cannot ask for the past: give it a component Recall")
 
     @property
     def _whereabouts(self) -> Whereabouts:

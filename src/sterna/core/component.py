@@ -118,6 +118,18 @@ class Component:
         """What a new broker has to be told besides subscriptions and advertisements."""
         return ()
 
+    def introduction_said(self, now: Time) -> None:
+        """The broker has been told what the client wants and offers."""
+
+    def left(self, now: Time) -> None:
+        """The client has left for good; if it comes back, it is a new one."""
+
+    def delivering(
+        self, events: Sequence[Event], subscriptions: Sequence[tuple[str, ...]], now: Time, *,
+        anywhere: bool,
+    ) -> "Found | None":  # fmt: skip
+        """Events are about to go to the application; return those that shall go now, if not all."""
+
     def may_publish(self) -> bool:
         """Whether events can go out now; when that changes, call `client.flush`."""
         return True
@@ -127,6 +139,9 @@ class Component:
         del link, now
         return events
 
+
+Found = Sequence[tuple[Event, tuple[str, ...]]]
+"""Events with the subscriptions that want them."""
 
 Handler = Callable[[Any, LinkId, Time], None]
 

@@ -103,13 +103,37 @@ class Repeated(Fact, frozen=True, kw_only=True):
     events: tuple[Event, ...]
 
 
+class Recalled(Fact, frozen=True, kw_only=True):
+    """The application was given events of before its subscription, as it had asked for."""
+
+    events: tuple[Event, ...]
+
+
 class Missed(Fact, frozen=True, kw_only=True):
     """Events that the application never got, because a bounded cache discarded them."""
 
     events: tuple[EventId, ...]
 
 
+class Left(Fact, frozen=True, kw_only=True):
+    """The client has left for good, and its broker knows."""
+
+    published: int
+    """The number of the last event that the broker has from it, and all before."""
+
+
+class Forgotten(Fact, frozen=True, kw_only=True):
+    """The client was away for longer than the network remembers: events may be missing."""
+
+
 # ---- At brokers.
+
+
+class Accepted(Fact, frozen=True, kw_only=True):
+    """A client has handed events over to its border broker."""
+
+    link: LinkId
+    events: tuple[Event, ...]
 
 
 class Forwarded(Fact, frozen=True, kw_only=True):
@@ -117,6 +141,18 @@ class Forwarded(Fact, frozen=True, kw_only=True):
 
     source: LinkId
     to: Mapping[LinkId, tuple[Event, ...]]
+
+
+class RingFound(Fact, frozen=True, kw_only=True):
+    """A link would close a ring of brokers, and is cut."""
+
+    link: LinkId
+
+
+class ClientForgotten(Fact, frozen=True, kw_only=True):
+    """A client has said farewell, or was away for too long: nothing is kept for it any more."""
+
+    client: NodeId
 
 
 class HandoverStarted(Fact, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from sterna.core.link import Frame
-from sterna.core.names import LinkId, NodeId, Peer
+from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 
@@ -57,6 +57,10 @@ class Subscribe(Input, frozen=True, kw_only=True):
 
     subscription: str
     filter: Filter
+    past_events_max: int | None = None
+    """Begin with the last so many events that its broker still has …"""
+    past_since_us: Time | None = None
+    """… that were published at this time or later."""
 
 
 class Unsubscribe(Input, frozen=True, kw_only=True):
@@ -83,6 +87,21 @@ class Publish(Input, frozen=True, kw_only=True):
 
     attributes: Mapping[str, Scalar]
     payload: bytes = b""
+
+
+class PublishMany(Input, frozen=True, kw_only=True):
+    """The application publishes events at once."""
+
+    events: tuple[tuple[Mapping[str, Scalar], bytes], ...]
+    """Attributes and payload of each."""
+
+
+class Leave(Input, frozen=True, kw_only=True):
+    """The application will not come back: nothing is to be kept for it.
+
+    All its subscriptions and advertisements end, and so does the connection, once its broker knows.
+    If it attaches again nevertheless, it is a new client.
+    """
 
 
 class Attach(Input, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ a connection that may lose frames, it also repeats what it kept when an answer i
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 import msgspec
@@ -52,7 +52,8 @@ class LinkTiming(msgspec.Struct, frozen=True, kw_only=True):
     """When a session acknowledges and repeats."""
 
     ack_delay_us: Time = 20_000
-    """Wait so long for a message that can carry the acknowledgement."""
+    """Wait so long for a message that can carry the acknowledgement; 0: until the end of the turn,
+    so that all that came at once is acknowledged at once."""
     ack_every: int = 32
     """Acknowledge at once after so many messages."""
     resend_us: Time | None = 200_000
@@ -109,6 +110,15 @@ class LinkSession:
         """The messages of which the other end has not said that it has them."""
         return [frame.message for frame in self._unacknowledged]
 
+    def unconfirmed_first(self) -> Iterator[Message]:
+        """The same, the oldest first."""
+        return (frame.message for frame in self._unacknowledged)
+
+    @property
+    def oldest_unconfirmed(self) -> int | None:
+        """The number of the first of them."""
+        return self._unacknowledged[0].seq if self._unacknowledged else None
+
     def open(self, now: Time) -> None:
         """A connection stands."""
         self.close()
@@ -147,6 +157,11 @@ class LinkSession:
             self._resumed(frame, now)
         return ()
 
+    def turn_ends(self) -> None:
+        """Acknowledge now, if that shall not wait and no message has done it."""
+        if self._ack_due and not self._timing.ack_delay_us and self.state is State.OPEN:
+            self._acknowledge()
+
     def wake(self, now: Time) -> None:
         """Do what is due: acknowledge, repeat."""
         if self._ack_at <= now:
@@ -167,12 +182,15 @@ class LinkSession:
             self._confirm(frame.acknowledged, now)
         self._ack_due += 1
         if frame.seq != self._expected:  # Repeated, or after a gap: say at once where we are.
-            if frame.seq > self._expected:
+            # Where nothing gets lost there are no gaps, unless somebody makes them on purpose.
+            if frame.seq > self._expected and self._timing.resend_us is not None:
                 self._early[frame.seq] = frame.message
             self._acknowledge_by(now)
             return ()
         self._expected += 1
-        if self._ack_due >= self._timing.ack_every:
+        if not self._timing.ack_delay_us:
+            pass  # `turn_ends` will say it.
+        elif self._ack_due >= self._timing.ack_every:
             self._acknowledge()
         elif self._ack_at == NEVER:
             self._acknowledge_by(now + self._timing.ack_delay_us)

@@ -71,7 +71,7 @@ class Arrival(Message, frozen=True, kw_only=True):
     born: int
     """The visit on which it was welcomed for the first time; 0 if it never was."""
     stay: int
-    """The last visit on which it was welcomed …"""
+    """The last visit on which it was welcomed (and left for good, if it is born anew) …"""
     received: int
     """… and how many events it got there: the sequence number of the last one, the paper's num."""
     subscriptions: tuple[Route, ...] = ()
@@ -84,6 +84,8 @@ class Welcome(Message, frozen=True, kw_only=True):
 
     published: int
     """The number of the last event that the network has from you."""
+    born: int = 0
+    """Another number than the client has said: it had been forgotten. 0: its own."""
 
 
 class Replayed(Message, frozen=True, kw_only=True):
@@ -143,6 +145,64 @@ class Replay(Message, frozen=True, kw_only=True):
     published: int
     path: tuple[NodeId, ...]
     """The brokers it still has to go through."""
+    forgotten: bool = False
+    """Whether nothing was kept, because the client has left, or was away for too long."""
+    departing: int = 0
+    """The visit on which the client has said farewell meanwhile; 0 if it has not."""
+
+
+class Farewell(Message, frozen=True, kw_only=True):
+    """Client -> border broker: I will not come back; forget me."""
+
+
+class Departed(Message, frozen=True, kw_only=True):
+    """To all brokers: a client has left for good, or was away for too long."""
+
+    client: NodeId
+    visit: int
+    """Its last one: whatever belongs to it, or to one before, has ended."""
+    published: int
+    """The number of the last event that the network has from it."""
+
+
+# ---- What was published before a subscription was made.
+
+
+class PastAsked(Message, frozen=True, kw_only=True):
+    """Client -> border broker: I subscribe, and want what you still have of before."""
+
+    route: Route
+    events_max: int | None = None
+    """The last so many …"""
+    since_us: Time | None = None
+    """… that were published at this time or later."""
+    number: int = 0
+    """By which the client knows the answer."""
+
+
+class Past(Message, frozen=True, kw_only=True):
+    """Border broker -> client: what was there; all that comes later comes as usual."""
+
+    subscription: RouteId
+    number: int = 0
+    events: tuple[Event, ...]
+
+
+# ---- The overlay.
+
+
+class OverlayLink(msgspec.Struct, frozen=True, order=True, gc=False):
+    """Two brokers that are neighbours, in alphabetical order."""
+
+    a: NodeId
+    b: NodeId
+
+
+class OverlayChange(Message, frozen=True, kw_only=True):
+    """To a neighbour: these links are on my side of the network (and no longer those)."""
+
+    added: tuple[OverlayLink, ...] = ()
+    removed: tuple[OverlayLink, ...] = ()
 
 
 # ---- Subscriptions that move with their client. (Fiege, 5 and App. B)

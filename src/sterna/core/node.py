@@ -1,7 +1,7 @@
 """What brokers and clients have in common: links with their sessions, turns and deadlines."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sterna.core import inputs
@@ -80,6 +80,7 @@ class Node(ABC):
         handler(given, now)
         actions: list[Action] = []
         for link, session in self._used.items():
+            session.turn_ends()
             outbox = session.outbox
             if outbox:
                 for frame in outbox:  # Mostly one: a comprehension costs more.
@@ -119,6 +120,15 @@ class Node(ABC):
     def unconfirmed(self, link: LinkId) -> list[Message]:
         """Those messages."""
         return self._sessions[link].unconfirmed()
+
+    def unconfirmed_first(self, link: LinkId) -> Iterator[Message]:
+        """Those messages, the oldest first; whoever asks may stop early."""
+        return self._sessions[link].unconfirmed_first()
+
+    def oldest_unconfirmed(self, link: LinkId) -> int | None:
+        """The number of the first of those messages; None if there is none."""
+        session = self._sessions.get(link)
+        return None if session is None else session.oldest_unconfirmed
 
     def is_connected(self, link: LinkId) -> bool:
         """Whether a connection stands, be it that the two ends have not found each other yet."""

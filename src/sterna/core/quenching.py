@@ -9,7 +9,8 @@ from itertools import groupby
 
 from sterna.core.component import Component
 from sterna.core.messages import InterestAsked, InterestKnown, Message, SubscriptionChange
-from sterna.core.names import LinkId, Time
+from sterna.core.names import NEVER, LinkId, Time
+from sterna.core.sizes import batches
 from sterna.matching import MatchIndex
 from sterna.model.event import Event
 
@@ -107,6 +108,10 @@ class Outgoing:
             self._wanted += 1
         return None
 
+    def first_seq(self) -> int:
+        """The number of the first event that waits; NEVER if none does."""
+        return next((each.seq for each in self._waiting if isinstance(each, Event)), NEVER)
+
     def put_message(self, message: Message) -> None:
         """Keep a message that must not pass the events before it."""
         self._waiting.append(message)
@@ -131,6 +136,6 @@ class Outgoing:
         self._events = self._wanted = 0
         for is_event, group in groupby(waiting, lambda each: isinstance(each, Event)):
             if is_event:
-                yield tuple(group)  # type: ignore[arg-type]
+                yield from batches(group)  # type: ignore[arg-type]
             else:
                 yield from group  # type: ignore[misc]

@@ -23,6 +23,9 @@ class Checks:
         self._open = left_open
         self._ready: list[Check] | None = None
 
+    def __reduce__(self) -> tuple[type["Checks"], tuple[Term, tuple[str, ...]]]:
+        return Checks, (self._term, self._open)
+
     def open_sets(self) -> Iterator[tuple[str, ValueSet]]:
         """The attributes and sets of values that are left to ask for."""
         return ((name, self._term.constraints[name]) for name in self._open)

@@ -1,6 +1,6 @@
 """Events in columns: an Arrow record batch, or arrays by name, with what is missing."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import NoneType
 from typing import Any, Protocol
@@ -55,9 +55,25 @@ class Columns:
     def items(self) -> Iterator[tuple[str, Column]]:
         return iter(self._columns.items())
 
-    def event(self, place: int) -> dict[str, Scalar | None]:
+    def event(self, place: int) -> Mapping[str, Scalar | None]:
         """The attributes of one event."""
         return {name: column.plain()[place] for name, column in self.items()}
+
+
+class Rows(Columns):
+    """Events one by one, with some of their attributes in columns as well."""
+
+    def __init__(
+        self, events: Sequence[Mapping[str, Scalar | None]], attributes: Iterable[str]
+    ) -> None:
+        self._events = events
+        self._length = len(events)
+        self._columns = {
+            name: _column(name, [event.get(name) for event in events]) for name in attributes
+        }
+
+    def event(self, place: int) -> Mapping[str, Scalar | None]:
+        return self._events[place]
 
 
 class _Numbers:

@@ -1,7 +1,7 @@
 """`MatchIndex`: which of many filters match an event."""
 
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sterna.model.event import Scalar
@@ -67,6 +67,18 @@ class MatchIndex(Generic[Key]):
         if self._table is None:
             return [key for key, filter_ in self._few.items() if filter_.matches(attributes)]
         return self._table.match(attributes)
+
+    def match_each(self, events: Sequence[Mapping[str, Scalar | None]]) -> dict[Key, list[int]]:
+        """For each key whose filter matches some of these events, their places, ascending."""
+        if self._table is not None:
+            return self._table.match_each(events)
+        found: dict[Key, list[int]] = {}
+        for key, filter_ in self._few.items():
+            matches = filter_.matches
+            places = [place for place, event in enumerate(events) if matches(event)]
+            if places:
+                found[key] = places
+        return found
 
     def match_batch(self, events: "Batch") -> "tuple[npt.NDArray[np.int64], npt.NDArray[Any]]":
         """The positions of events in a batch, ascending, each with the key of a filter it matches.

@@ -4,8 +4,8 @@ import ctypes
 import math
 import sys
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from sterna.matching import kernels
 from sterna.matching.checks import Check, Checks
-from sterna.matching.columns import Columns
+from sterna.matching.columns import Columns, Rows
 from sterna.matching.floats import EXACT_MAX, floor
 from sterna.matching.kernels import (
     BLOCKS_MAX,
@@ -74,6 +74,9 @@ FILED_TOKEN_ROWS_MAX = 2048
 FILED_POINTS_MAX = 4
 """A row may be filed under so many values, if its test accepts any of them."""
 
+EACH_MIN = 16
+"""From so many events on, it pays to put them into columns."""
+
 REPACK_MIN, REPACK_SHARE = 64, 2
 """Everything is packed afresh after so many changes, and at least one for so many rows."""
 
@@ -123,6 +126,20 @@ class Table:
         self._batch_buffers: list[_BatchBuffers] = []
         self._keys = np.empty(64, object)
         self.arrays = _first_arrays()
+        self._arrays_changed()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what can be made again, so that a copy goes on exactly as this one."""
+        made_again: dict[str, Any] = {
+            "_spare": [],
+            "_batch_buffers": [],
+            "_records": None,
+            "reading": None,
+        }
+        return self.__dict__ | made_again
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
         self._arrays_changed()
 
     def __len__(self) -> int:
@@ -568,6 +585,24 @@ class Table:
 
     # ---- Matching many events
 
+    def match_each(self, events: Sequence[Mapping[str, Scalar | None]]) -> dict[Any, list[int]]:
+        """For each key that some events match, their places, ascending."""
+        found: dict[Any, list[int]] = {}
+        if len(events) < EACH_MIN:
+            for place, attributes in enumerate(events):
+                for key in self.match(attributes):
+                    found.setdefault(key, []).append(place)
+            return found
+        names = dict.fromkeys(chain.from_iterable(events))
+        rows = Rows(events, [name for name in names if name in self._attributes])
+        positions, keys = self.match_batch(rows)
+        for place, key in zip(positions.tolist(), keys.tolist(), strict=True):
+            if key in found:
+                found[key].append(place)
+            else:
+                found[key] = [place]
+        return found
+
     def match_batch(self, columns: Columns) -> tuple[Array, Array]:
         """The positions of events, ascending, each with the key of a subscription that matches."""
         events = self.encode_batch(columns)
@@ -656,7 +691,8 @@ class Table:
         flags = self.arrays.records[self.arrays.row_record[rows]] >> FLAGS & (UNSURE | SHARED)
         kept = np.ones(len(rows), bool)
         seen: set[tuple[int, int]] = set()
-        position, attributes = -1, {}
+        position = -1
+        attributes: Mapping[str, Scalar | None] = {}
         for i in np.flatnonzero(flags).tolist():
             row = int(rows[i])
             if position != positions[i]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,11 @@ PLAIN_TYPES = frozenset({bool, int, float, str, type(None)})
 """The exact types that filters evaluate; None means that the attribute is missing."""
 
 
+AttributeName = Annotated[str, msgspec.Meta(min_length=1)]
+CheckedScalar = bool | Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)] | float | str
+"""The same, as decoders check it."""
+
+
 class EventId(NamedTuple):
     """Who published an event, and the how-manieth of that publisher it is, from 1."""
 
@@ -22,7 +27,7 @@ class EventId(NamedTuple):
     seq: int
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, eq=False):
     """What a publisher says once, and what brokers carry to everyone whose filter matches it.
 
     Attributes with the value None are dropped: a missing attribute is NULL in every filter.
@@ -48,9 +53,32 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
             raise TypeError(f"the payload is bytes, not {type(self.payload).__name__}")
         msgspec.structs.force_setattr(self, "attributes", plain_attributes(self.attributes))
 
+    def __eq__(self, other: object) -> bool:
+        """Whoever has checked them, events are equal if they say the same."""
+        if not isinstance(other, Event):
+            return NotImplemented
+        return msgspec.structs.astuple(self) == msgspec.structs.astuple(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
     @property
     def id(self) -> EventId:
         return EventId(self.publisher, self.seq)
+
+
+class CheckedEvent(Event, frozen=True, kw_only=True, array_like=True, gc=False):
+    """An event whose decoder has checked it: brokers handle many, and each is checked once."""
+
+    publisher: Annotated[str, msgspec.Meta(min_length=1)]
+    seq: Annotated[int, msgspec.Meta(ge=1, le=INT_MAX)]
+    time_us: int
+    attributes: dict[AttributeName, CheckedScalar] = {}
+
+    def __post_init__(self) -> None:
+        """Nothing is left to do."""
 
 
 def plain_attributes(attributes: Mapping[str, object]) -> dict[str, Scalar]:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from sterna.core.handover.cache import Cache, after
 from sterna.core.names import NEVER
+from sterna.core.sizes import weight
 from sterna.model.event import Event, EventId
 from tests.scale import examples
 
@@ -67,3 +68,28 @@ def test_what_came_over_another_path_is_taken_where_each_publisher_goes_on() -> 
         EventId("q", 8),
         EventId("r", 1),
     ]
+
+
+@pytest.mark.spec("PM-3")
+@examples(200)
+@given(
+    st.lists(
+        st.tuples(st.sets(st.sampled_from("abc"), min_size=1), st.integers(0, 300)), max_size=30
+    ),
+    st.integers(200, 2_000),
+)
+def test_so_many_bytes(kept_for: list[tuple[set[str], int]], bytes_max: int) -> None:
+    """The oldest goes first, whatever it was kept for; what is left is what fits."""
+    cache = Cache(1_000, None, bytes_max)
+    gone, left = [], []
+    for seq, (names, size) in enumerate(kept_for, 1):
+        kept = Event(publisher="p", seq=seq, time_us=0, payload=b"x" * size)
+        gone += [each.seq for each in cache.keep(kept, sorted(names), 0)]
+        left.append(kept)
+        while sum(map(weight, left)) > bytes_max:
+            left.pop(0)
+        assert cache.bytes == sum(map(weight, left)) <= bytes_max
+
+    assert gone == list(range(1, len(kept_for) - len(left) + 1))
+    assert cache.take() == left
+    assert cache.bytes == 0

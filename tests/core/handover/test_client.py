@@ -9,14 +9,16 @@ from sterna.core.inputs import (
     Advertise,
     Attach,
     Detach,
+    Leave,
+    LinkGone,
     LinkUp,
     Publish,
     Received,
     Subscribe,
     Unadvertise,
 )
-from sterna.core.link import Data, Resume
-from sterna.core.messages import AdvertisementChange, Arrival, Events, Message, Welcome
+from sterna.core.link import Ack, Data, Resume
+from sterna.core.messages import AdvertisementChange, Arrival, Events, Farewell, Message, Welcome
 from sterna.core.names import LocalProtocolError, Peer
 from sterna.model.filters import Filter
 
@@ -132,3 +134,60 @@ def test_what_may_not_have_arrived_is_said_again_after_the_welcome() -> None:
     ]
     assert isinstance(before[1], Events)
     assert [event.seq for event in before[1].events] == [2]
+
+
+@pytest.mark.spec("LV-6")
+def test_it_leaves_when_its_broker_has_heard_the_farewell() -> None:
+    client, driver = roaming()
+    driver.connect("B1")
+    driver.hear("B1", Welcome(published=0, born=1))
+    client.handle(Subscribe(subscription="1", filter=Filter("a = 1")), 0)
+    *_, farewell = said(client.handle(Leave(), 0)[0])
+    assert farewell == Farewell()
+    assert client.subscriptions == {}
+
+    actions, _ = client.handle(Received(link="B1", frames=(Ack(3),)), 0)
+    assert [each for each in actions if isinstance(each, Disconnect)] == []
+    actions, _ = client.handle(Received(link="B1", frames=(Ack(4),)), 0)
+    assert actions == [Disconnect("B1")]
+    assert client.link is None
+
+
+@pytest.mark.spec("LV-6")
+def test_a_farewell_is_said_anew_to_a_broker_that_has_forgotten_it() -> None:
+    client, driver = roaming()
+    driver.connect("B1")
+    driver.hear("B1", Welcome(published=0, born=1))
+    client.handle(Leave(), 0)
+    client.handle(LinkGone(link="B1"), 0)
+    client.handle(Received(link="B1", frames=(Ack(2),)), 0)  # Too late: nobody is meant.
+
+    client.handle(Attach(broker="B2"), 0)
+    assert [type(message) for message in driver.connect("B2")] == [Arrival, Farewell]
+
+
+@pytest.mark.spec("LV-6")
+def test_after_it_has_left_it_is_a_new_client() -> None:
+    client, driver = roaming()
+    driver.connect("B1")
+    driver.hear("B1", Welcome(published=0, born=1))
+    client.handle(Leave(), 0)
+    client.handle(Received(link="B1", frames=(Ack(2),)), 0)
+
+    client.handle(Attach(broker="B2"), 0)
+    assert driver.connect("B2") == [Arrival(visit=2, born=0, stay=1, received=0)]
+
+
+@pytest.mark.spec("LV-6")
+def test_it_goes_on_with_the_number_that_its_broker_gave_it() -> None:
+    """It had been forgotten, and was born anew."""
+    client, driver = roaming()
+    driver.connect("B1")
+    driver.hear("B1", Welcome(published=0, born=1))
+    client.handle(Attach(broker="B2"), 0)
+    driver.connect("B2")
+    driver.hear("B2", Welcome(published=0, born=2))
+    client.handle(Attach(broker="B3"), 0)
+    (arrival,) = driver.connect("B3")
+    assert isinstance(arrival, Arrival)
+    assert (arrival.visit, arrival.born, arrival.stay) == (3, 2, 2)

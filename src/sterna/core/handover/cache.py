@@ -5,18 +5,20 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sterna.core.names import NEVER, RouteId, Time
+from sterna.core.sizes import weight
 from sterna.model.event import Event
 
 
-@dataclass(slots=True)
-class Kept:
+class Kept(msgspec.Struct, gc=False):
     """An event, once, however many subscriptions it was kept for."""
 
     event: Event
     since: Time
+    weight: int
     rings: int = 0
     """In how many rings it is."""
 
@@ -24,9 +26,13 @@ class Kept:
 class Cache:
     """Events in the order in which they came."""
 
-    def __init__(self, events_max: int, ttl_us: Time | None) -> None:
+    def __init__(self, events_max: int, ttl_us: Time | None, bytes_max: int | None = None) -> None:
+        """Keep so many events for each subscription, so many bytes for all of them."""
         self._events_max = events_max
         self._ttl_us = ttl_us
+        self._bytes_max = NEVER if bytes_max is None else bytes_max
+        self.bytes = 0
+        """About how much is kept."""
         self._kept: dict[int, Kept] = {}
         """By a running number."""
         self._rings: dict[RouteId, deque[int]] = {}
@@ -38,7 +44,8 @@ class Cache:
     def keep(self, event: Event, subscriptions: Iterable[RouteId], now: Time) -> list[Event]:
         """Keep an event for the subscriptions that it matches; the events that had to go for it."""
         self._count += 1
-        kept = self._kept[self._count] = Kept(event, now)
+        kept = self._kept[self._count] = Kept(event, now, weight(event))
+        self.bytes += kept.weight
         gone = []
         for subscription in subscriptions:
             ring = self._rings.setdefault(subscription, deque())
@@ -46,6 +53,18 @@ class Cache:
             kept.rings += 1
             if len(ring) > self._events_max:
                 gone += self._leave_ring(ring.popleft())
+        while self.bytes > self._bytes_max:
+            gone += self._leave_rings()
+        return gone
+
+    def _leave_rings(self) -> list[Event]:
+        """The oldest event goes, whatever it was kept for."""
+        number = next(iter(self._kept))
+        gone: list[Event] = []
+        for ring in self._rings.values():
+            if ring and ring[0] == number:
+                ring.popleft()
+                gone += self._leave_ring(number)
         return gone
 
     def expire(self, now: Time) -> list[Event]:
@@ -66,6 +85,7 @@ class Cache:
         if kept.rings:
             return []
         del self._kept[number]
+        self.bytes -= kept.weight
         return [kept.event]
 
     def _until(self, kept: Kept) -> Time:
@@ -82,6 +102,7 @@ class Cache:
         events = [kept.event for kept in self._kept.values()]
         self._kept.clear()
         self._rings.clear()
+        self.bytes = 0
         return events
 
 

@@ -27,12 +27,20 @@ class HandoverOptions(msgspec.Struct, frozen=True, kw_only=True):
     protocol: Handover = Handover.NONE
     cache_events_max: int = 10_000
     """How many events are kept for each subscription of a client that is away."""
+    cache_bytes_max: int | None = None
+    """How many bytes are kept for each client that is away, about; None: as many as it takes."""
     cache_ttl_us: Time | None = None
     """How long they are kept at a broker; None: as long as it takes."""
+    away_max_us: Time | None = None
+    """Who is away for longer is forgotten, with all that was kept; None: nobody is."""
 
     def __post_init__(self) -> None:
         if self.cache_events_max < 1 or (self.cache_ttl_us is not None and self.cache_ttl_us < 1):
             raise ValueError("a cache keeps at least one event, for at least one microsecond")
+        if self.cache_bytes_max is not None and self.cache_bytes_max < 1:
+            raise ValueError("a cache keeps at least one byte")
+        if self.away_max_us is not None and self.away_max_us < 1:
+            raise ValueError("a client may be away for at least one microsecond")
 
 
 def broker_components(options: HandoverOptions) -> list[Component]:
@@ -43,7 +51,14 @@ def broker_components(options: HandoverOptions) -> list[Component]:
         case Handover.NAIVE:
             return [Naive()]
         case Handover.RELOCATION:
-            return [Relocation(events_max=options.cache_events_max, ttl_us=options.cache_ttl_us)]
+            return [
+                Relocation(
+                    events_max=options.cache_events_max,
+                    bytes_max=options.cache_bytes_max,
+                    ttl_us=options.cache_ttl_us,
+                    away_max_us=options.away_max_us,
+                )
+            ]
 
 
 def client_components(options: HandoverOptions) -> list[Component]:

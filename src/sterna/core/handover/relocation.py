@@ -18,6 +18,12 @@ passes a broker on the way before the request does goes to the old place and is 
 that passes after it goes to the new place. What goes both ways is delivered once. The same holds
 for what the client publishes: it waits for the replay, which has followed all that the client
 published at the old place.
+
+**Leaving for good.** A client that says farewell, or is away for too long, is forgotten by its
+broker, and all others hear that it has departed. They drop the trail and remember the departure for
+a while: whoever asks for something from before is told that nothing is left. A client that had not
+meant to leave is then born anew where it is. Of two numbers of the same client the greater one is
+the later one, so whatever crosses on the way, all brokers agree in the end.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +37,9 @@ from sterna.core.component import Component
 from sterna.core.handover.cache import Cache, after
 from sterna.core.messages import (
     Arrival,
+    Departed,
     Events,
+    Farewell,
     Fetch,
     Located,
     Message,
@@ -44,6 +52,15 @@ from sterna.core.messages import (
 )
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.model.event import Event, EventId
+
+DEPARTED_MAX = 10_000
+"""How many clients that have left a broker remembers."""
+
+STRANGERS_MAX = 10_000
+"""How many requests for unknown clients a broker keeps."""
+
+NEWS_US: Time = 10_000_000
+"""How long a broker waits for news of a client: that it was born, or that it has left."""
 
 
 @dataclass(slots=True)
@@ -71,6 +88,10 @@ class Guest:
     """For which of its moving subscriptions an event is kept: where it was, it wanted it."""
     published: int = 0
     """The number of its last event that came through here."""
+    departing: int = 0
+    """The visit on which it has said farewell; 0 if it has not."""
+    away_since: Time | None = None
+    """When its connection was lost; None while it stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +106,7 @@ class Promise:
     missed: list[EventId]
     moving: dict[EventId, tuple[RouteId, ...]]
     published: int
+    departing: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +118,49 @@ class Trail:
     """Of the client it was laid for: one that has lost its memory is another."""
 
 
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """What is remembered of a client that has left: its last visit, and its last event."""
+
+    visit: int
+    published: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """A request for a client of whom this broker has not heard yet."""
+
+    request: Request
+    source: LinkId | None
+    since: Time
+
+
 class Relocation(Component):
-    """The brokers' part. `events_max` and `ttl_us` bound what is kept for each subscription."""
+    """The brokers' part. `events_max` and `ttl_us` bound what is kept for each subscription,
+    `bytes_max` what is kept for each client.
 
-    handles = (Arrival, Located, Resubscribe, Fetch, Replay)
+    Who is away for longer than `away_max_us` is forgotten; None: nobody is.
+    """
 
-    def __init__(self, *, events_max: int = 10_000, ttl_us: Time | None = None) -> None:
+    handles = (Arrival, Located, Resubscribe, Fetch, Replay, Farewell, Departed)
+
+    def __init__(
+        self, *, events_max: int = 10_000, bytes_max: int | None = None,
+        ttl_us: Time | None = None, away_max_us: Time | None = None,
+    ) -> None:  # fmt: skip
         self.guests: dict[NodeId, Guest] = {}
         self.trails: dict[NodeId, Trail] = {}
         self.promises: dict[tuple[NodeId, int], Promise] = {}
-        self.strangers: dict[NodeId, list[tuple[Request, LinkId | None]]] = {}
-        """Requests for clients of whom this broker has not heard yet."""
+        self.strangers: dict[NodeId, list[Stranger]] = {}
+        self.departed: dict[NodeId, Departure] = {}
+        self.returning: dict[NodeId, tuple[Arrival, Time]] = {}
+        """Clients that are back before this broker has heard that they had left."""
         self._events_max = events_max
+        self._bytes_max = bytes_max
         self._ttl_us = ttl_us
+        self._away_max_us = away_max_us
+        self._strangers = 0
+        """How many there are."""
         self._number = 0
         self._held: dict[LinkId, list[Message]] = {}
         """What must not pass the subscriptions that wait until a link stands."""
@@ -118,6 +170,7 @@ class Relocation(Component):
     def on_arrival(self, message: Arrival, link: LinkId, now: Time) -> None:
         """A client is here."""
         client, guest = link, self.guests.get(link)
+        self.returning.pop(client, None)
         if not message.born:
             self._receive_new(client, message, now)
         elif guest is None or guest.born < message.born:
@@ -130,6 +183,7 @@ class Relocation(Component):
             guest.stay, guest.sent = 0, len(guest.lost)
             self._introduce(message, client, now)
             guest.visit, guest.is_here, guest.has_forgotten = message.visit, True, False
+            guest.away_since = None
             if guest.awaits is None:
                 lost, guest.lost = guest.lost, []
                 self._serve(client, guest, [*lost, *self._take(client, guest, now)], now)
@@ -159,7 +213,7 @@ class Relocation(Component):
         client = request.client
         guest = self.guests.get(client)
         if guest is None or not request.path:  # It left nothing behind.
-            self._replay(request, (), (), {}, 0, now)
+            self._replay(request, (), (), {}, 0, now, forgotten=True)
             return
         unconfirmed = self.broker.unconfirmed(client)
         guest.moving |= _moving_in(unconfirmed)
@@ -170,7 +224,9 @@ class Relocation(Component):
         if guest.awaits is None:
             self._replay(request, [*lost, *kept], missed, guest.moving, guest.published, now)
         else:
-            promise = Promise(request, lost, kept, missed, guest.moving, guest.published)
+            promise = Promise(
+                request, lost, kept, missed, guest.moving, guest.published, guest.departing
+            )
             self.promises[client, guest.awaits] = promise
         self._forget(client, now)
 
@@ -190,6 +246,8 @@ class Relocation(Component):
                 promise.moving | dict(message.moving),
                 max(message.published, promise.published),
                 now,
+                forgotten=message.forgotten,
+                departing=max(message.departing, promise.departing),
             )
             return
         guest = self.guests.get(client)
@@ -208,10 +266,16 @@ class Relocation(Component):
                 replayed=len(message.events), held=len(held),
             )
         )  # fmt: skip
-        if guest.is_here:
+        departing = max(message.departing, guest.departing)
+        if departing >= guest.visit:
+            self._depart(client, departing, now)
+        elif message.forgotten and not self._bear(client, guest, now):
+            self._forget(client, now)
+        elif guest.is_here:
             self._serve(client, guest, events, now)
         else:
             self._keep(client, guest, events, now, again=True)
+            self._look_for(guest, now)
 
     # ---- Fig. 11: on the way
 
@@ -226,8 +290,8 @@ class Relocation(Component):
     def _follow(self, request: Request, source: LinkId | None, now: Time) -> None:
         """Follow the trail to what a client left behind, and turn it around."""
         trail = self.trails.get(request.client)
-        if trail is None or trail.born < request.born:
-            self.strangers.setdefault(request.client, []).append((request, source))
+        if trail is None or trail.born != request.born:
+            self._await_news(Stranger(request, source, now), now)
             return
         self.trails[request.client] = Trail(source, trail.born)
         if trail.link is None:
@@ -252,13 +316,38 @@ class Relocation(Component):
     # ---- New clients
 
     def _receive_new(self, client: NodeId, message: Arrival, now: Time) -> None:
-        """Nobody has welcomed this client before, so nothing was kept for it."""
-        self.broker.router.introduced((), (), client, now)
-        self.broker.message_arrived(MovingChange(anew=True), client, now)
-        guest = self.guests[client] = Guest(message.visit, message.visit, self._cache())
-        self.trails[client] = Trail(None, message.visit)
-        self._announce(Located(client=client, born=message.visit), None, now)
-        self._serve(client, guest, [], now)
+        """Nobody has welcomed this client before, so nothing was kept for it.
+
+        One that has left just now waits until that is known here: what it published before must
+        not be overtaken by what it is going to publish.
+        """
+        if self._last_departure(client) < message.stay:
+            self.returning[client] = message, now
+            self._look_again_by(now + NEWS_US, NEWS_US, now)
+        else:
+            self._receive(client, message, now)
+
+    def _receive(self, client: NodeId, message: Arrival, now: Time) -> None:
+        self._clear(client, now)
+        is_here = client in self.broker.up
+        guest = self.guests[client] = Guest(message.visit, 0, self._cache(), is_here=is_here)
+        if self._bear(client, guest, now):
+            self._serve(client, guest, [], now)
+        else:
+            self._forget(client, now)
+
+    def _bear(self, client: NodeId, guest: Guest, now: Time) -> bool:
+        """A client that is here begins anew, unless it has been elsewhere since."""
+        trail = self.trails.get(client)
+        last = max(self._last_departure(client), 0 if trail is None else trail.born)
+        if not guest.is_here or guest.visit <= last:
+            if trail is not None and trail.link is None:
+                del self.trails[client]
+            return False
+        guest.born = guest.visit
+        self.trails[client] = Trail(None, guest.born)
+        self._announce(Located(client=client, born=guest.born), None, now)
+        return True
 
     def on_located(self, message: Located, link: LinkId, now: Time) -> None:
         """A new client is somewhere behind a link."""
@@ -266,22 +355,112 @@ class Relocation(Component):
         trail = self.trails.get(client)
         if trail is not None and trail.born >= message.born:
             return
-        if client in self.guests and self.guests[client].born < message.born:
+        if self._last_departure(client) >= message.born:
+            return
+        if client in self.guests and self.guests[client].visit < message.born:
             self._forget(client, now)
         self.trails[client] = Trail(link, message.born)
         self._announce(message, link, now)
-        for request, source in self.strangers.pop(client, []):
-            self._follow(request, source, now)
+        for stranger in self._take_strangers(client):
+            if stranger.request.born == message.born:
+                self._follow(stranger.request, stranger.source, now)
+            else:
+                self._await_news(stranger, now)
 
-    def _announce(self, message: Located, source: LinkId | None, now: Time) -> None:
+    def _announce(self, message: Located | Departed, source: LinkId | None, now: Time) -> None:
         for link, peer in self.broker.peers.items():
             if peer is Peer.BROKER and link != source:
                 self._send(link, message, now)
+
+    def _await_news(self, stranger: Stranger, now: Time) -> None:
+        """Keep a request until its client is known here, or known to have left, but not for ever.
+
+        It does not follow the trail of another life of its client, although that is a later one:
+        whoever that trail was laid for would not find what the request turns around.
+        """
+        request = stranger.request
+        if self._last_departure(request.client) >= request.born:
+            self._answer_forgotten(stranger, now)
+            return
+        self.strangers.setdefault(request.client, []).append(stranger)
+        self._strangers += 1
+        self._look_again_by(stranger.since + NEWS_US, NEWS_US, now)
+        if self._strangers > STRANGERS_MAX:
+            first, *others = self._take_strangers(next(iter(self.strangers)))
+            if others:
+                self.strangers[first.request.client] = others
+                self._strangers += len(others)
+            self._answer_forgotten(first, now)
+
+    def _take_strangers(self, client: NodeId) -> list[Stranger]:
+        strangers = self.strangers.pop(client, [])
+        self._strangers -= len(strangers)
+        return strangers
+
+    def _answer_forgotten(self, stranger: Stranger, now: Time) -> None:
+        departure = self.departed.get(stranger.request.client)
+        published = 0 if departure is None else departure.published
+        self._replay(stranger.request, (), (), {}, published, now, forgotten=True)
+
+    # ---- Leaving for good
+
+    def on_farewell(self, _message: Farewell, link: LinkId, now: Time) -> None:
+        """A guest will not come back. If something is on its way to it, that comes first."""
+        guest = self.guests.get(link)
+        if guest is not None:
+            guest.departing = guest.visit
+            if guest.awaits is None:
+                self._depart(link, guest.visit, now)
+
+    def _depart(self, client: NodeId, visit: int, now: Time) -> None:
+        """Forget a guest, and have all brokers forget it."""
+        self.broker.state(facts.ClientForgotten(at=self.broker.id, time=now, client=client))
+        published = self.guests[client].published
+        if client in self.broker.up:  # It ends the connection when it knows that it was heard.
+            del self.guests[client]
+            self._clear(client, now)
+        else:
+            self._forget(client, now)
+        self._bury(Departed(client=client, visit=visit, published=published), None, now)
+
+    def on_departed(self, message: Departed, link: LinkId, now: Time) -> None:
+        """A client has left at some broker behind a link."""
+        self._bury(message, link, now)
+
+    def _bury(self, message: Departed, source: LinkId | None, now: Time) -> None:
+        client = message.client
+        if self._last_departure(client) >= message.visit:
+            return
+        self.departed.pop(client, None)
+        self.departed[client] = Departure(message.visit, message.published)
+        if len(self.departed) > DEPARTED_MAX:
+            del self.departed[next(iter(self.departed))]
+        trail = self.trails.get(client)
+        if trail is not None and trail.born <= message.visit:
+            del self.trails[client]
+        self._announce(message, source, now)
+        for stranger in self._take_strangers(client):
+            self._await_news(stranger, now)
+        if client in self.returning:
+            arrival, _ = self.returning[client]
+            if arrival.stay <= message.visit:
+                del self.returning[client]
+                self._receive(client, arrival, now)
+
+    def _last_departure(self, client: NodeId) -> int:
+        """The last visit of a client that has left, if that is remembered."""
+        departure = self.departed.get(client)
+        return 0 if departure is None else departure.visit
 
     # ---- Links
 
     def link_new(self, link: LinkId, now: Time) -> None:
         if self.broker.peers[link] is Peer.BROKER:
+            for client, departure in self.departed.items():
+                departed = Departed(
+                    client=client, visit=departure.visit, published=departure.published
+                )
+                self._send(link, departed, now)
             for client, trail in self.trails.items():
                 if trail.link != link:
                     self._send(link, Located(client=client, born=trail.born), now)
@@ -290,6 +469,8 @@ class Relocation(Component):
         for message in self._held.pop(link, []):
             self.broker.send(link, message, now)
         guest = self.guests.get(link)
+        if guest is not None:
+            guest.away_since = None
         if guest is not None and not guest.has_forgotten:
             guest.is_here = True
             if guest.awaits is None:
@@ -298,7 +479,10 @@ class Relocation(Component):
     def link_down(self, link: LinkId, now: Time) -> None:
         if link in self.guests:
             self.guests[link].is_here = False
+            self.guests[link].away_since = now
+            self._look_for(self.guests[link], now)
         elif self.broker.peers[link] is Peer.CLIENT:  # It left before it said who it is.
+            self.returning.pop(link, None)
             self.broker.forget(link, now)
 
     def link_reset(self, link: LinkId, unconfirmed: list[Message], _now: Time) -> None:
@@ -309,6 +493,17 @@ class Relocation(Component):
             guest.moving |= _moving_in(unconfirmed)
             guest.missed[:0] = _missed_in(unconfirmed)
 
+    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+        """Who is behind a link that is taken away cannot be found, unless another leads there."""
+        if self.broker.peers[link] is not Peer.BROKER:
+            return
+        self.trails = {client: trail for client, trail in self.trails.items() if trail.link != link}
+        for message in [*unconfirmed, *self._held.pop(link, [])]:
+            if isinstance(message, Request):
+                *before, _ = message.path
+                request = msgspec.structs.replace(message, path=tuple(before))
+                self._await_news(Stranger(request, before[-1] if before else None, now), now)
+
     def keeps(self, link: LinkId) -> bool:
         """The guest is going to say anew what it wants; until then the old holds."""
         return link in self.guests
@@ -316,21 +511,49 @@ class Relocation(Component):
     @property
     def is_settled(self) -> bool:  # type: ignore[override]
         """Whether nobody waits for a replay."""
-        return not (self.promises or self.strangers) and all(
+        return not (self.promises or self.strangers or self.returning) and all(
             guest.awaits is None for guest in self.guests.values()
         )
 
     # ---- What is kept
 
     def wake(self, now: Time) -> None:
-        """Something may have been kept too long."""
-        for client, guest in self.guests.items():
-            self._discard(client, guest, guest.cache.expire(now), now)
-            self._look_again_by(guest.cache.expires_at, now)
+        """Something may have been kept, or waited for, too long."""
+        if self._ttl_us is not None:
+            for client, guest in self.guests.items():
+                self._discard(client, guest, guest.cache.expire(now), now)
+                self._look_again_by(guest.cache.expires_at, self._ttl_us, now)
+        if self._away_max_us is not None:
+            self._depart_who_is_away(self._away_max_us, now)
+        for client in list(self.strangers):
+            for stranger in self._take_strangers(client):
+                if stranger.since + NEWS_US <= now:
+                    self._answer_forgotten(stranger, now)
+                else:
+                    self._await_news(stranger, now)
+        for client, (arrival, since) in list(self.returning.items()):
+            if since + NEWS_US <= now:
+                del self.returning[client]
+                self._receive(client, arrival, now)
+            else:
+                self._look_again_by(since + NEWS_US, NEWS_US, now)
 
-    def _look_again_by(self, time: Time, now: Time) -> None:
-        """Not for each event: all guests are looked at, but no more than 16 times in a lifetime."""
-        self.wake_by(max(time, now + (self._ttl_us or 0) // 16))
+    def _depart_who_is_away(self, away_max_us: Time, now: Time) -> None:
+        for client, guest in list(self.guests.items()):
+            if guest.away_since is None or guest.awaits is not None:
+                continue  # It is looked for when what it awaits has come.
+            if guest.away_since + away_max_us <= now:
+                self._depart(client, guest.visit, now)
+            else:
+                self._look_for(guest, now)
+
+    def _look_for(self, guest: Guest, now: Time) -> None:
+        if self._away_max_us is not None and guest.away_since is not None:
+            self._look_again_by(guest.away_since + self._away_max_us, self._away_max_us, now)
+
+    def _look_again_by(self, time: Time, lifetime_us: Time, now: Time) -> None:
+        """Not for each one: all are looked at, but no more than 16 times in a lifetime."""
+        self.wake_by(max(time, now + lifetime_us // 16))
 
     def _take(self, client: NodeId, guest: Guest, now: Time) -> list[Event]:
         """What is kept for a guest; what was kept too long just now is not."""
@@ -350,7 +573,8 @@ class Relocation(Component):
                 wanting += self._matching_here(client, guest, event)
             if wanting:
                 self._discard(client, guest, guest.cache.keep(event, wanting, now), now)
-        self._look_again_by(guest.cache.expires_at, now)
+        if self._ttl_us is not None:
+            self._look_again_by(guest.cache.expires_at, self._ttl_us, now)
 
     def _matching(self, client: NodeId, event: Event) -> Iterable[RouteId]:
         """The client's subscriptions that want an event."""
@@ -419,7 +643,7 @@ class Relocation(Component):
         """Everything for a guest is here: from now on it gets its events."""
         if guest.stay != guest.visit:
             guest.stay, guest.sent = guest.visit, 0
-            self.broker.send(client, Welcome(published=guest.published), now)
+            self.broker.send(client, Welcome(published=guest.published, born=guest.born), now)
         if events or guest.missed:
             guest.sent += len(events)
             missed, guest.missed = tuple(guest.missed), []
@@ -431,7 +655,8 @@ class Relocation(Component):
 
     def _replay(
         self, request: Request, events: Sequence[Event], missed: Sequence[EventId],
-        moving: Mapping[EventId, tuple[RouteId, ...]], published: int, now: Time,
+        moving: Mapping[EventId, tuple[RouteId, ...]], published: int, now: Time, *,
+        forgotten: bool = False, departing: int = 0,
     ) -> None:  # fmt: skip
         message = Replay(
             client=request.client,
@@ -441,15 +666,23 @@ class Relocation(Component):
             moving=tuple(moving.items()),
             published=published,
             path=request.path,
+            forgotten=forgotten,
+            departing=departing,
         )
         self.on_replay(message, "", now)
 
     def _forget(self, client: NodeId, now: Time) -> None:
         """The client is elsewhere: nothing of it stays."""
         del self.guests[client]
+        self.returning.pop(client, None)
         if self.broker.is_connected(client):
             self.broker.act(Disconnect(client))
         self.broker.forget(client, now)
+
+    def _clear(self, client: NodeId, now: Time) -> None:
+        """Whatever a client has said before holds no more."""
+        self.broker.router.introduced((), (), client, now)
+        self.broker.message_arrived(MovingChange(anew=True), client, now)
 
     def _send(self, link: LinkId, message: Message, now: Time) -> None:
         if link in self.broker.up:
@@ -458,7 +691,7 @@ class Relocation(Component):
             self._held.setdefault(link, []).append(message)
 
     def _cache(self) -> Cache:
-        return Cache(self._events_max, self._ttl_us)
+        return Cache(self._events_max, self._ttl_us, self._bytes_max)
 
 
 class Roaming(Component):
@@ -474,6 +707,7 @@ class Roaming(Component):
         self._stay = 0
         self._received = 0
         self._is_welcome = False
+        self._left_at: Time = 0
 
     def introduces(self) -> bool:
         return True
@@ -487,10 +721,11 @@ class Roaming(Component):
         subscriptions, advertisements, others = (
             self.client.introduction() if self._born else ((), (), ())
         )
+        is_known = self._born or now < self._left_at + NEWS_US
         arrival = Arrival(
             visit=self._visit,
             born=self._born,
-            stay=self._stay,
+            stay=self._stay if is_known else 0,
             received=self._received,
             subscriptions=subscriptions,
             advertisements=advertisements,
@@ -502,10 +737,19 @@ class Roaming(Component):
         self._is_welcome = True
         self._stay, self._received = self._visit, 0
         self.client.arrived(message.published)
-        if not self._born:
-            self._born = self._visit
+        before, self._born = self._born, message.born or self._born or self._visit
+        if not before:
             self.client.introduce(now)
+        else:
+            self.client.introduction_said(now)
+            if before != self._born:
+                self.client.state(facts.Forgotten(at=self.client.id, time=now))
         self.client.flush(now)
+
+    def left(self, now: Time) -> None:
+        self._born = self._received = 0
+        self._is_welcome = False
+        self._left_at = now
 
     def on_replayed(self, message: Replayed, link: LinkId, now: Time) -> None:
         came = {event.id for event in message.events}

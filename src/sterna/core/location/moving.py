@@ -63,7 +63,7 @@ class Moving(Measuring):
         super().__init__(probe_us=probe_us, grain_us=grain_us, is_timed=rule.is_timed)
         self.space = space
         self.rule = rule
-        self._around = lru_cache(maxsize=INSTANCES_MAX)(partial(_around, space))
+        self._around = _Around(space)
         self.table: dict[LinkId, dict[RouteId, MovingRoute]] = {}
         """What was told over each link: the ldfTable."""
         self._told: dict[LinkId, Telling] = {}
@@ -269,6 +269,20 @@ def _makes_sense(route: MovingRoute) -> bool:
         and (route.delay_us is None or route.delay_us >= 0)
         and not route.filter.variables
     )
+
+
+class _Around:
+    """Instances of filters, remembered: clients that are at the same place share them."""
+
+    def __init__(self, space: LocationSpace) -> None:
+        self._space = space
+        self._remembered = lru_cache(maxsize=INSTANCES_MAX)(partial(_around, space))
+
+    def __call__(self, filter_: Filter, at: str, steps: int | None) -> Filter:
+        return self._remembered(filter_, at, steps)
+
+    def __reduce__(self) -> tuple[type["_Around"], tuple[LocationSpace]]:
+        return _Around, (self._space,)
 
 
 def _around(space: LocationSpace, filter_: Filter, at: str, steps: int | None) -> Filter:

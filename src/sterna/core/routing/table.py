@@ -1,6 +1,7 @@
 """The routing table: which filters were announced over which link, and where an event must go."""
 
 from collections.abc import Sequence
+from itertools import chain, count
 
 from sterna.core.messages import Route
 from sterna.core.names import LinkId, RouteId
@@ -11,12 +12,16 @@ from sterna.model.filters.normal_form import ANYTHING
 
 
 class RoutingTable:
-    """Filters by link. Equal filters of a link are matched once."""
+    """Filters by link. Equal filters are matched once, however many links they come from."""
 
     def __init__(self) -> None:
         self._routes: dict[LinkId, dict[RouteId, Route]] = {}
-        self._counts: dict[tuple[LinkId, Filter], int] = {}
-        self._index: MatchIndex[tuple[LinkId, Filter]] = MatchIndex()
+        self._numbers: dict[Filter, int] = {}
+        """Each filter has a number: those are quicker to count by."""
+        self._wanting: dict[int, dict[LinkId, int]] = {}
+        """The links that a filter was announced over, and how often."""
+        self._index: MatchIndex[int] = MatchIndex()
+        self._numbered = count(1)
         self._entered: dict[tuple[LinkId, RouteId], tuple[Filter, Route]] = {}
         """Entries that were not announced over their link, but made by a component."""
         self._always: dict[LinkId, int] = {}
@@ -34,9 +39,7 @@ class RoutingTable:
 
     def has(self, link: LinkId, filter_: Filter) -> bool:
         """Whether this very filter is in the table for a link."""
-        if filter_.normal_form == (ANYTHING,):
-            return link in self._always
-        return (link, filter_) in self._counts
+        return link in (self._links_of(filter_) or ())
 
     def add(self, link: LinkId, id_: RouteId, route: Route) -> None:
         """Enter a route under the name that it has on the link."""
@@ -78,40 +81,61 @@ class RoutingTable:
         return [route for _, route in self._entered.values()]
 
     def _match_to(self, link: LinkId, filter_: Filter) -> None:
-        if filter_.normal_form == (ANYTHING,):
-            self._always[link] = self._always.get(link, 0) + 1
-            return
-        key = link, filter_
-        count = self._counts.get(key, 0)
-        if count == 0:
-            self._index.add(key, filter_)
-        self._counts[key] = count + 1
+        links = self._links_of(filter_)
+        if links is None:
+            number = self._numbers[filter_] = next(self._numbered)
+            links = self._wanting[number] = {}
+            self._index.add(number, filter_)
+        links[link] = links.get(link, 0) + 1
 
     def _match_no_more(self, link: LinkId, filter_: Filter) -> None:
+        links = self._links_of(filter_) or {}
+        links[link] -= 1
+        if not links[link]:
+            del links[link]
+        if not links and links is not self._always:
+            number = self._numbers.pop(filter_)
+            del self._wanting[number]
+            self._index.remove(number)
+
+    def _links_of(self, filter_: Filter) -> dict[LinkId, int] | None:
+        """The links that a filter is in the table for, and how often; None if for none."""
         if filter_.normal_form == (ANYTHING,):
-            self._always[link] -= 1
-            if not self._always[link]:
-                del self._always[link]
-            return
-        key = link, filter_
-        self._counts[key] -= 1
-        if not self._counts[key]:
-            del self._counts[key]
-            self._index.remove(key)
+            return self._always
+        number = self._numbers.get(filter_)
+        return None if number is None else self._wanting[number]
 
     def match(self, events: Sequence[Event]) -> dict[LinkId, tuple[Event, ...]]:
-        """For each link, the events that are wanted there, in their order."""
+        """For each link, the events that are wanted there, in their order.
+
+        Links that want the same events get the very same tuple, which is encoded once.
+        """
         if len(events) == 1:
             only = (events[0],)
             to: dict[LinkId, tuple[Event, ...]] = dict.fromkeys(self._always, only)
-            for link, _ in self._index.match(only[0].attributes):
-                to[link] = only
+            for number in self._index.match(only[0].attributes):
+                to |= dict.fromkeys(self._wanting[number], only)
             return to
-        found: dict[LinkId, list[Event]] = {}
-        for event in events:
-            links = dict.fromkeys(self._always)
-            for link, _ in self._index.match(event.attributes):
-                links[link] = None
-            for link in links:
-                found.setdefault(link, []).append(event)
-        return {link: tuple(wanted) for link, wanted in found.items()}
+        found = self._index.match_each([event.attributes for event in events])
+        return self._shared(events, found)
+
+    def _shared(
+        self, events: Sequence[Event], found: dict[int, list[int]]
+    ) -> dict[LinkId, tuple[Event, ...]]:
+        everything = tuple(events)
+        to = dict.fromkeys(self._always, everything)
+        several: dict[LinkId, list[int]] = {}
+        for number, places in found.items():
+            wanted = everything
+            if len(places) < len(events):
+                wanted = tuple([events[place] for place in places])
+            for link in self._wanting[number]:
+                if to.setdefault(link, wanted) is wanted:
+                    several[link] = [number]
+                elif link in several:
+                    several[link].append(number)
+        for link, numbers in several.items():
+            if len(numbers) > 1:
+                merged = sorted(set(chain.from_iterable([found[number] for number in numbers])))
+                to[link] = tuple([events[place] for place in merged])
+        return to

@@ -1,0 +1,271 @@
+"""The recent past: a new subscription can begin with what its border broker still has.
+
+The broker keeps the last events that passed it. A client that asks for the past subscribes with the
+same message: whatever the broker has by then is the past, and all that follows comes as usual.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+
+import msgspec
+
+from sterna.core import facts
+from sterna.core.actions import Deliver
+from sterna.core.component import Component, Found
+from sterna.core.messages import Past, PastAsked, SubscriptionChange
+from sterna.core.names import NEVER, LinkId, NodeId, Peer, RouteId, Time
+from sterna.model.event import Event, EventId
+
+
+class Recent(Component):
+    """The broker's part."""
+
+    handles = (PastAsked,)
+
+    def __init__(self, events_max: int, bytes_max: int = 64 << 20) -> None:
+        self._batches: deque[tuple[Sequence[Event], int]] = deque()
+        """Events that passed together, and about how many bytes they take."""
+        self._events_max = events_max
+        self._bytes_max = bytes_max
+        self._count = 0
+        self._bytes = 0
+
+    def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+        del link, now
+        size = _size(events)
+        batches = self._batches
+        batches.append((events, size))
+        self._count += len(events)
+        self._bytes += size
+        while batches and (
+            self._bytes > self._bytes_max or self._count - len(batches[0][0]) >= self._events_max
+        ):
+            oldest, size = batches.popleft()
+            self._count -= len(oldest)
+            self._bytes -= size
+
+    def on_past_asked(self, message: PastAsked, link: LinkId, now: Time) -> None:
+        if self.broker.peers[link] is not Peer.CLIENT or not message.route.filter.is_bound:
+            return
+        matches, since_us = message.route.filter.matches, message.since_us or 0
+        passed = islice(
+            (event for events, _ in self._batches for event in events),
+            max(0, self._count - self._events_max),
+            None,
+        )
+        found = _in_order(e for e in passed if e.time_us >= since_us and matches(e.attributes))
+        if message.events_max is not None:
+            found = found[max(0, len(found) - message.events_max) :]
+        self.broker.message_arrived(SubscriptionChange(added=(message.route,)), link, now)
+        self.broker.send(
+            link,
+            Past(subscription=message.route.id, number=message.number, events=tuple(found)),
+            now,
+        )
+
+
+def _in_order(events: Iterable[Event]) -> list[Event]:
+    """The events of each publisher in the order of their numbers, none twice.
+
+    So they come, but for publishers whose network does not see to that when they move.
+    """
+    once = {event.id: event for event in events}
+    places = [id_.publisher for id_ in once]
+    numbers: dict[NodeId, list[int]] = defaultdict(list)
+    for id_ in once:
+        numbers[id_.publisher].append(id_.seq)
+    turns = {publisher: iter(sorted(seqs)) for publisher, seqs in numbers.items()}
+    return [once[EventId(publisher, next(turns[publisher]))] for publisher in places]
+
+
+def _size(events: Sequence[Event]) -> int:
+    """About how many bytes events take, as fast as it can be said."""
+    size = 0
+    for event in events:
+        size += len(event.payload)
+        for value in event.attributes.values():
+            if type(value) is str:
+                size += len(value)
+    return size + 200 * len(events)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An event that waits for what was before it."""
+
+    event: Event
+    subscriptions: tuple[str, ...]
+    anywhere: bool
+    """Whether it was kept for the client, for where it was then."""
+    is_past: bool = False
+
+
+class Recall(Component):
+    """The client's part.
+
+    Usually the past comes first by itself. If the answer got lost with a connection, or the client
+    has moved, its subscription may bring events before the past has come: they wait for it, and
+    whatever follows waits with them, so that the order of each publisher holds.
+    """
+
+    handles = (Past,)
+
+    def __init__(self) -> None:
+        self._asked: dict[RouteId, PastAsked] = {}
+        """What was not answered yet; it is asked again wherever the client gets to."""
+        self._said: dict[RouteId, None] = {}
+        """What its broker was asked: it will answer, as long as it knows the client."""
+        self._held: list[Held] = []
+        self._recalled: dict[str, dict[NodeId, int]] = {}
+        """For each subscription, the last event of each publisher that its past had: a broker where
+        the client has been may have kept some of them for it."""
+        self._number = 0
+
+    def ask(self, asked: PastAsked, now: Time) -> None:
+        """Ask for the past of a subscription that the client has just made."""
+        self._number += 1
+        self._asked[asked.route.id] = msgspec.structs.replace(asked, number=self._number)
+        self._say(now)
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        del link
+        self._say(now)
+
+    def introduction_said(self, now: Time) -> None:
+        self._said.clear()
+        self._say(now)
+
+    def forget(self, id_: RouteId, now: Time) -> None:
+        """The subscription has ended."""
+        self._recalled.pop(self._name(id_), None)
+        if self._asked.pop(id_, None) is not None:
+            self._said.pop(id_, None)
+            self._release(now)
+
+    def delivering(
+        self, events: Sequence[Event], subscriptions: Sequence[tuple[str, ...]], now: Time, *,
+        anywhere: bool,
+    ) -> Found | None:  # fmt: skip
+        if not (self._asked or self._recalled):
+            return None
+        found = self._without_past(zip(events, subscriptions, strict=True), now)
+        if self._held or any(
+            self.client.route(name) in self._asked for _, names in found for name in names
+        ):
+            self._held += [Held(event, names, anywhere) for event, names in found]
+            return ()
+        return found
+
+    def _without_past(
+        self, found: Iterable[tuple[Event, tuple[str, ...]]], now: Time
+    ) -> list[tuple[Event, tuple[str, ...]]]:
+        """What a subscription's past had already, or what comes before, is not for it any more."""
+        left = []
+        for event, names in found:
+            wanting = tuple(name for name in names if not self._is_past(event, name))
+            if wanting:
+                left.append((event, wanting))
+            else:
+                repeated = facts.Repeated(at=self.client.id, time=now, events=(event,))
+                self.client.state(repeated)
+        return left
+
+    def _is_past(self, event: Event, name: str) -> bool:
+        last = self._recalled.get(name)
+        if last is None or event.publisher not in last:
+            return False
+        if event.seq <= last[event.publisher]:
+            return True
+        del last[event.publisher]  # The rest of this publisher's events comes later, too.
+        if not last:
+            del self._recalled[name]
+        return False
+
+    def on_past(self, message: Past, _link: LinkId, now: Time) -> None:
+        """It is given to the application, but for what follows an event that waits already.
+
+        That happens if another subscription has brought some of the events already.
+        """
+        asked = self._asked.get(message.subscription)
+        if asked is None or asked.number != message.number:
+            return
+        del self._asked[message.subscription]
+        self._said.pop(message.subscription, None)
+        name = self._name(message.subscription)
+        if message.events:
+            self._recalled[name] = {event.publisher: event.seq for event in message.events}
+        came = {held.event.id for held in self._held if name in held.subscriptions}
+        first: dict[NodeId, int] = {}
+        for held in self._held:
+            first.setdefault(held.event.publisher, held.event.seq)
+        past = [
+            Held(event, (name,), anywhere=False, is_past=True)
+            for event in message.events
+            if event.id not in came and name in self.client.wanting(event)
+        ]
+        early: list[Held] = []
+        late: list[Held] = []
+        for each in past:
+            is_early = each.event.seq < first.get(each.event.publisher, NEVER)
+            (early if is_early else late).append(each)
+        self._deliver(early, now)
+        self._held = _merged(self._held, late)
+        self._release(now)
+
+    def _release(self, now: Time) -> None:
+        """Deliver what has waited, if the past of all subscriptions is there."""
+        if not self._asked:
+            held, self._held = self._held, []
+            self._deliver(held, now)
+
+    def _deliver(self, waiting: Sequence[Held], now: Time) -> None:
+        """Give the application what is for subscriptions that it still has."""
+        client = self.client
+        for (is_past, anywhere), group in groupby(waiting, lambda e: (e.is_past, e.anywhere)):
+            held = list(group)
+            found = [self._wanting(each) for each in held]
+            events = tuple(each.event for each, names in zip(held, found, strict=True) if names)
+            subscriptions = tuple(names for names in found if names)
+            if events and is_past:
+                client.act(Deliver(events, subscriptions))
+                client.state(facts.Recalled(at=client.id, time=now, events=events))
+            elif events:
+                client.deliver(events, subscriptions, now, anywhere=anywhere)
+
+    def _wanting(self, held: Held) -> tuple[str, ...]:
+        wanting = self.client.subscriptions if held.anywhere else self.client.wanting(held.event)
+        return tuple(name for name in held.subscriptions if name in wanting)
+
+    def _say(self, now: Time) -> None:
+        """Ask what was not asked yet, once the broker has given all that it kept."""
+        client = self.client
+        if client.link is None or not (client.is_introduced and client.is_welcome):
+            return
+        for id_, asked in self._asked.items():
+            if id_ not in self._said:
+                self._said[id_] = None
+                route = client.told(self._name(id_))
+                client.send(client.link, msgspec.structs.replace(asked, route=route), now)
+
+    def _name(self, id_: RouteId) -> str:
+        return id_.removeprefix(self.client.route(""))
+
+    @property
+    def is_settled(self) -> bool:  # type: ignore[override]
+        return not self._asked or self.client.link not in self.client.up
+
+
+def _merged(held: Sequence[Held], late: Sequence[Held]) -> list[Held]:
+    """Each publisher's events in order, and otherwise what is late at the end."""
+    waiting: dict[NodeId, deque[Held]] = defaultdict(deque)
+    for each in late:
+        waiting[each.event.publisher].append(each)
+    merged = []
+    for each in held:
+        before = waiting[each.event.publisher]
+        while before and before[0].event.seq < each.event.seq:
+            merged.append(before.popleft())
+        merged.append(each)
+    return [*merged, *(each for rest in waiting.values() for each in rest)]

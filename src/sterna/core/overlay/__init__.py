@@ -1,0 +1,1 @@
+"""The overlay: which brokers there are, and how they are connected."""

@@ -1,0 +1,115 @@
+"""Every broker knows the whole overlay, so that none makes a link that would close a ring.
+
+Each broker tells each neighbour the links on its own side: its own, and what it hears from its
+other neighbours. A network of brokers is a tree, so every link is heard of from one side only, and
+what a neighbour does not tell any more has ended.
+
+Should a ring have been closed nevertheless, its links are heard of from both sides. The greatest
+link of a ring is cut by the brokers at its ends. All brokers agree on it, and those that know less
+of the network cut none that others would keep, for who sees a ring at all sees all of it.
+"""
+
+from collections.abc import Iterable
+
+from sterna.core.actions import Disconnect
+from sterna.core.component import Component
+from sterna.core.facts import RingFound
+from sterna.core.messages import Message, OverlayChange, OverlayLink
+from sterna.core.names import LinkId, NodeId, Peer, Time
+
+Links = dict[OverlayLink, None]
+
+
+class Members(Component):
+    """A broker's picture of the overlay."""
+
+    handles = (OverlayChange,)
+
+    def __init__(self) -> None:
+        self._heard: dict[LinkId, Links] = {}
+        """The links that each neighbour has told of."""
+        self._told: dict[LinkId, Links] = {}
+        """The links that each neighbour was told of."""
+
+    def links(self) -> list[OverlayLink]:
+        """All links of the overlay, as far as they are known."""
+        return sorted(self._side(None))
+
+    def brokers(self) -> list[NodeId]:
+        """All brokers that can be reached, and this one."""
+        return sorted({self.broker.id, *_ends(self._side(None))})
+
+    def way_to(self, broker: NodeId) -> LinkId | None:
+        """The neighbour that leads to a broker."""
+        if broker in self._heard:
+            return broker
+        return next((n for n, heard in self._heard.items() if broker in _ends(heard)), None)
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        if self.broker.peers[link] is Peer.BROKER:
+            self._heard[link], self._told[link] = {}, {}
+            self._tell(now)
+
+    def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:
+        if link in self._heard:
+            del self._heard[link], self._told[link]
+            self._tell(now)
+
+    def on_overlay_change(self, message: OverlayChange, link: LinkId, now: Time) -> None:
+        heard = self._heard.get(link)
+        if heard is None:
+            return
+        for each in message.removed:
+            heard.pop(each, None)
+        heard |= dict.fromkeys(message.added)
+        self._tell(now)
+        for neighbour in self._too_many():
+            self.broker.state(RingFound(at=self.broker.id, time=now, link=neighbour))
+            self.broker.act(Disconnect(neighbour))
+            self.broker.forget(neighbour, now)
+
+    def _tell(self, now: Time) -> None:
+        """Tell each neighbour what has changed on this side of it."""
+        for link, told in self._told.items():
+            side = self._side(link)
+            added = tuple(each for each in side if each not in told)
+            removed = tuple(each for each in told if each not in side)
+            if added or removed:
+                self._told[link] = side
+                self.broker.send(link, OverlayChange(added=added, removed=removed), now)
+
+    def _side(self, link: LinkId | None) -> Links:
+        """All links that are known, without those over a link."""
+        side: Links = {}
+        for neighbour, heard in self._heard.items():
+            if neighbour != link:
+                side[self._own(neighbour)] = None
+                side |= heard
+        return side
+
+    def _own(self, neighbour: NodeId) -> OverlayLink:
+        return OverlayLink(*sorted((self.broker.id, neighbour)))
+
+    def _too_many(self) -> list[LinkId]:
+        """The neighbours that smaller links lead to as well: the ends of rings' greatest links."""
+        parts: dict[NodeId, NodeId] = {}
+        """One broker leads to another that is connected with it by links so far, or to itself."""
+        found = []
+        for link in self.links():
+            a, b = _root(parts, link.a), _root(parts, link.b)
+            if a != b:
+                parts[a] = b
+            elif self.broker.id in (link.a, link.b):
+                found.append(link.b if link.a == self.broker.id else link.a)
+        return [neighbour for neighbour in found if neighbour in self._heard]
+
+
+def _root(parts: dict[NodeId, NodeId], broker: NodeId) -> NodeId:
+    while parts.setdefault(broker, broker) != broker:
+        parts[broker] = parts.setdefault(parts[broker], parts[broker])
+        broker = parts[broker]
+    return broker
+
+
+def _ends(links: Iterable[OverlayLink]) -> set[NodeId]:
+    return {end for link in links for end in (link.a, link.b)}

@@ -1,0 +1,30 @@
+"""How much events take, about, and how many go into one message."""
+
+from collections.abc import Iterable, Iterator
+
+from sterna.model.event import Event
+
+BATCH_BYTES_MAX = 256 * 1024
+"""About how long a message of events gets, unless a single one is longer."""
+
+
+def batches(events: Iterable[Event]) -> Iterator[tuple[Event, ...]]:
+    """Events in messages that are not too long."""
+    batch: list[Event] = []
+    size = 0
+    for event in events:
+        size += weight(event)
+        if batch and size > BATCH_BYTES_MAX:
+            yield tuple(batch)
+            batch, size = [], weight(event)
+        batch.append(event)
+    if batch:
+        yield tuple(batch)
+
+
+def weight(event: Event) -> int:
+    """About how many bytes an event takes on its way, rather more than less."""
+    text = 0
+    for name, value in event.attributes.items():
+        text += 4 * len(name) + (4 * len(value) if type(value) is str else 10)
+    return 64 + text + len(event.payload)

@@ -1,0 +1,198 @@
+"""What goes over a connection: frames with their length before them, and who speaks.
+
+    length (4 bytes, big-endian) | MessagePack
+
+The first frame of each side is a `Hello`. Then link frames follow (see `codec.py`), and now and
+then a `Ping`. A broker that does not want to go on says why in a `Refusal`, and hangs up.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from sterna.core.client import ClientOptions
+from sterna.core.handover.options import HandoverOptions
+from sterna.core.location.options import PlacesOptions
+from sterna.core.routing.options import RoutingOptions
+from sterna.wire.codec import LENGTH_BYTES, MalformedError, to_json
+
+VERSION = 1
+"""Of the protocol. Both sides say which ones they speak, and use the highest that both do."""
+
+FEATURES: tuple[str, ...] = ()
+"""What both sides may use beyond the version, if both name it."""
+
+
+class Role(StrEnum):
+    """Who speaks."""
+
+    BROKER = "broker"
+    CLIENT = "client"
+    OBSERVER = "observer"
+    """Somebody who asks questions, and is no node of the network."""
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True):
+    """What is the same at all brokers of a network, and what its clients have to know."""
+
+    routing: RoutingOptions = RoutingOptions()
+    client: ClientOptions = ClientOptions()
+    handover: HandoverOptions = HandoverOptions()
+    places: PlacesOptions | None = None
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=10):
+    """The first word of each side."""
+
+    versions: tuple[int, int]
+    """The lowest and the highest version that it speaks."""
+    role: Role
+    node: str
+    features: tuple[str, ...] = ()
+    address: str = ""
+    """Where a broker can be reached."""
+    network: Network | None = None
+    """How a broker's network works, as it tells those who connect to it …"""
+    digest: str = ""
+    """… and a sign that is the same at all brokers of a network."""
+    frame_bytes_max: int = 0
+    """The longest frame that a broker takes."""
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=11):
+    """The last word of a broker that hangs up."""
+
+    reason: str
+    final: bool = False
+    """Whether it makes no sense to try again."""
+
+
+class Ping(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """Say something, so that I know you are there."""
+
+
+class Pong(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """I am."""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=14):
+    """Observer -> broker: tell me about yourself."""
+
+    what: str
+    """`status`, `topology` or `queues`."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=15):
+    """Broker -> observer."""
+
+    what: str
+    answer: Any
+
+
+Control = Hello | Refusal | Ping | Pong | Ask | Answer
+
+
+def digest(network: Network) -> str:
+    """A short sign of how a network works."""
+    return sha256(to_json(network)).hexdigest()
+
+
+def frame(body: bytes) -> bytes:
+    """A body with its length before it."""
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def control(said: Control) -> bytes:
+    """A control frame, ready to be sent."""
+    return frame(_encoder.encode(said))
+
+
+def is_control(body: memoryview) -> bool:
+    """Whether a frame belongs to the connection itself; all others belong to the link."""
+    return len(body) > 1 and body[0] & 0xF0 == _FIXARRAY and body[1] >= _FIRST_CONTROL_TAG
+
+
+def decode_control(body: memoryview) -> Control:
+    """A control frame; MalformedError if it is none."""
+    try:
+        return _decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise MalformedError(f"not a control frame of this protocol: {error}") from None
+
+
+def agree(ours: Hello, theirs: Hello) -> tuple[int, tuple[str, ...]]:
+    """The version and the features that both sides speak; MalformedError if there is no version."""
+    lowest = max(ours.versions[0], theirs.versions[0])
+    highest = min(ours.versions[1], theirs.versions[1])
+    if lowest > highest:
+        raise MalformedError(
+            f"{theirs.node} speaks versions {theirs.versions[0]} to {theirs.versions[1]} of the "
+            f"protocol, and this is {ours.versions[0]} to {ours.versions[1]}: upgrade the older one"
+        )
+    return highest, tuple(name for name in ours.features if name in theirs.features)
+
+
+class Splitter:
+    """Cuts what arrives into frames."""
+
+    __slots__ = ("_missing", "_parts", "frame_bytes_max")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._parts: list[bytes] = []
+        """The beginning of a frame …"""
+        self._missing = 0
+        """… and how many bytes of it have to come at least."""
+
+    @property
+    def rest(self) -> int:
+        """How many bytes of a frame that is not complete are here."""
+        return sum(len(part) for part in self._parts)
+
+    def feed(self, data: bytes) -> tuple[bytes, Sequence[memoryview]]:
+        """All complete frames, as they came and as bodies; MalformedError if one is too long."""
+        if self._parts:
+            self._parts.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                if len(self._parts) >= _PARTS_MAX:  # Many small ones take more than their bytes.
+                    self._parts = [b"".join(self._parts)]
+                return b"", ()
+            data = b"".join(self._parts)
+            self._parts.clear()
+        view = memoryview(data)
+        bodies = []
+        start, length, needed = 0, len(data), LENGTH_BYTES
+        while length - start >= LENGTH_BYTES:
+            body = int.from_bytes(view[start : start + LENGTH_BYTES], "big")
+            if body > self.frame_bytes_max:
+                raise MalformedError(
+                    f"a frame of {body:,} bytes is too long; {self.frame_bytes_max:,} are the limit"
+                )
+            needed = LENGTH_BYTES + body
+            if start + needed > length:
+                break
+            bodies.append(view[start + LENGTH_BYTES : start + needed])
+            start += needed
+            needed = LENGTH_BYTES
+        if start == length:
+            return data, bodies
+        self._parts.append(data[start:])
+        self._missing = needed - (length - start)
+        return data[:start], bodies
+
+
+def split(data: bytes) -> Sequence[memoryview]:
+    """The frames in bytes that hold whole ones."""
+    return Splitter(len(data)).feed(data)[1]
+
+
+_PARTS_MAX = 256
+_FIXARRAY = 0x90
+_FIRST_CONTROL_TAG = 10
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Control] = msgspec.msgpack.Decoder(Control)
