@@ -191,9 +191,12 @@ class LimitsConfig(Table, frozen=True, kw_only=True):
         Count, Meta(description="Subscriptions of one client.")
     ] = 10_000
     queue_events_per_client_max: Annotated[
-        Count, Meta(description="Events that wait for one client, connected or away.")
+        Count,
+        Meta(description="Events that are kept for each subscription of a client that is away."),
     ] = 100_000
-    queue_bytes_per_client_max: Annotated[Size, Meta(description="The same in bytes.")] = 64 * MIB
+    queue_bytes_per_client_max: Annotated[
+        Size, Meta(description="What waits for one client, connected or away.")
+    ] = 64 * MIB
     queue_bytes_max: Annotated[
         Size, Meta(description="What waits for all clients and neighbours together.")
     ] = 512 * MIB
@@ -215,6 +218,10 @@ class LimitsConfig(Table, frozen=True, kw_only=True):
         Seconds | None,
         Meta(description="How long events are kept for a client that is away; not set: forever."),
     ] = None
+    away_s: Annotated[
+        Seconds | None,
+        Meta(description="A client that is away for longer is forgotten; not set: none is."),
+    ] = 86_400.0
     slow_consumer: Annotated[
         SlowConsumer,
         Meta(
@@ -351,11 +358,13 @@ class BrokerConfig(Table, frozen=True, kw_only=True):
 
     @property
     def handover_options(self) -> HandoverOptions:
-        kept_s = self.limits.kept_s
+        kept_s, away_s = self.limits.kept_s, self.limits.away_s
         return HandoverOptions(
             protocol=self.network.handover,
             cache_events_max=self.limits.queue_events_per_client_max,
+            cache_bytes_max=self.limits.queue_bytes_per_client_max,
             cache_ttl_us=None if kept_s is None else max(1, round(kept_s * 1e6)),
+            away_max_us=None if away_s is None else max(1, round(away_s * 1e6)),
         )
 
     def places_options(self) -> PlacesOptions | None:

@@ -110,6 +110,11 @@ class Metrics(Collector):
                 if started is not None:
                     self._handover_seconds.observe((fact.time - started) / 1e6)
 
+    @property
+    def events(self) -> int:
+        """How many events the facts so far were about."""
+        return sum(self._events.values())
+
     def received(self, size_bytes: int, frames: int) -> None:
         """So much came from a peer."""
         self._received_bytes += size_bytes

@@ -187,25 +187,27 @@ _publisher, _seq = attrgetter("publisher"), attrgetter("seq")
 
 
 def _seqs(about: tuple[tuple[Event | EventId, ...], ...]) -> pa.Array:
-    starts = _starts(about)
-    numbers = map(_seq, chain.from_iterable(about))
+    known: dict[int, np.ndarray[Any, np.dtype[np.int64]]] = {}
+    parts = [np.empty(0, np.int64)]
+    for events in about:
+        numbers = known.get(id(events))  # The same events often went out over several links.
+        if numbers is None:
+            numbers = known[id(events)] = np.fromiter(map(_seq, events), np.int64, len(events))
+        parts.append(numbers)
     return pa.ListArray.from_arrays(
-        starts, np.fromiter(numbers, np.int64, int(starts[-1])), type=SCHEMA.field(_SEQS).type
+        _starts(about), np.concatenate(parts), type=SCHEMA.field(_SEQS).type
     )
 
 
 def _publishers(about: tuple[tuple[Event | EventId, ...], ...]) -> pa.Array:
     """The publishers of each row's events; one stands for all, as is usual for a batch."""
-    lists: list[list[str]] = []
-    before: object = None
+    known: dict[int, list[str]] = {}
     for events in about:
-        if events is before:  # The same events often came in, and went out over several links.
-            lists.append(lists[-1])
-            continue
-        before = events
-        names = list(map(_publisher, events))
-        is_one = len(names) > 1 and names.count(names[0]) == len(names)
-        lists.append(names[:1] if is_one else names)
+        if id(events) not in known:
+            names = list(map(_publisher, events))
+            is_one = len(names) > 1 and names.count(names[0]) == len(names)
+            known[id(events)] = names[:1] if is_one else names
+    lists = [known[id(events)] for events in about]
     flat = pa.array(list(chain.from_iterable(lists)), pa.string())
     return pa.ListArray.from_arrays(_starts(lists), flat, type=SCHEMA.field(_PUBLISHERS).type)
 

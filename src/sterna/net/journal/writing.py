@@ -4,6 +4,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, NoReturn
@@ -90,11 +91,13 @@ class Journal:
         bytes_max: int | None = None,
         log_end: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        thread: Executor | None = None,
     ) -> None:
         """Finish what an earlier run left, and go on after it.
 
         `log_end` is the last position of the driver's log. A journal can only be ahead of it when
         the log was damaged; then the positions after it are used anew, and their facts recorded.
+        What `record` finds to be much is written by `thread`, if there is one.
         """
         self._directory = directory
         self._node = node
@@ -103,6 +106,8 @@ class Journal:
         self._flush_s = flush_s
         self._bytes_max = bytes_max
         self._clock = clock
+        self._thread = thread
+        self._flushing: Future[None] | None = None
         self._collecting = Lock()
         self._writing = Lock()
         self._pending: list[tuple[int, int, Fact]] = []
@@ -161,7 +166,7 @@ class Journal:
                 or self._pending_bytes >= PENDING_BYTES_MAX
             )
         if is_much:
-            self.flush()
+            self._flush_much()
 
     def flush(self, *, sync: bool = False) -> None:
         """Write what is collected as one batch; with `sync` it is on disk afterwards."""
@@ -177,6 +182,14 @@ class Journal:
                     os.fsync(self._file)
             except OSError as error:
                 self._fail(error)
+
+    def _flush_much(self) -> None:
+        if self._thread is None:
+            self.flush()
+            return
+        if self._flushing is not None:
+            self._flushing.result()  # Not more than one batch waits for the disk.
+        self._flushing = self._thread.submit(self.flush)
 
     def flush_if_due(self) -> None:
         """Write what has waited long enough, and finish a file that is old enough."""

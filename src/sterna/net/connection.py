@@ -1,0 +1,181 @@
+"""A connection: frames in, frames out, one write for all that one turn has to say."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from sterna.wire.codec import LENGTH_BYTES, MalformedError
+from sterna.wire.frames import Control, Splitter, control, decode_control, is_control
+
+CLOSE_S = 5.0
+"""How long what was said last may take to be sent."""
+
+
+JOINED_BYTES_MAX = 16 * 1024
+"""To copy so much together costs less than to have the system gather it."""
+
+
+class Owner(Protocol):
+    """Whoever a connection belongs to."""
+
+    def connected(self, connection: "Connection") -> None:
+        """It stands."""
+
+    def control_arrived(self, connection: "Connection", said: Control) -> None:
+        """The other side says something about the connection."""
+
+    def frames_arrived(
+        self, connection: "Connection", raw: bytes, bodies: Sequence[memoryview]
+    ) -> None:
+        """Link frames have come, as they came and one by one."""
+
+    def malformed(self, connection: "Connection", problem: MalformedError) -> None:
+        """The other side does not speak our language; the connection has to end."""
+
+    def lost(self, connection: "Connection") -> None:
+        """It is over."""
+
+    def congested(self, connection: "Connection", *, is_full: bool) -> None:
+        """The other side does not read as fast as we write; or it does again."""
+
+
+class Connection(asyncio.Protocol):
+    """One socket. What is to be sent gathers until `flush`."""
+
+    def __init__(self, owner: Owner, frame_bytes_max: int, *, write_bytes_max: int = 2**20) -> None:
+        self.owner = owner
+        self.splitter = Splitter(frame_bytes_max)
+        self.peer = ""
+        """What the other side is called, when it has said so."""
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.oldest_unconfirmed: tuple[int | None, int] = (None, 0)
+        """The number of a message, and how much was sent when somebody noticed."""
+        self._taken_bytes = 0
+        self.heard = True
+        """Whether anything came since somebody looked."""
+        self.is_over = False
+        self.changed = asyncio.Event()
+        """Set when the other side has said who it is, and when the connection is over."""
+        self._write_bytes_max = write_bytes_max
+        self._transport: asyncio.Transport | None = None
+        self._outgoing: list[bytes] = []
+        self._outgoing_bytes = 0
+
+    # ---- Called by its owner
+
+    @property
+    def address(self) -> str:
+        """Of the other side."""
+        address = None if self._transport is None else self._transport.get_extra_info("peername")
+        return f"{address[0]}:{address[1]}" if address else "an unknown address"
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much the other side has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def is_stuck(self) -> bool:
+        """Whether something waits, and the other side took nothing since somebody looked."""
+        waiting_bytes = self.waiting_bytes
+        taken_bytes = self.sent_bytes - waiting_bytes
+        before, self._taken_bytes = self._taken_bytes, taken_bytes
+        return waiting_bytes > 0 and taken_bytes == before
+
+    def say(self, said: Control) -> None:
+        """Send a control frame at once."""
+        if self._transport is not None:
+            self.flush()
+            data = control(said)
+            self.sent_bytes += len(data)
+            self._transport.write(data)
+
+    def put(self, parts: Sequence[bytes]) -> None:
+        """Have a link frame sent with the next `flush`."""
+        size = sum(map(len, parts))
+        self._outgoing.append(size.to_bytes(LENGTH_BYTES, "big"))
+        self._outgoing += parts
+        self._outgoing_bytes += LENGTH_BYTES + size
+
+    def flush(self) -> None:
+        """Send what has gathered, in one write."""
+        outgoing, size = self._outgoing, self._outgoing_bytes
+        if not outgoing:
+            return
+        self._outgoing, self._outgoing_bytes = [], 0
+        if self._transport is not None:
+            self.sent_bytes += size
+            if size < JOINED_BYTES_MAX:
+                self._transport.write(b"".join(outgoing))
+            else:
+                self._transport.writelines(outgoing)
+
+    def pause_reading(self) -> None:
+        """Leave what comes to the other side's patience."""
+        if self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        if self._transport is not None and not self._transport.is_reading() and not self.is_over:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """End it, when all that was said is sent, but do not wait for ever."""
+        self.is_over = True
+        if self._transport is not None:
+            self.flush()
+            self._transport.close()
+            if self.waiting_bytes:
+                asyncio.get_running_loop().call_later(CLOSE_S, self.abort)
+
+    def abort(self) -> None:
+        """End it now."""
+        self.is_over = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ---- Called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(self._write_bytes_max)
+        self.owner.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_over:
+            return
+        self.heard = True
+        self.received_bytes += len(data)
+        try:
+            raw, bodies = self.splitter.feed(data)
+            if bodies:
+                self._hand_on(raw, bodies)
+        except MalformedError as problem:
+            self.owner.malformed(self, problem)
+
+    def _hand_on(self, raw: bytes, bodies: Sequence[memoryview]) -> None:
+        if not any(is_control(body) for body in bodies):
+            self.owner.frames_arrived(self, raw, bodies)
+            return
+        for body in bodies:
+            if self.is_over:
+                return
+            if is_control(body):
+                self.owner.control_arrived(self, decode_control(body))
+            else:
+                framed = len(body).to_bytes(LENGTH_BYTES, "big") + bytes(body)
+                self.owner.frames_arrived(self, framed, [body])
+
+    def pause_writing(self) -> None:
+        self.owner.congested(self, is_full=True)
+
+    def resume_writing(self) -> None:
+        self.owner.congested(self, is_full=False)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        del error
+        self.is_over = True
+        self._transport = None
+        self.changed.set()
+        self.owner.lost(self)

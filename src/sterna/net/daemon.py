@@ -1,0 +1,152 @@
+"""A broker as a process: from its start, through signals, to its end."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+
+from sterna.net.broker import BrokerServer, StartError
+from sterna.net.config import BrokerConfig, ConfigError
+from sterna.net.logs import set_up_logging
+from sterna.net.loop import new_event_loop
+from sterna.net.storage import LogError
+
+SWITCH_S = 0.0005
+"""How long the thread that writes the journal may keep the one that serves connections."""
+
+
+class Ending(IntEnum):
+    """How a broker's process ends: its exit status."""
+
+    STOPPED = 0
+    """As it was told to, with its state kept."""
+    FAILED = 1
+    """It cannot start, or cannot go on; the message says why."""
+    WRONG = 2
+    """Its configuration cannot be used."""
+
+
+def run_broker(
+    config: BrokerConfig,
+    ready: Callable[[BrokerServer], None],
+    complain: Callable[[str], None],
+    *,
+    until_input_ends: bool = False,
+) -> Ending:
+    """Run a broker until it is told to stop (SIGTERM or SIGINT) or cannot go on.
+
+    It stops in good order: it takes no more, lets go what is under way, and keeps its state. A
+    second signal ends it at once, which is safe, too: what it has acknowledged is on disk. With
+    `until_input_ends`, it also stops when standard input does, as it does when the process dies
+    that holds the other end of it.
+    """
+    set_up_logging(config.log)
+    sys.meta_path.insert(0, _WithoutPandas())
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(_serve(config, ready, complain, until_input_ends=until_input_ends))
+    except KeyboardInterrupt:  # Before there was anything to stop.
+        return Ending.STOPPED
+
+
+def main(arguments: list[str]) -> Ending:
+    """Run the broker of a configuration file, for whoever started this process."""
+    try:
+        config = BrokerConfig.load(Path(arguments[0]))
+    except ConfigError as error:
+        _complain(str(error))
+        return Ending.WRONG
+
+    def ready(server: BrokerServer) -> None:
+        sys.stdout.write(f"{server.address.url}\n")
+        sys.stdout.flush()
+
+    return run_broker(config, ready, _complain, until_input_ends=True)
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Arrow loads pandas where it is installed; a broker has no use for it and its 40 MB."""
+
+    def find_spec(self, fullname: str, *_where: object) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(name=fullname)
+
+
+def _complain(message: str) -> None:
+    sys.stderr.write(f"error: {message}\n")
+
+
+async def _serve(
+    config: BrokerConfig,
+    ready: Callable[[BrokerServer], None],
+    complain: Callable[[str], None],
+    *,
+    until_input_ends: bool,
+) -> Ending:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop_or_end, stopping, number)
+    if until_input_ends:
+        loop.add_reader(sys.stdin.fileno(), _look_for_the_end, loop, stopping)
+    server = BrokerServer(config)
+    try:
+        await server.start()
+    except (StartError, LogError) as error:
+        complain(str(error))
+        return Ending.FAILED
+    except OSError as error:
+        complain(f"{config.name} cannot start: {error}")
+        return Ending.FAILED
+    _spare_the_collector()
+    ready(server)
+    waiting = {
+        asyncio.create_task(stopping.wait(), name="told to stop"),
+        asyncio.create_task(server.over.wait(), name="cannot go on"),
+    }
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+    failure = server.failure
+    if failure is None:
+        try:
+            await server.stop()
+        except LogError as error:
+            failure = error
+        failure = failure or server.failure
+    if failure is not None:
+        complain(f"{config.name} stops: {failure}")
+        return Ending.FAILED
+    return Ending.STOPPED
+
+
+def _spare_the_collector() -> None:
+    """Events make no cycles, so looking for some while they pass would only cost time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+    sys.setswitchinterval(SWITCH_S)
+
+
+def _stop_or_end(stopping: asyncio.Event, number: int) -> None:
+    if stopping.is_set():
+        os._exit(128 + number)
+    stopping.set()
+
+
+def _look_for_the_end(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    with contextlib.suppress(OSError):
+        if os.read(sys.stdin.fileno(), 4096):
+            return
+    loop.remove_reader(sys.stdin.fileno())
+    stopping.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,86 @@
+"""Connecting to a broker, and again when the connection is lost, after ever longer waits."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from sterna.net.address import Address
+from sterna.net.connection import Connection
+
+if TYPE_CHECKING:
+    from sterna.net.broker import BrokerServer
+
+log = logging.getLogger("sterna.broker")
+
+FRAME_BYTES_MAX = 2**30
+"""Other brokers are believed: a replay is one frame, however long."""
+
+FIRST_WAIT_S = 0.05
+LAST_WAIT_S = 5.0
+
+
+def waits() -> Iterator[float]:
+    """How long to wait before the next try: twice as long each time, and never for all alike."""
+    wait_s = FIRST_WAIT_S
+    while True:
+        yield wait_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret.
+        wait_s = min(2 * wait_s, LAST_WAIT_S)
+
+
+class Dialler:
+    """Keeps a broker connected to a neighbour."""
+
+    def __init__(self, server: "BrokerServer", address: Address) -> None:
+        self.address = address
+        self.neighbour = ""
+        """What the broker there is called, once it has said so."""
+        self._server = server
+        self._task = asyncio.create_task(self._keep_connected())
+
+    def stop(self) -> None:
+        """Try no more."""
+        self._task.cancel()
+
+    async def _keep_connected(self) -> None:
+        waiting = waits()
+        complained = False
+        while True:
+            if self.neighbour not in self._server.links:  # It may have connected to us.
+                connection = await self._connect()
+                if connection is not None:
+                    complained = False
+                    lasted = await self._stay(connection)
+                    if lasted:
+                        waiting = waits()
+                elif not complained:
+                    complained = True
+                    log.warning("cannot reach %s; trying again and again", self.address.url)
+            await asyncio.sleep(next(waiting))
+
+    async def _connect(self) -> Connection | None:
+        server = self._server
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: Connection(server, FRAME_BYTES_MAX),
+                self.address.host,
+                self.address.port,
+            )
+        except OSError:
+            return None
+        connection.peer = self.address.url
+        connection.say(replace(server.hello(), network=None))
+        return connection
+
+    async def _stay(self, connection: Connection) -> bool:
+        """Wait until a connection is over; whether the two sides had found each other."""
+        found = False
+        while not connection.is_over:
+            if self._server.links.get(connection.peer) is connection:
+                self.neighbour, found = connection.peer, True
+            await connection.changed.wait()
+            connection.changed.clear()
+        return found

@@ -1,0 +1,407 @@
+"""Runs a node: gives it inputs, keeps them in a log, and lets out what they caused once it may.
+
+A node is deterministic, so it is durable if its inputs are. What an input makes it say is held back
+until the input is safe; what arrives meanwhile shares the next sync.
+"""
+
+import asyncio
+import gc
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import perf_counter, time_ns
+from typing import Generic, NamedTuple, TypeVar
+
+from sterna.core.actions import Action, Transmit
+from sterna.core.facts import Fact
+from sterna.core.inputs import Input, LinkDown, Received, TimePassed
+from sterna.core.link import Ack, Data
+from sterna.core.names import NEVER, LocalProtocolError, Time
+from sterna.core.node import Node, Turn
+from sterna.net.config import Durability
+from sterna.net.records import (
+    Began,
+    decode_began,
+    decode_note,
+    decode_record,
+    encode_began,
+    encode_note,
+    encode_record,
+)
+from sterna.net.storage.errors import LogError
+from sterna.net.storage.log import Log
+from sterna.net.storage.recovery import Recovery
+
+N = TypeVar("N", bound=Node)
+
+
+class Driver:
+    """What an engine needs to be told and to tell; a broker and a client override it."""
+
+    def prepare(self, actions: Sequence[Action]) -> object:
+        """Get ready what a node asks for; it happens when `release` is called with it."""
+        raise NotImplementedError
+
+    def release(self, prepared: object) -> None:
+        """Do it."""
+        raise NotImplementedError
+
+    def stated(self, position: int, facts: Sequence[Fact]) -> None:
+        """What happened, for good."""
+
+    def stated_before(self, position: int, facts: Sequence[Fact]) -> None:
+        """What happened before a restart, and may have been told then."""
+
+    def done_before(self, given: Input, actions: Sequence[Action]) -> None:
+        """What was asked for before a restart, and may or may not have been done."""
+
+    def noted(self, note: bytes) -> None:
+        """What was noted before a restart."""
+
+    def memory(self) -> object:
+        """What a snapshot has to keep besides the node."""
+
+    def remember(self, memory: object) -> None:
+        """What a snapshot has kept."""
+
+    def before_snapshot(self) -> bool:
+        """All facts so far have to be safe now: what led to them will not be replayed.
+
+        Whether they are; if not, there is no snapshot.
+        """
+        return True
+
+    def committed(self, seconds: float, inputs: int) -> None:
+        """So many inputs became durable together."""
+
+    def stumbled(self, given: Input, error: Exception) -> None:
+        """An input was too much for the node. It goes on, for the same would happen to it again
+        when it is recovered from its log.
+        """
+        raise NotImplementedError
+
+    def failed(self, error: Exception) -> None:
+        """It cannot go on."""
+        raise NotImplementedError
+
+
+class Held(NamedTuple):
+    """What waits for an input to be safe."""
+
+    position: int
+    prepared: object
+    stated_at: int
+    facts: Sequence[Fact]
+
+
+class Clock:
+    """Microseconds since 1970 that never go back, whatever the machine's clock does."""
+
+    def __init__(self) -> None:
+        self._last: Time = 0
+
+    def now(self) -> Time:
+        now = time_ns() // 1000
+        if now < self._last:
+            return self._last
+        self._last = now
+        return now
+
+    def not_before(self, time: Time) -> None:
+        self._last = max(self._last, time)
+
+
+class Recovered(NamedTuple, Generic[N]):
+    """What a log says of a node."""
+
+    began: Began
+    node: N
+    time: Time
+    memory: object
+    position: int
+    records: Iterator[bytes]
+    """What came after the node was as it is here."""
+
+
+def recover(log: Log, recovery: Recovery, new: Began, make: Callable[[Began], N]) -> Recovered[N]:
+    """The node whose log this is; in an empty log, it begins now."""
+    if recovery.state is not None:
+        time, began, node, memory = pickle.loads(recovery.state)  # noqa: S301 - our own file.
+        return Recovered(began, node, time, memory, recovery.position, recovery.records)
+    first = next(recovery.records, None)
+    if first is None:
+        log.append(encode_began(new))
+        return Recovered(new, make(new), 0, None, 1, iter(()))
+    old = decode_began(first)
+    if old is None:
+        raise LogError(f"{log.directory} does not begin as the log of a broker or client does")
+    return Recovered(old, make(old), 0, None, 1, recovery.records)
+
+
+class Engine(Generic[N]):
+    """A node at work."""
+
+    def __init__(
+        self,
+        node: N,
+        driver: Driver,
+        began: Began,
+        *,
+        level: Durability = Durability.NONE,
+        log: Log | None = None,
+    ) -> None:
+        self.node = node
+        self.began = began
+        self.clock = Clock()
+        self.inputs = 0
+        """How many it was given."""
+        self._driver = driver
+        self._level = level
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._waking_at: Time = NEVER
+        self._held: deque[Held] = deque()
+        self._binding = 0
+        """The position that has to be safe before anything more is let out."""
+        self._is_committing = False
+        self._is_snapshotting = False
+        self._state_bytes = 0
+        """How long the last snapshot was."""
+        self._thread = None if log is None else ThreadPoolExecutor(1, "log")
+        self._snapshots = None if log is None else ThreadPoolExecutor(1, "snapshot")
+        self._is_over = False
+
+    @property
+    def held(self) -> int:
+        """How many inputs wait to be safe."""
+        return len(self._held)
+
+    def give(self, given: Input, raw: bytes = b"") -> None:
+        """Give the node an input; what comes of it happens when it may."""
+        if self._is_over:
+            return
+        now = self.clock.now()
+        position = self.inputs = self.inputs + 1
+        if self._log is not None:
+            try:
+                position = self._log.append(encode_record(given, now, raw))
+            except LogError as error:
+                self.fail(error)
+                return
+        actions, facts = self._handle(given, now)
+        prepared = self._driver.prepare(actions)
+        self._wake_in_time()
+        if self._log is None:
+            self._driver.release(prepared)
+            self._driver.stated(position, facts)
+            return
+        if is_binding(given, actions):
+            self._binding = position
+        self._held.append(Held(self._binding, prepared, position, facts))
+        if self._level is Durability.SYNC:
+            if self._commit_now(self._log):
+                self._snapshot_if_due()
+        elif self._log.synced >= self._binding:
+            self._let_out(self._log)
+        elif not self._is_committing:
+            # Whatever else arrives in this turn of the loop is part of it.
+            self._is_committing = True
+            self._loop.call_soon(self._commit)
+
+    def note(self, note: bytes) -> None:
+        """Keep something for `noted`; it survives the end of this process at once."""
+        if self._log is not None and not self._is_over:
+            try:
+                self._log.append(encode_note(note))
+                self._log.commit(sync=False)
+            except LogError as error:
+                self.fail(error)
+
+    def _handle(self, given: Input, now: Time) -> Turn:
+        try:
+            return self.node.handle(given, now)
+        except LocalProtocolError:
+            raise  # The application is told.
+        except Exception as error:  # noqa: BLE001 - whatever it is, others must not suffer.
+            self._driver.stumbled(given, error)
+            return [], []
+
+    # ---- Waking
+
+    def _wake_in_time(self) -> None:
+        deadline = self.node.deadline
+        if deadline >= self._waking_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._waking_at = deadline
+        delay = max(0, deadline - self.clock.now()) / 1e6
+        self._timer = self._loop.call_later(delay, self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._waking_at = None, NEVER
+        if self.node.deadline <= self.clock.now():
+            self.give(TimePassed())
+        else:
+            self._wake_in_time()
+
+    # ---- Becoming durable
+
+    def _commit(self) -> None:
+        if self._thread is None or self._log is None or self._is_over:
+            return
+        began, before = perf_counter(), self._log.synced
+        future = self._thread.submit(self._log.commit)
+        future.add_done_callback(
+            lambda done: self._loop.call_soon_threadsafe(self._committed, done, began, before)
+        )
+
+    def _committed(self, done: "Future[int]", began: float, before: int) -> None:
+        self._is_committing = False
+        error = done.exception()
+        if error is not None:
+            self.fail(error)
+            return
+        self._driver.committed(perf_counter() - began, done.result() - before)
+        if self._log is not None:
+            self._let_out(self._log)
+        if self._held and not self._is_over:
+            self._is_committing = True
+            self._commit()
+        self._snapshot_if_due()
+
+    def _commit_now(self, log: Log) -> bool:
+        began, before = perf_counter(), log.synced
+        try:
+            log.commit()
+        except LogError as error:
+            self.fail(error)
+            return False
+        self._driver.committed(perf_counter() - began, log.synced - before)
+        self._let_out(log)
+        return not self._is_over
+
+    def _let_out(self, log: Log) -> None:
+        synced, held, driver = log.synced, self._held, self._driver
+        while held and held[0].position <= synced:
+            each = held.popleft()
+            driver.release(each.prepared)
+            if each.facts:
+                driver.stated(each.stated_at, each.facts)
+
+    # ---- Snapshots and recovery
+
+    def _snapshot_if_due(self) -> None:
+        log = self._log
+        if log is None or not log.snapshot_due or self._is_snapshotting or self._is_over:
+            return
+        if log.bytes_since_snapshot < 2 * self._state_bytes < log.options.snapshot_bytes * 8:
+            return  # The more there is to keep, the less often.
+        # Under load there is always something held: it becomes safe now, lest there never is a
+        # snapshot. What is held is in no snapshot.
+        if not self._held or self._commit_now(log):
+            self.snapshot()
+
+    def snapshot(self) -> "Future[None] | None":
+        """Keep the state of the node, so that the log before it can go."""
+        if self._log is None or self._snapshots is None or self._is_snapshotting or self._is_over:
+            return None
+        if not self._driver.before_snapshot():
+            return None
+        self._is_snapshotting = True
+        kept = self.clock.now(), self.began, self.node, self._driver.memory()
+        state = pickle.dumps(kept, protocol=5)
+        self._state_bytes = len(state)
+        future = self._snapshots.submit(self._log.snapshot, state, self._log.appended)
+        future.add_done_callback(
+            lambda done: self._loop.call_soon_threadsafe(self._kept, done.exception())
+        )
+        return future
+
+    def _kept(self, error: BaseException | None) -> None:
+        self._is_snapshotting = False
+        if error is not None:
+            self.fail(error)
+
+    def recover(self, recovered: "Recovered[N]") -> None:
+        """Go on where the log ends: do again what it says, without letting it out again."""
+        self.clock.not_before(recovered.time)
+        collects = gc.isenabled()
+        gc.disable()  # A replay makes no cycles, and much that stays.
+        try:
+            self._replay(recovered)
+        finally:
+            if collects:
+                gc.enable()
+        for link in [*self.node.peers]:  # Whatever connection there was, it is gone.
+            if self.node.is_connected(link):
+                self.give(LinkDown(link=link))
+        self._wake_in_time()
+
+    def _replay(self, recovered: "Recovered[N]") -> None:
+        driver = self._driver
+        if recovered.memory is not None:
+            driver.remember(recovered.memory)
+        position = recovered.position
+        for record in recovered.records:
+            position += 1
+            note = decode_note(record)
+            if note is not None:
+                driver.noted(note)
+                continue
+            given, now = decode_record(record)
+            self.clock.not_before(now)
+            try:
+                actions, facts = self._handle(given, now)
+            except LocalProtocolError:
+                continue  # The application was told so then.
+            driver.done_before(given, actions)
+            if facts:
+                driver.stated_before(position, facts)
+        self._binding = self.inputs = position
+
+    async def stop(self, *, snapshot: bool) -> None:
+        """Let out what is left, keep the state, and end."""
+        if self._log is None:
+            self._end()
+            return
+        while not self._is_over and (self._is_committing or self._held or self._is_snapshotting):
+            if self._held and not self._is_committing:
+                self._is_committing = True
+                self._commit()
+            await asyncio.sleep(0.001)
+        if snapshot:
+            kept = self.snapshot()
+            if kept is not None:
+                await asyncio.wrap_future(kept)
+        self._end()
+        if self._thread is not None and self._snapshots is not None:
+            self._thread.shutdown()
+            self._snapshots.shutdown()
+        self._log.close()
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def fail(self, error: BaseException) -> None:
+        """It cannot go on: nothing more is let out."""
+        if not self._is_over:
+            self._end()
+            self._driver.failed(error if isinstance(error, Exception) else RuntimeError(error))
+
+
+def is_binding(given: Input, actions: Sequence[Action]) -> bool:
+    """Whether nothing of a turn may be let out before its input is safe.
+
+    Acknowledgements that come in, and time that passes, need not be safe themselves: without them
+    the node would only do again what it did then, as long as it has said nothing new.
+    """
+    if any(type(each) is not Transmit or type(each.frame) is not Ack for each in actions):
+        return True
+    if isinstance(given, Received):
+        return any(type(frame) is Data for frame in given.frames)
+    return not isinstance(given, TimePassed | LinkDown)

@@ -1,0 +1,308 @@
+"""A network of brokers on this machine, each of them a process."""
+
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from msgspec.structs import replace
+
+from sterna.net.address import Address
+from sterna.net.config import PREFIX, BrokerConfig
+from sterna.net.errors import SternaError
+from sterna.net.observer import ask
+
+HOST = "127.0.0.1"
+START_S = 30.0
+"""How long a broker may take to start, and the network to be whole."""
+STOP_S = 15.0
+"""How long a broker may take to stop before it is killed."""
+
+_POLL_S = 0.02
+_PORTS = range(20_000, 32_000)
+"""Below those that systems give to outgoing connections: nobody else gets such a port by chance
+while its broker is down, and who tries to reach it then does not connect to himself."""
+
+
+class LocalNetwork:
+    """Brokers in a tree, with data, configuration and messages of each in a directory of its own.
+
+        with LocalNetwork(4, directory=Path("data")) as network:
+            network.kill("B2")
+            network.restart("B2")
+
+    `B1` is the root; each broker has two children, as far as they go. They keep their addresses as
+    long as the network exists, and end when the process does that started them.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 4,
+        *,
+        directory: Path,
+        config: BrokerConfig | Mapping[str, Any] | None = None,
+        first_port: int | None = None,
+        links: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a network; `start` starts it.
+
+        `config` holds for all brokers, as a configuration or as tables and keys of a file; each
+        has its own name, addresses, data and neighbours, whatever it says about those. `links`
+        replaces the tree: for each broker the one that it connects to.
+        """
+        self.directory = directory.absolute()
+        self.names = [f"B{number}" for number in range(1, brokers + 1)]
+        self.links = (
+            dict(links)
+            if links is not None
+            else {f"B{number}": f"B{number // 2}" for number in range(2, brokers + 1)}
+        )
+        """For each broker but the root, the one that it connects to."""
+        self._reserved: list[socket.socket] = []
+        ports = self._reserve(brokers) if first_port is None else _from(first_port, brokers)
+        self.addresses = {
+            name: Address(HOST, port) for name, port in zip(self.names, ports, strict=True)
+        }
+        common = config if isinstance(config, BrokerConfig) else _read(config or {})
+        self.configs = {
+            name: self._config(place, name, common) for place, name in enumerate(self.names)
+        }
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._told: set[str] = set()
+        """Brokers whose end is known to whoever uses this."""
+
+    # ---- Addresses and processes
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """Where each broker listens, in the order of their names."""
+        return {name: address.url for name, address in self.addresses.items()}
+
+    def url(self, name: str) -> str:
+        """Where a broker listens."""
+        return self.addresses[name].url
+
+    def pid(self, name: str) -> int:
+        """The process of a broker."""
+        return self._processes[name].pid
+
+    def is_running(self, name: str) -> bool:
+        """Whether the process of a broker is there."""
+        process = self._processes.get(name)
+        return process is not None and process.poll() is None
+
+    def data(self, name: str) -> Path:
+        """The directory of a broker's log, snapshots and journal."""
+        return Path(self.configs[name].data)
+
+    def messages(self, name: str) -> Path:
+        """The file of a broker's log messages."""
+        return self.directory / name / "broker.log"
+
+    # ---- Life
+
+    def start(self) -> Self:
+        """Start all brokers, and wait until they know each other."""
+        try:
+            for name in self.names:
+                self._spawn(name)
+            for name in self.names:
+                self._wait_until_ready(name)
+            self.wait_until_whole()
+        except BaseException:
+            self.stop(patience_s=1.0)
+            raise
+        return self
+
+    def kill(self, name: str) -> None:
+        """End a broker with SIGKILL, as a crash would, and wait until it is gone."""
+        self._told.add(name)
+        process = self._processes[name]
+        process.kill()
+        process.wait()
+
+    def end(self, name: str, *, patience_s: float = STOP_S) -> int:
+        """Have a broker stop in good order; its exit status. One that does not is killed."""
+        self._told.add(name)
+        process = self._processes[name]
+        process.terminate()
+        try:
+            return process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def restart(self, name: str) -> None:
+        """Start a broker again with the data it has, and wait until it listens."""
+        if self.is_running(name):
+            self.end(name)
+        self._spawn(name)
+        self._wait_until_ready(name)
+
+    def stop(self, *, patience_s: float = STOP_S) -> None:
+        """Stop all brokers in good order, those that connect to others first."""
+        for name in reversed(list(self._processes)):
+            self.end(name, patience_s=patience_s)
+            self._let_go(name)
+        while self._reserved:
+            self._reserved.pop().close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_error: object) -> None:
+        try:
+            self.stop()
+        except KeyboardInterrupt:
+            self.stop(patience_s=0)
+            raise
+
+    # ---- Looking
+
+    def ask(self, name: str, what: str) -> Any:
+        """What a broker answers to `status`, `topology` or `queues`."""
+        return ask(self.url(name), what)
+
+    def wait_until_whole(self, *, limit_s: float = START_S) -> None:
+        """Wait until each broker knows all others, over links that are up."""
+        wait_for(self._is_whole, "the network is not whole", limit_s=limit_s)
+
+    def wait_until_settled(self, *, limit_s: float = START_S) -> None:
+        """Wait until no broker has anything that another broker or a client here has to get."""
+        wait_for(self._is_settled, "the network does not settle", limit_s=limit_s)
+
+    def died(self) -> dict[str, str]:
+        """Brokers that have ended by themselves since the last call, and how."""
+        ended = {}
+        for name, process in self._processes.items():
+            status = process.poll()
+            if status is not None and name not in self._told:
+                self._told.add(name)
+                ended[name] = self._how_it_ended(name, status)
+        return ended
+
+    def _is_whole(self) -> bool:
+        try:
+            return all(self._knows_all(self.ask(name, "topology")) for name in self.names)
+        except SternaError:
+            return False
+
+    def _knows_all(self, topology: Any) -> bool:
+        return set(topology["brokers"]) >= set(self.names) and all(
+            neighbour["is_up"] for neighbour in topology["neighbours"]
+        )
+
+    def _is_settled(self) -> bool:
+        try:
+            return all(self.ask(name, "status")["is_settled"] for name in self.names)
+        except SternaError:
+            return False
+
+    def _how_it_ended(self, name: str, status: int) -> str:
+        if status < 0:
+            return f"killed by {signal.Signals(-status).name}"
+        lines = self.messages(name).read_text(encoding="utf-8", errors="replace").splitlines()
+        last = f": {lines[-1]}" if lines else ""
+        return f"ended with status {status}{last}"
+
+    # ---- Starting
+
+    def _config(self, place: int, name: str, common: BrokerConfig) -> BrokerConfig:
+        up = self.links.get(name)
+        http = common.http
+        if http.listen and (address := Address.parse(http.listen)).port:
+            http = replace(http, listen=str(address._replace(port=address.port + place)))
+        graph = common.places.graph
+        return replace(
+            common,
+            name=name,
+            listen=str(self.addresses[name]),
+            advertised_address=None,
+            data=str(self.directory / name / "data"),
+            network=replace(common.network, neighbours=(self.url(up),) if up is not None else ()),
+            places=replace(common.places, graph=graph and str(Path(graph).absolute())),
+            http=http,
+        )
+
+    def _spawn(self, name: str) -> None:
+        directory = self.directory / name
+        directory.mkdir(parents=True, exist_ok=True)
+        file = directory / "broker.toml"
+        file.write_text(self.configs[name].to_toml(), encoding="utf-8")
+        self._let_go(name)
+        self._told.discard(name)
+        with self.messages(name).open("ab") as messages:
+            self._processes[name] = subprocess.Popen(  # noqa: S603 - our own program.
+                [sys.executable, "-m", "sterna.net.daemon", str(file)],
+                stdin=subprocess.PIPE,  # When this process dies, it ends, and so do they.
+                stdout=subprocess.PIPE,
+                stderr=messages,
+                env={k: v for k, v in os.environ.items() if not k.startswith(PREFIX)},
+                process_group=0,  # Ctrl-C is for whoever started them.
+            )
+
+    def _let_go(self, name: str) -> None:
+        process = self._processes.pop(name, None)
+        if process is not None:
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+
+    def _wait_until_ready(self, name: str) -> None:
+        """Wait for the line with its address. Asking there might mean to ask somebody else."""
+        process = self._processes[name]
+        assert process.stdout is not None  # noqa: S101 - as _spawn has made it.
+        ready, _, _ = select.select([process.stdout], [], [], START_S)
+        if not ready:
+            raise SternaError(f"{name} does not start in {START_S:g} s: {self.messages(name)}")
+        if not process.stdout.readline():
+            self._told.add(name)
+            how = self._how_it_ended(name, process.wait())
+            raise SternaError(f"{name} did not start: {how}")
+
+    def _reserve(self, count: int) -> list[int]:
+        """Ports that are free, and stay so while brokers are down.
+
+        The same ones for datagrams, which brokers do not use, are held as a sign to other networks.
+        """
+        ports: list[int] = []
+        for port in random.sample(_PORTS, len(_PORTS)):
+            sign = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            try:
+                sign.bind((HOST, port))
+                with socket.socket() as probe:
+                    probe.bind((HOST, port))
+            except OSError:
+                sign.close()
+                continue
+            self._reserved.append(sign)
+            ports.append(port)
+            if len(ports) == count:
+                return ports
+        raise SternaError(
+            f"there are no {count} free ports from {_PORTS[0]} on; give the first one"
+        )
+
+
+def wait_for(condition: Callable[[], bool], problem: str, *, limit_s: float = START_S) -> None:
+    """Wait until something is true; SternaError with the problem if it does not become so."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SternaError(f"{problem} after {limit_s:g} s")
+        time.sleep(_POLL_S)
+
+
+def _from(first: int, count: int) -> Sequence[int]:
+    return range(first, first + count)
+
+
+def _read(tables: Mapping[str, Any]) -> BrokerConfig:
+    return BrokerConfig.from_mapping({"name": "B1", **tables})

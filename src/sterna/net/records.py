@@ -1,0 +1,109 @@
+"""Inputs as records of a log. What came over a link is kept as it came."""
+
+import struct
+from typing import Any
+
+import msgspec
+
+from sterna.core import inputs
+from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
+from sterna.core.names import NodeId, Peer, Time
+from sterna.wire.codec import decode, from_json, to_json
+from sterna.wire.frames import Network, split
+
+_HEAD = struct.Struct("<BQH")
+"""Which input, when, and how long the name of the link is that follows."""
+
+_BEGAN = 0
+_RECEIVED, _LINK_UP, _LINK_DOWN, _LINK_GONE, _TIME_PASSED, _APPLICATION, _NOTE = range(1, 8)
+
+_LINK_INPUTS: dict[type[Input], int] = {LinkDown: _LINK_DOWN, LinkGone: _LINK_GONE}
+
+_Doing: Any = (
+    inputs.Subscribe
+    | inputs.Unsubscribe
+    | inputs.Advertise
+    | inputs.Unadvertise
+    | inputs.Publish
+    | inputs.PublishMany
+    | inputs.Leave
+    | inputs.Attach
+    | inputs.Detach
+    | inputs.MoveTo
+    | inputs.SetVariable
+)
+
+
+class Began(msgspec.Struct, frozen=True, kw_only=True):
+    """The first record: whose log this is, and how the node was made."""
+
+    node: NodeId
+    incarnation: int
+    network: Network
+    seq: int = 0
+    """Where a client numbers its events from."""
+
+
+def encode_began(began: Began) -> bytes:
+    """The first record."""
+    return _record(_BEGAN, 0, "", to_json(began))
+
+
+def decode_began(record: bytes) -> Began | None:
+    """What the first record says; None if this is another one."""
+    if not record or record[0] != _BEGAN:
+        return None
+    return from_json(record[_HEAD.size :], Began)
+
+
+def encode_note(note: bytes) -> bytes:
+    """Something that its driver has to remember, and that is no input."""
+    return _record(_NOTE, 0, "", note)
+
+
+def decode_note(record: bytes) -> bytes | None:
+    """The note, if a record is one."""
+    return record[_HEAD.size :] if record[0] == _NOTE else None
+
+
+def encode_record(given: Input, now: Time, raw: bytes = b"") -> bytes:
+    """An input and its time; `raw` is what came over the link, if something did."""
+    kind = type(given)
+    if kind is Received:
+        return _record(_RECEIVED, now, given.link, raw)  # type: ignore[attr-defined]
+    if kind is TimePassed:
+        return _record(_TIME_PASSED, now, "", b"")
+    if isinstance(given, LinkUp):
+        return _record(_LINK_UP, now, given.link, given.peer.encode())
+    if kind in _LINK_INPUTS:
+        return _record(_LINK_INPUTS[kind], now, given.link, b"")  # type: ignore[attr-defined]
+    return _record(_APPLICATION, now, "", to_json(given))
+
+
+def decode_record(record: bytes) -> tuple[Input, Time]:
+    """The input and its time."""
+    kind, now, length = _HEAD.unpack_from(record)
+    body = _HEAD.size + length
+    link = record[_HEAD.size : body].decode()
+    match kind:
+        case 1:
+            frames = tuple([decode(frame) for frame in split(record[body:])])
+            return Received(link=link, frames=frames), now
+        case 2:
+            return LinkUp(link=link, peer=Peer(record[body:].decode())), now
+        case 3:
+            return LinkDown(link=link), now
+        case 4:
+            return LinkGone(link=link), now
+        case 5:
+            return TimePassed(), now
+        case 6:
+            given: Input = from_json(record[body:], _Doing)
+            return given, now
+        case _:
+            raise msgspec.ValidationError(f"the log has an input of an unknown kind {kind}")
+
+
+def _record(kind: int, now: Time, link: str, body: bytes) -> bytes:
+    name = link.encode()
+    return _HEAD.pack(kind, now, len(name)) + name + body

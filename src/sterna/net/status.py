@@ -1,0 +1,82 @@
+"""What a broker says of itself to those who ask."""
+
+from typing import TYPE_CHECKING, Any
+
+import sterna
+from sterna.core.handover.relocation import Relocation
+from sterna.core.location.moving import Moving
+from sterna.core.names import Peer
+from sterna.wire.frames import Role
+
+if TYPE_CHECKING:
+    from sterna.net.broker import BrokerServer
+
+
+def status(server: "BrokerServer") -> dict[str, Any]:
+    """How it is."""
+    node, log = server.node, server.log
+    clients = [link for link, peer in node.peers.items() if peer is Peer.CLIENT]
+    return {
+        "name": server.config.name,
+        "version": sterna.__version__,
+        "address": server.address.url,
+        "is_ready": server.is_ready,
+        "is_settled": node.is_settled and not server.engine.held,
+        "durability": str(server.config.durability.level),
+        "strategy": str(server.network.routing.strategy),
+        "handover": str(server.network.handover.protocol),
+        "neighbours": {
+            link: link in node.up for link, peer in node.peers.items() if peer is Peer.BROKER
+        },
+        "clients_here": sum(link in server.links for link in clients),
+        "clients_away": sum(link not in server.links for link in clients),
+        "connections": len(server.roles),
+        "subscriptions": len(node.router.subscriptions),
+        "inputs": server.engine.inputs,
+        "events": server.metrics.events,
+        "log": None
+        if log is None
+        else {
+            "bytes_on_disk": log.bytes_on_disk,
+            "inputs_since_snapshot": log.records_since_snapshot,
+        },
+        "journal_bytes": 0 if server.journal is None else server.journal.bytes_on_disk,
+    }
+
+
+def topology(server: "BrokerServer") -> dict[str, Any]:
+    """The network as it knows it."""
+    members = server.members
+    return {
+        "at": server.config.name,
+        "brokers": members.brokers(),
+        "links": [[link.a, link.b] for link in members.links()],
+        "neighbours": [
+            {"name": link, "is_up": link in server.node.up}
+            for link, peer in server.node.peers.items()
+            if peer is Peer.BROKER
+        ],
+    }
+
+
+def queues(server: "BrokerServer") -> dict[str, Any]:
+    """What waits for whom."""
+    node = server.node
+    guests = next((c.guests for c in node.components if isinstance(c, Relocation)), {})
+    moving = next((c.table for c in node.components if isinstance(c, Moving)), {})
+    waiting = []
+    for link, peer in node.peers.items():
+        connection = server.links.get(link)
+        waiting.append(
+            {
+                "name": link,
+                "role": str(Role.BROKER if peer is Peer.BROKER else Role.CLIENT),
+                "is_here": connection is not None,
+                "unconfirmed_messages": node.backlog(link),
+                "kept_events": len(guests[link].cache) if link in guests else 0,
+                "unsent_bytes": 0 if connection is None else connection.waiting_bytes,
+                "subscriptions": len(node.router.subscriptions.routes(link))
+                + len(moving.get(link, ())),
+            }
+        )
+    return {"at": server.config.name, "queues": waiting}
