@@ -12,8 +12,8 @@ help: ## Show this list
 
 setup: $(STAMP) ## Install everything into .venv (quick when it is there)
 
-run: $(STAMP) ## Take a short tour of what works
-	@$(BIN)/sterna tour
+run: $(STAMP) ## Watch a network at work: clients roam, a broker is killed, nothing is lost
+	@$(BIN)/sterna demo
 
 test: $(STAMP) java ## Run all tests (a few minutes)
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal

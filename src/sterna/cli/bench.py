@@ -1,5 +1,6 @@
 """`sterna bench`: measure, beside baselines in the same run."""
 
+import json
 import os
 import platform
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from rich.table import Table
 from sterna.cli.output import console, errors, fail, print_json
 
 if TYPE_CHECKING:
+    from sterna.bench.broker import Report as BrokerReport
+    from sterna.bench.broker import Speed
     from sterna.bench.match import Figures, Progress, Report
 
 app = typer.Typer(
@@ -187,6 +190,144 @@ def route(
     console.print(table)
 
 
+class BrokerScenario(StrEnum):
+    ONE_TO_ONE = "1-1"
+    FAN_OUT = "1-100"
+    FAN_IN = "100-1"
+    CONTENT = "1-1000"
+    LATENCY = "latency"
+    DRAIN = "drain"
+
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Where brokers write; not in memory. [default: where temporary files are]",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the figures to this file, as JSON, as well."),
+]
+
+
+@app.command()
+def broker(
+    scenario: Annotated[
+        list[BrokerScenario] | None,
+        typer.Option(
+            help="Only this scenario; may be repeated. [default: all]", show_default=False
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=100, help="How many rounds, of which the median counts.")
+    ] = 5,
+    rate: Annotated[
+        int, typer.Option(min=10, max=50_000, help="Events a second when latency is measured.")
+    ] = 2_000,
+    connections: Annotated[
+        int, typer.Option(min=1, max=1_000, help="Over which 1,000 content filters are spread.")
+    ] = 20,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A fifth of the events, and three rounds.")
+    ] = False,
+    data: Data = None,
+    out: Out = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Measure live brokers: events a second, latency, and how fast a queue drains.
+
+    Each broker is a process of its own, with all features on; so are its publishers and its
+    subscribers. Publishers and subscribers are 1-1, 1-100, 100-1, and one publisher with 1,000
+    content filters, each durable (`batch`) and not. If mosquitto is installed, it does the same
+    in turns, as far as it can. Takes about five minutes, with `--quick` one and a half.
+    """
+    _check_folder(data, out, as_json=as_json)
+    from sterna.bench import broker as bench_broker  # noqa: PLC0415 - much is loaded.
+    from sterna.bench.load import LoadError  # noqa: PLC0415
+    from sterna.bench.scenarios import ScenarioName  # noqa: PLC0415
+
+    chosen = scenario or list(BrokerScenario)
+    others = {BrokerScenario.LATENCY, BrokerScenario.DRAIN}
+    options = bench_broker.Options(
+        scenarios=[ScenarioName(each) for each in chosen if each not in others],
+        latency=BrokerScenario.LATENCY in chosen,
+        drain=BrokerScenario.DRAIN in chosen,
+        rounds=min(rounds, 3) if quick else rounds,
+        scale=0.2 if quick else 1.0,
+        rate=rate,
+        seconds=2.0 if quick else 5.0,
+        connections=connections,
+        data=data,
+    )
+    try:
+        with _progress() as progress:
+            report = bench_broker.run(options, progress)
+    except LoadError as error:
+        fail(f"the measurement failed: {error}", as_json=as_json)
+    document = {"machine": _machine(), **report.as_json()}
+    _write(document, out)
+    if as_json:
+        print_json(document)
+        return
+    _show_broker(report)
+
+
+@app.command()
+def handover(
+    handovers: Annotated[
+        int, typer.Option(min=1, max=100_000, help="How often the client moves.")
+    ] = 200,
+    subscriptions: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="Of other clients.")
+    ] = 10_000,
+    brokers: Annotated[
+        int, typer.Option(min=2, max=20, help="In a line; the client moves from end to end.")
+    ] = 2,
+    data: Data = None,
+    out: Out = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Measure how long a client that moves to another broker waits for what it missed.
+
+    Brokers are processes of their own. While the client is away an event is published; the gap is
+    the time from when it begins to connect until it has the event. Takes half a minute.
+    """
+    _check_folder(data, out, as_json=as_json)
+    from sterna.bench import handover as bench_handover  # noqa: PLC0415
+    from sterna.bench.load import LoadError  # noqa: PLC0415
+
+    try:
+        with _progress() as progress:
+            report = bench_handover.run(
+                progress,
+                brokers=brokers,
+                subscriptions=subscriptions,
+                handovers=handovers,
+                data=data,
+            )
+    except LoadError as error:
+        fail(f"the measurement failed: {error}", as_json=as_json)
+    document = {"machine": _machine(), **report.as_json()}
+    _write(document, out)
+    if as_json:
+        print_json(document)
+        return
+    title = (
+        f"[bold]handover[/bold]: {report.brokers} brokers, {report.subscriptions:,} other "
+        f"subscriptions, {report.handovers:,} handovers"
+    )
+    table = Table(title=title, title_justify="left")
+    table.add_column("durability")
+    for heading in ("p50, ms", "p99, ms", "longest, ms"):
+        table.add_column(heading, justify="right")
+    for level, gap in report.gaps_ms.items():
+        table.add_row(level, *(f"{value:.1f}" for value in (gap.p50, gap.p99, gap.worst)))
+    console.print(table)
+
+
 def _machine() -> dict[str, object]:
     return {"cores": os.cpu_count(), "python": platform.python_version()}
 
@@ -198,6 +339,18 @@ def _check_plot(plot: Path, *, as_json: bool) -> None:
         fail(f"there is no folder {plot.parent} to draw {plot.name} in", as_json=as_json)
     if find_spec("matplotlib") is None:
         fail("drawing needs matplotlib: pip install 'sterna[plots]'", as_json=as_json)
+
+
+def _check_folder(data: Path | None, out: Path | None, *, as_json: bool) -> None:
+    if data is not None and not data.is_dir():
+        fail(f"there is no folder {data} for the brokers to write in", as_json=as_json)
+    if out is not None and not out.parent.is_dir():
+        fail(f"there is no folder {out.parent} to write {out.name} in", as_json=as_json)
+
+
+def _write(document: object, out: Path | None) -> None:
+    if out is not None:
+        out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 @contextmanager
@@ -249,3 +402,69 @@ def _show_switch(switch: "dict[int, Figures]") -> None:
         one_by_one, compiled = figures.median_us["one by one"], figures.median_us["table"]
         table.add_row(str(size), f"{one_by_one:.1f}", f"{compiled:.1f}")
     console.print(table)
+
+
+def _show_broker(report: "BrokerReport") -> None:
+    for name, speeds in report.throughput.items():
+        table = Table(title=f"[bold]{name}[/bold]: {report.about[name]}", title_justify="left")
+        table.add_column("")
+        for heading in ("events/s", "acknowledged/s", "deliveries/s", "broker, µs/event"):
+            table.add_column(heading, justify="right")
+        for contender, speed in speeds.items():
+            table.add_row(contender, *_speed_cells(speed))
+        if report.peer is None:
+            table.add_row("mosquitto", "not installed")
+        elif "mosquitto QoS 0" not in speeds:
+            table.add_row("mosquitto", "has no content filters")
+        console.print(table)
+        _show_ratios(report.ratios[name])
+    if report.latency:
+        table = Table(
+            title=f"[bold]latency[/bold]: single events, {report.settings['rate']:,.0f} a second",
+            title_justify="left",
+        )
+        table.add_column("µs")
+        for heading in ("p50", "p99", "p99.9", "of which sent late: p50, p99"):
+            table.add_column(heading, justify="right")
+        for contender, each in report.latency.items():
+            low, high = each.p50_spread
+            table.add_row(
+                contender,
+                f"{each.p50:,.0f} [dim]({low:,.0f} to {high:,.0f})[/dim]",
+                f"{each.p99:,.0f}",
+                f"{each.p999:,.0f}",
+                f"{each.sent_late_p50:,.0f}, {each.sent_late_p99:,.0f}",
+            )
+        if report.peer is None:
+            table.add_row("mosquitto", "not installed")
+        console.print(table)
+        _show_ratios(report.ratios["latency p50"])
+    if report.drain:
+        table = Table(
+            title="[bold]drain[/bold]: a client comes back to its queue", title_justify="left"
+        )
+        for heading in ("", "events", "seconds"):
+            table.add_column(heading, justify="right" if heading else "left")
+        for contender, drain in report.drain.items():
+            low, high = drain.seconds_spread
+            cell = f"{drain.seconds:.3f} [dim]({low:.3f} to {high:.3f})[/dim]"
+            table.add_row(contender, f"{drain.events:,}", cell)
+        if report.peer is None:
+            table.add_row("mosquitto", "", "not installed")
+        console.print(table)
+
+
+def _speed_cells(speed: "Speed") -> list[str]:
+    low, high = speed.events_per_s_spread
+    return [
+        f"{speed.events_per_s:,.0f} [dim]({low:,.0f} to {high:,.0f})[/dim]",
+        "-" if speed.acknowledged_per_s is None else f"{speed.acknowledged_per_s:,.0f}",
+        f"{speed.deliveries_per_s:,.0f}",
+        "-" if speed.cpu_us is None else f"{speed.cpu_us:.1f}",
+    ]
+
+
+def _show_ratios(ratios: "dict[str, float]") -> None:
+    for name, ratio in ratios.items():
+        console.print(f"  {name}: x{ratio:.2f}")
+    console.print()

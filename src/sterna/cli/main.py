@@ -10,10 +10,16 @@ import typer
 
 from sterna import __version__
 from sterna.cli import bench as bench_command
+from sterna.cli import broker as broker_command
+from sterna.cli import demo as demo_command
 from sterna.cli import experiment as experiment_command
 from sterna.cli import filter as filter_command
+from sterna.cli import inspect as inspect_commands
+from sterna.cli import pub as pub_command
 from sterna.cli import sim as sim_command
+from sterna.cli import sub as sub_command
 from sterna.cli import tour as tour_command
+from sterna.cli import up as up_command
 from sterna.cli.output import ERROR
 
 app = typer.Typer(
@@ -22,10 +28,18 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,
 )
+app.command(name="up")(up_command.up)
+app.command(name="broker")(broker_command.broker)
+app.command(name="pub")(pub_command.pub)
+app.command(name="sub")(sub_command.sub)
+app.command(name="status")(inspect_commands.status)
+app.command(name="topology")(inspect_commands.topology)
+app.command(name="queues")(inspect_commands.queues)
 app.add_typer(filter_command.app, name="filter")
 app.add_typer(sim_command.app, name="sim")
 app.add_typer(bench_command.app, name="bench")
 app.add_typer(experiment_command.app, name="experiment")
+app.command(name="demo")(demo_command.demo)
 app.command(name="tour")(tour_command.tour)
 
 

@@ -15,10 +15,10 @@ console = Console(highlight=False, emoji=False)
 errors = Console(stderr=True, highlight=False, emoji=False)
 
 
-def print_json(document: object) -> None:
-    """One JSON document on standard output."""
+def print_json(document: object, *, indent: int | None = 2) -> None:
+    """One JSON document on standard output; without an indent it is one line."""
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    sys.stdout.write(json.dumps(document, ensure_ascii=plain, indent=2) + "\n")
+    sys.stdout.write(json.dumps(document, ensure_ascii=plain, indent=indent) + "\n")
 
 
 def fail(message: str, *, as_json: bool = False, **details: object) -> NoReturn:

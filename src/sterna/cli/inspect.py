@@ -1,0 +1,122 @@
+"""`sterna status`, `topology` and `queues`: what a broker says of itself and its network."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from sterna.cli.output import console, fail, print_json
+from sterna.cli.talking import Url
+from sterna.net.address import AddressError
+from sterna.net.errors import SternaError
+from sterna.net.observer import ask
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def status(url: Url, as_json: AsJson = False) -> None:
+    """How a broker is: readiness, neighbours, clients, subscriptions, log."""
+    answer = _ask(url, "status", as_json=as_json)
+    if as_json:
+        print_json(answer)
+        return
+    ready = ("ready", "green") if answer["is_ready"] else ("not ready", "yellow")
+    console.print(Text.assemble((answer["name"], "bold"), " ", answer["address"], " ", ready))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in _rows(answer):
+        table.add_row(name, value)
+    console.print(table)
+
+
+def topology(url: Url, as_json: AsJson = False) -> None:
+    """The network, as the broker knows it."""
+    answer = _ask(url, "topology", as_json=as_json)
+    if as_json:
+        print_json(answer)
+        return
+    down = {each["name"] for each in answer["neighbours"] if not each["is_up"]}
+    neighbours: dict[str, list[str]] = {name: [] for name in answer["brokers"]}
+    for one, other in answer["links"]:
+        neighbours[one].append(other)
+        neighbours[other].append(one)
+    console.print(_tree(answer["at"], neighbours, down))
+    count = len(answer["brokers"])
+    console.print(f"{count} broker{'s'[: count != 1]}", style="dim")
+
+
+def queues(url: Url, as_json: AsJson = False) -> None:
+    """What waits at a broker, and for whom."""
+    answer = _ask(url, "queues", as_json=as_json)
+    if as_json:
+        print_json(answer)
+        return
+    table = Table()
+    for title in ("for", "a", "is here"):
+        table.add_column(title)
+    for title in ("subscrip-\ntions", "unconfirmed\nmessages", "kept\nevents", "unsent\nbytes"):
+        table.add_column(title, justify="right")
+    for queue in answer["queues"]:
+        table.add_row(
+            Text(queue["name"]),
+            queue["role"],
+            Text("yes", "green") if queue["is_here"] else Text("no", "yellow"),
+            *(
+                f"{queue[key]:,}"
+                for key in ("subscriptions", "unconfirmed_messages", "kept_events", "unsent_bytes")
+            ),
+        )
+    if answer["queues"]:
+        console.print(table)
+    else:
+        console.print(Text(f"{answer['at']} has neither neighbours nor clients"))
+
+
+def _ask(url: str, what: str, *, as_json: bool) -> Any:
+    try:
+        return ask(url, what)
+    except (SternaError, AddressError) as error:
+        fail(str(error), as_json=as_json)
+
+
+def _rows(answer: dict[str, Any]) -> list[tuple[str, Text]]:
+    neighbours = Text(", ").join(
+        Text(name) if is_up else Text(f"{name} (down)", "yellow")
+        for name, is_up in answer["neighbours"].items()
+    )
+    log = answer["log"]
+    written = (
+        "none"
+        if log is None
+        else f"{log['bytes_on_disk']:,} bytes, {log['inputs_since_snapshot']:,} inputs "
+        "since the last snapshot"
+    )
+    return [
+        ("version", Text(answer["version"])),
+        ("neighbours", neighbours if answer["neighbours"] else Text("none")),
+        ("clients", Text(f"{answer['clients_here']:,} here, {answer['clients_away']:,} away")),
+        ("subscriptions", Text(f"{answer['subscriptions']:,}")),
+        ("network", Text(f"{answer['strategy']} routing, {answer['handover']} handover")),
+        ("durability", Text(answer["durability"])),
+        ("log", Text(written)),
+        ("journal", Text(f"{answer['journal_bytes']:,} bytes")),
+        ("inputs", Text(f"{answer['inputs']:,}")),
+    ]
+
+
+def _tree(root: str, neighbours: dict[str, list[str]], down: set[str]) -> Tree:
+    """The network as a tree; a broker behind a link that is down is marked."""
+    whole = Tree(Text.assemble((root, "bold"), ("  asked", "dim")))
+    places = [(root, "", whole)]
+    while places:
+        name, before, tree = places.pop()
+        for other in neighbours[name]:
+            if other == before:
+                continue
+            is_down = name == root and other in down
+            label = Text(other) if not is_down else Text(f"{other}  down", "yellow")
+            places.append((other, name, tree.add(label)))
+    return whole

@@ -1,0 +1,286 @@
+"""`sterna pub`: publish an event, or many from standard input."""
+
+import asyncio
+import base64
+import binascii
+import codecs
+import contextlib
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from sterna.cli.attributes import parse_assignments
+from sterna.cli.output import fail, print_json
+from sterna.cli.talking import Also, ClientName, Url, talk
+from sterna.net.client import Client, connect
+from sterna.net.handles import Receipt
+
+WINDOW_EVENTS = 50_000
+"""So many events may be on their way to the broker."""
+
+LINE_BYTES_MAX = 2**26
+
+_BATCH_EVENTS = 1_000
+_READ_BYTES = 2**18
+_BESIDES = {"publisher", "seq", "time_us"}
+"""What `sterna sub --json` says of an event besides: whoever publishes it again is another one."""
+
+
+class LineError(ValueError):
+    """A line that is no event."""
+
+
+def pub(
+    url: Url,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME=VALUE…",
+            help="The event's attributes; none or `-`: events from standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    payload: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT|@FILE", help="The event's payload, or a file with it."),
+    ] = None,
+    client: ClientName = None,
+    count: Annotated[int, typer.Option(min=1, help="Publish the event so many times.")] = 1,
+    also: Also = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Publish an event, or many.
+
+    Without attributes, events are read from standard input, a JSON object a line: `{"price": 3}`,
+    or `{"attributes": {"price": 3}, "payload": "text"}` as `sterna sub --json` prints them
+    (`payload_base64` if it is no text). They are published as fast as the broker takes them. A bad
+    line ends it, and nothing after that line is published.
+
+    Exit status: 0 when a broker has all events for good, 2 on an error.
+    """
+    tally = Tally()
+    if assignments and assignments != ["-"]:
+        attributes, content = _event(assignments, payload, as_json=as_json)
+        events = repeated(attributes, content, count)
+    else:
+        if payload is not None or count != 1:
+            fail("--payload and --count go with NAME=VALUE, not with lines", as_json=as_json)
+        if sys.stdin is None:
+            fail("standard input is closed", as_json=as_json)
+        events = read_events()
+    is_done = talk(_publish(tally, [url, *(also or [])], client, events), as_json=as_json)
+    said = f"{tally.acknowledged:,} event{'s'[: tally.acknowledged != 1]} acknowledged"
+    if tally.problem is not None:
+        fail(f"{tally.problem}; {said}", as_json=as_json, acknowledged=tally.acknowledged)
+    if not is_done:
+        fail(f"stopped; {said}", as_json=as_json, acknowledged=tally.acknowledged)
+    if as_json:
+        print_json(
+            {
+                "acknowledged": tally.acknowledged,
+                "broker": tally.broker,
+                "seconds": round(tally.seconds, 6),
+            }
+        )
+    else:
+        rate = f", {tally.acknowledged / tally.seconds:,.0f}/s" if tally.acknowledged > 1 else ""
+        sys.stdout.write(f"{said} by {tally.broker} ({tally.seconds:.3f} s{rate})\n")
+
+
+class Tally:
+    """How publishing went."""
+
+    def __init__(self) -> None:
+        self.acknowledged = 0
+        """Events that a broker has for good."""
+        self.broker: str | None = None
+        self.seconds = 0.0
+        self.problem: str | None = None
+
+
+Events = AsyncIterator[Iterable[tuple[int | None, dict[str, Any], bytes]]]
+"""Some at a time, each with the number of its line if it was one."""
+
+
+async def _publish(tally: Tally, urls: list[str], name: str | None, events: Events) -> None:
+    async with connect(*urls, client=name) as client:
+        began = perf_counter()
+        try:
+            await _publish_all(client, events, tally)
+        finally:
+            tally.seconds = perf_counter() - began
+            tally.broker = client.broker
+
+
+async def _publish_all(client: Client, events: Events, tally: Tally) -> None:
+    """Publish until the end, or until something is no event; what was published before stays so."""
+    marks: deque[tuple[int, Receipt]] = deque()
+    published = 0
+    receipt = None
+    try:
+        async for some in events:
+            for number, attributes, payload in some:
+                receipt = _published(client, number, attributes, payload)
+                published += 1
+                if published % _BATCH_EVENTS == 0:
+                    marks.append((published, receipt))
+                    await asyncio.sleep(0)
+                    if len(marks) > WINDOW_EVENTS // _BATCH_EVENTS:
+                        count, mark = marks.popleft()
+                        await mark
+                        tally.acknowledged = count
+    except LineError as error:
+        tally.problem = str(error)
+    if receipt is not None:
+        await receipt
+        tally.acknowledged = published
+
+
+def _published(
+    client: Client, number: int | None, attributes: dict[str, Any], payload: bytes
+) -> Receipt:
+    try:
+        return client.publish(attributes, payload)
+    except (TypeError, ValueError) as error:
+        raise LineError(f"line {number}: {error}" if number else str(error)) from None
+
+
+# ---- Where events come from
+
+
+async def repeated(attributes: dict[str, Any], payload: bytes, count: int) -> Events:
+    """The same event, so many times."""
+    yield ((None, attributes, payload) for _ in range(count))
+
+
+async def read_events() -> Events:
+    """Events from standard input; LineError names a line that is none."""
+    number = 1
+    async for lines in _lines():
+        yield parse_lines(lines, number)
+        number += len(lines)
+
+
+def parse_lines(
+    lines: Iterable[bytes], number: int
+) -> Iterator[tuple[int | None, dict[str, Any], bytes]]:
+    """The events of lines, the first of which has a number."""
+    for line in lines:
+        try:
+            event = parse_line(line)
+        except ValueError as error:
+            raise LineError(f"line {number}: {error}") from None
+        if event is not None:
+            yield number, *event
+        number += 1
+
+
+def parse_line(line: bytes) -> tuple[dict[str, Any], bytes] | None:
+    """The event of a line; None if the line is empty."""
+    try:
+        document = _decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if not line.strip():
+            return None
+        raise ValueError(f"not an event: {error}") from None
+    attributes = document.get("attributes")
+    if not isinstance(attributes, dict):
+        return document, b""
+    unknown = sorted(set(document) - {"attributes", "payload", "payload_base64"} - _BESIDES)
+    if unknown:
+        raise ValueError(f"not an event: {unknown[0]!r} besides the attributes makes no sense")
+    return attributes, _payload_of(document)
+
+
+def _payload_of(document: dict[str, Any]) -> bytes:
+    text, coded = document.get("payload"), document.get("payload_base64")
+    if text is not None and coded is not None:
+        raise ValueError("give payload or payload_base64, not both")
+    if not isinstance(text, str | None) or not isinstance(coded, str | None):
+        raise ValueError("the payload is a text; write bytes as payload_base64")
+    if coded is None:
+        return (text or "").encode()
+    try:
+        return base64.b64decode(coded, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"payload_base64: {error}") from None
+
+
+_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+async def _lines() -> AsyncIterator[list[bytes]]:
+    """Lines of standard input, as many at a time as there are.
+
+    A thread reads them: a file cannot be waited for, and a terminal may take its time.
+    """
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[list[bytes] | OSError | None] = asyncio.Queue(4)
+
+    def put(what: list[bytes] | OSError | None) -> None:
+        asyncio.run_coroutine_threadsafe(arrived.put(what), loop).result()
+
+    def read() -> None:
+        # When the command has ended, its loop and perhaps its input are closed.
+        with contextlib.suppress(RuntimeError, CancelledError, ValueError):
+            try:
+                for lines in _split(_blocks()):
+                    put(lines)
+                put(None)
+            except OSError as error:
+                put(error)
+
+    # When the command ends before its input does, nobody waits for the thread.
+    threading.Thread(target=read, name="standard input", daemon=True).start()
+    while (what := await arrived.get()) is not None:
+        if isinstance(what, OSError):
+            raise LineError(f"cannot read standard input: {what.strerror}")
+        yield what
+
+
+def _blocks() -> Iterator[bytes]:
+    file = sys.stdin.buffer
+    read = getattr(file, "read1", file.read)
+    data = read(_READ_BYTES).removeprefix(codecs.BOM_UTF8)
+    while data:
+        yield data
+        data = read(_READ_BYTES)
+
+
+def _split(blocks: Iterator[bytes]) -> Iterator[list[bytes]]:
+    rest = b""
+    for block in blocks:
+        *lines, rest = (rest + block).split(b"\n")
+        if lines:
+            yield lines
+        if len(rest) > LINE_BYTES_MAX:
+            break  # Whatever it is, it is no line.
+    if rest:
+        yield [rest]
+
+
+# ---- What was typed
+
+
+def _event(
+    assignments: list[str], payload: str | None, *, as_json: bool
+) -> tuple[dict[str, Any], bytes]:
+    try:
+        attributes = dict(parse_assignments(assignments))
+    except (TypeError, ValueError) as error:
+        fail(str(error), as_json=as_json)
+    if payload is None or not payload.startswith("@"):
+        return attributes, os.fsencode(payload or "")
+    try:
+        return attributes, Path(payload[1:]).read_bytes()
+    except OSError as error:
+        fail(f"cannot read {payload[1:]}: {error.strerror}", as_json=as_json)

@@ -1,0 +1,248 @@
+"""`sterna sub`: subscribe, and print what comes."""
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from sterna.cli.attributes import parse_assignments
+from sterna.cli.output import fail
+from sterna.cli.talking import Also, ClientName, Url, talk
+from sterna.model.event import Event
+from sterna.model.filters import Filter, FilterError
+from sterna.net.client import Client, connect
+from sterna.net.errors import SternaError
+from sterna.net.handles import Subscription
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def sub(
+    url: Url,
+    texts: Annotated[
+        list[str],
+        typer.Argument(metavar="FILTER…", help="What to subscribe to; several: whatever matches."),
+    ],
+    past: Annotated[
+        str | None,
+        typer.Option(
+            metavar="10|5m", help="Begin with the last so many events, or those of so long."
+        ),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="End after so many events.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+    client: ClientName = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the client remembers what it has had."),
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="LOCATION", help="Where it is, for myloc.")
+    ] = None,
+    variables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", "-s", metavar="NAME=VALUE", help="The value of a context variable $NAME."
+        ),
+    ] = None,
+    also: Also = None,
+    walk: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C", help="Move from location to location, round and round."),
+    ] = None,
+    roam: Annotated[
+        str | None,
+        typer.Option(metavar="URL,URL", help="Move from broker to broker, round and round."),
+    ] = None,
+    every: Annotated[
+        str, typer.Option(metavar="5s", help="How long it stays before it walks or roams on.")
+    ] = "5s",
+) -> None:
+    """Subscribe, and print events as they come.
+
+    With `--client` and `--state`, the next call goes on where this one ended, and gets what came
+    meanwhile. Ctrl-C ends it.
+    """
+    where = _filter(texts, as_json=as_json)
+    try:
+        context = parse_assignments(variables or [])
+        beginning = parse_past(past)
+        stay_s = parse_duration(every)
+    except (TypeError, ValueError) as error:
+        fail(str(error), as_json=as_json)
+    if state is not None and client is None:
+        fail("a state belongs to a client: give its name with --client", as_json=as_json)
+
+    async def subscribe() -> None:
+        async with connect(url, *(also or []), client=client, state=state) as connected:
+            for name, value in context.items():
+                connected.set(name, value)
+            places = walk.split(",") if walk else []
+            if at is not None or places:
+                connected.move(at if at is not None else places[0])
+            subscription = connected.subscribe(where, past=beginning)
+            movements = [_walk(connected, places, stay_s)] if places else []
+            movements += [_roam(connected, roam.split(","), stay_s)] if roam else []
+            writer = Writer(
+                write_json if as_json else write_text, is_careful=state is not None, count=count
+            )
+            await _first(writer.write_all(subscription), *movements)
+
+    try:
+        talk(subscribe(), as_json=as_json)
+        sys.stdout.flush()
+    except BrokenPipeError:  # The reader, such as head, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Writer:
+    """Writes events to standard output."""
+
+    def __init__(
+        self, form: Callable[[Event], str], *, is_careful: bool, count: int | None
+    ) -> None:
+        self._form = form
+        self._is_careful = is_careful
+        """Whether each event has to be out before the next one is asked for."""
+        self._count = count
+
+    async def write_all(self, subscription: Subscription) -> None:
+        """Write events until there are enough, or the subscription ends."""
+        written = 0
+        async for event in subscription:
+            sys.stdout.write(self._form(event) + "\n")
+            written += 1
+            if self._is_careful or not subscription.waiting:
+                sys.stdout.flush()
+            if written == self._count:
+                return
+            if written % 1000 == 0:
+                await asyncio.sleep(0)  # With many events here, iterating alone never pauses.
+
+
+def write_text(event: Event) -> str:
+    """A line for people."""
+    moment = datetime.fromtimestamp(event.time_us / 1e6, UTC).astimezone()
+    said = " ".join(f"{_plain(name)}={value!r}" for name, value in event.attributes.items())
+    payload = f"  {_shown(event.payload)}" if event.payload else ""
+    time = moment.isoformat(sep=" ", timespec="milliseconds")[:23]
+    return f"{time}  {_plain(event.publisher)}  {said}{payload}"
+
+
+def write_json(event: Event) -> str:
+    """A line for programs; `sterna pub` takes it as well."""
+    document: dict[str, object] = {
+        "publisher": event.publisher,
+        "seq": event.seq,
+        "time_us": event.time_us,
+        "attributes": event.attributes,
+    }
+    if event.payload:
+        try:
+            document["payload"] = event.payload.decode()
+        except UnicodeDecodeError:
+            document["payload_base64"] = base64.b64encode(event.payload).decode()
+    return msgspec.json.encode(document).decode()
+
+
+def parse_past(text: str | None) -> int | timedelta | None:
+    """`10` is a number of events, `5m` a time."""
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return timedelta(seconds=parse_duration(text))
+    except ValueError:
+        raise ValueError(
+            f"--past is a number of events (10) or a time (30s, 5m, 1h), not {text!r}"
+        ) from None
+
+
+def parse_duration(text: str) -> float:
+    """`500ms`, `30s`, `5m`, `1.5h` or `2d` in seconds."""
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text, re.ASCII)
+    if parts is None or not (seconds := float(parts[1]) * _UNITS[parts[2]]):
+        raise ValueError(f"a time is written 500ms, 30s, 5m or 1h, not {text!r}")
+    return seconds
+
+
+def _plain(text: str) -> str:
+    """Text that does nothing to a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _shown(payload: bytes) -> str:
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return f"({len(payload):,} bytes)"
+    return _plain(text) if len(text) <= 200 else f"{_plain(text[:200])}… ({len(payload):,} bytes)"
+
+
+def _filter(texts: list[str], *, as_json: bool) -> Filter:
+    for text in texts:
+        try:
+            Filter(text)
+        except FilterError as error:
+            fail(
+                error.problem if as_json else str(error),
+                as_json=as_json,
+                line=error.line,
+                column=error.column,
+            )
+    return Filter(texts[0] if len(texts) == 1 else " OR ".join(f"({text})" for text in texts))
+
+
+# ---- Moving
+
+
+async def _walk(client: Client, places: list[str], stay_s: float) -> None:
+    for place in itertools.chain(places[1:], itertools.cycle(places)):
+        await asyncio.sleep(stay_s)
+        client.move(place.strip())
+        _say(f"moved to {place.strip()}")
+
+
+async def _roam(client: Client, urls: list[str], stay_s: float) -> None:
+    for url in itertools.cycle(urls):
+        await asyncio.sleep(stay_s)
+        try:
+            await client.attach(url.strip())
+        except SternaError as error:
+            _say(str(error))
+        else:
+            _say(f"now at {client.broker}")
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{text}\n")
+
+
+async def _first(*several: Awaitable[None]) -> None:
+    """Until one of them ends."""
+    tasks = [asyncio.ensure_future(each) for each in several]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+__all__ = ["Writer", "parse_duration", "parse_past", "sub", "write_json", "write_text"]

@@ -1,0 +1,59 @@
+"""How commands talk to brokers: in an event loop, until they are done or told to stop."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Annotated, Any
+
+import typer
+
+from sterna.cli.output import fail
+from sterna.core.names import LocalProtocolError
+from sterna.model.filters import UnboundError
+from sterna.model.location import LocationError
+from sterna.net.address import AddressError
+from sterna.net.errors import SternaError
+from sterna.net.loop import new_event_loop
+from sterna.net.storage.errors import LogError
+
+Url = Annotated[
+    str, typer.Argument(metavar="URL", help="A broker, such as sterna://127.0.0.1:7461.")
+]
+Also = Annotated[
+    list[str] | None,
+    typer.Option(metavar="URL", help="Another broker of the network, if the first is gone."),
+]
+ClientName = Annotated[
+    str | None, typer.Option("--client", metavar="NAME", help="What this client is called.")
+]
+
+
+def talk(what: Coroutine[Any, Any, None], *, as_json: bool) -> bool:
+    """Run it; whether it came to its end by itself, and not by Ctrl-C or SIGTERM."""
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(_until_stopped(what))
+    except (SternaError, LocalProtocolError, AddressError, LogError) as error:
+        fail(str(error), as_json=as_json)
+    except (LocationError, UnboundError) as error:
+        fail(str(error), as_json=as_json)
+
+
+async def _until_stopped(what: Coroutine[Any, Any, None]) -> bool:
+    task = asyncio.ensure_future(what)
+    loop = asyncio.get_running_loop()
+    is_stopped = False
+
+    def stop() -> None:
+        nonlocal is_stopped
+        is_stopped = True
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not is_stopped:
+            raise
+    return not is_stopped

@@ -1,0 +1,82 @@
+"""What one sees of the city in a terminal."""
+
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from sterna.demo.play import Audit, Scene
+from sterna.model.delivery import Fault
+
+NEWS_MAX = 4
+
+
+def picture(scene: Scene) -> Group:
+    """The scene as it is now."""
+    title = Text.assemble(
+        ("Sterna", "bold cyan"),
+        f"   round {scene.round}: {scene.phase}   ",
+        ("Ctrl-C ends it", "dim"),
+    )
+    return Group(title, _brokers(scene), _clients(scene), _news(scene), *_last(scene))
+
+
+def _brokers(scene: Scene) -> Table:
+    table = Table(title="brokers (processes on loopback)", title_justify="left", expand=False)
+    for heading in ("broker", "address", "neighbours"):
+        table.add_column(heading)
+    for heading in ("clients here", "away", "subscriptions", "inputs"):
+        table.add_column(heading, justify="right")
+    for name, url in scene.network.urls.items():
+        status = scene.statuses.get(name)
+        if status is None:
+            table.add_row(name, url, Text("dead", style="bold red"))
+            continue
+        neighbours = ", ".join(
+            f"{other}" if up else f"[red]{other}[/]" for other, up in status["neighbours"].items()
+        )
+        numbers = ("clients_here", "clients_away", "subscriptions", "inputs")
+        table.add_row(name, url, neighbours, *(f"{status[number]:,}" for number in numbers))
+    return table
+
+
+def _clients(scene: Scene) -> Text:
+    if scene.city is None:
+        return Text()
+    tally = scene.city.tally
+    places = "  ".join(f"{place} {count}" for place, count in sorted(tally.at.items()))
+    return Text(
+        f"{len(scene.city.clients)} clients: published {tally.published:,}, taken from "
+        f"subscriptions {tally.delivered:,} ({tally.here:,} for where a vehicle is), "
+        f"roamed {tally.roamed:,}, moved {tally.moved:,}\nvehicles at  {places}"
+    )
+
+
+def _news(scene: Scene) -> Text:
+    return Text("\n".join(f"• {news}" for news in scene.news[-NEWS_MAX:]), style="yellow")
+
+
+def _last(scene: Scene) -> list[Panel]:
+    return [verdict(scene.audits[-1], len(scene.audits))] if scene.audits else []
+
+
+def verdict(audit: Audit, number: int) -> Panel:
+    """The audit of a round."""
+    text = line(audit)
+    if audit.findings:
+        text += "\n" + "\n".join(audit.findings[:5])
+    style = "green" if audit.is_clean else "red"
+    return Panel(text, title=f"audit of round {number}", border_style=style, expand=False)
+
+
+def line(audit: Audit) -> str:
+    """The same in a few words."""
+    others = audit.faults[Fault.UNASKED] + audit.faults[Fault.UNPUBLISHED]
+    return (
+        f"published {audit.published:,}, delivered {audit.delivered:,} "
+        f"({audit.owed:,} owed for sure), lost {audit.faults[Fault.LOST]}, "
+        f"duplicated {audit.faults[Fault.DUPLICATED]}, "
+        f"out of order {audit.faults[Fault.REORDERED]}"
+        + (f", wrong otherwise {others}" if others else "")
+        + f"   (handovers {audit.roamed}, moves {audit.moved}, brokers killed {audit.kills})"
+    )

@@ -1,0 +1,68 @@
+"""`sterna demo`: a network of processes, clients that roam, a broker that dies, and the audit."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sterna.cli.main import app
+from sterna.core.facts import Delivered, Published, Settled, Subscribed
+from sterna.demo.city import City
+from sterna.demo.play import Audit, judge
+from sterna.demo.screen import line
+from sterna.model.delivery import Fault
+from sterna.model.event import Event
+from sterna.model.filters import Filter
+from sterna.sim.oracle import Oracle
+
+
+@pytest.mark.spec("LV-1", "LV-3", "PM-4")
+def test_a_round_ends_with_a_clean_audit(tmp_path: Path) -> None:
+    """Real brokers, one of them killed while clients roam: nothing lost, nothing twice."""
+    arguments = ["--brokers", "3", "--vehicles", "8", "--sensors", "3", "--seconds", "3"]
+    result = CliRunner().invoke(
+        app, ["demo", *arguments, "--rounds", "1", "--data", str(tmp_path), "--json"]
+    )
+
+    assert result.exit_code == 0, result.output
+    (audit,) = json.loads(result.stdout)["rounds"]
+    assert audit["kills"] == 1
+    assert audit["handovers"] > 5
+    assert audit["moves"] > 5
+    assert audit["published"] > 50
+    assert audit["delivered"] >= audit["owed"] > 50
+    assert audit["findings"] == []
+
+
+def test_the_audit_sees_what_is_lost() -> None:
+    """Else a clean audit would mean nothing."""
+    event = Event(publisher="s", seq=1, time_us=0, attributes={"price": 1})
+    oracle = Oracle()
+    oracle.fact(Subscribed(at="v", time=0, subscription="x", filter=Filter("price = 1")))
+    oracle.fact(Settled(at="", time=0))
+    oracle.fact(Published(at="s", time=0, events=(event, *_later(event, 2))))
+    oracle.fact(Delivered(at="v", time=0, events=(*_later(event, 2), *_later(event, 2))))
+    oracle.fact(Settled(at="", time=0))
+    city = City({}, sensors=0, vehicles=0, seed=0, facts=oracle.fact)
+
+    audit = judge(oracle, city, 0)
+
+    assert audit.faults == Counter({Fault.LOST: 1, Fault.DUPLICATED: 1})
+    assert not audit.is_clean
+    assert "lost 1, duplicated 1, out of order 0" in line(audit)
+
+
+def test_a_clean_audit_says_so() -> None:
+    audit = Audit(
+        published=3, owed=2, delivered=2, faults=Counter(), findings=[],
+        roamed=1, moved=0, kills=1,
+    )  # fmt: skip
+
+    assert audit.is_clean
+    assert "lost 0, duplicated 0, out of order 0" in line(audit)
+
+
+def _later(event: Event, seq: int) -> tuple[Event]:
+    return (Event(publisher=event.publisher, seq=seq, time_us=0, attributes=event.attributes),)
