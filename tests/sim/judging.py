@@ -64,6 +64,10 @@ class Once(Observer):
                 self._wishes[fact.at, fact.subscription] = fact.time, fact.filter
             case facts.Unsubscribed():
                 del self._wishes[fact.at, fact.subscription]
+            case facts.Forgotten():  # It may have missed what was published before.
+                for (client, name), (_, wish) in list(self._wishes.items()):
+                    if client == fact.at:
+                        self._wishes[client, name] = fact.time, wish
             case _:
                 pass
 
@@ -113,6 +117,8 @@ class Checked(Simulation):
         if not relocations:
             return
         homes = [id_ for id_, relocation in relocations.items() if client in relocation.guests]
+        if node.link is None:  # It has left for good.
+            assert not homes, f"{homes} have not forgotten {client}"
         is_connected = node.link in node.up
         assert homes == [node.link] if is_connected else len(homes) <= 1, f"{client} is at {homes}"
         for id_, broker in brokers.items():
@@ -124,8 +130,11 @@ class Checked(Simulation):
             relocation = relocations[id_]
             assert not relocation.promises, f"{id_} owes a replay"
             assert not relocation.strangers, f"{id_} keeps requests"
+            assert not relocation.returning, f"{id_} keeps who comes back waiting"
             if homes:
                 assert _end_of_trail(client, id_, relocations) == homes[0]
+            else:
+                assert client not in relocation.trails, f"{id_} keeps a trail of {client}"
         if is_connected:
             home = brokers[homes[0]]
             assert len(relocations[homes[0]].guests[client].cache) == 0

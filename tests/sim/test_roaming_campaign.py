@@ -5,6 +5,7 @@ What is checked each time a network has settled stands in `tests/sim/judging.py`
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,7 @@ def plans(
     handover: HandoverOptions = RELOCATION,
     *,
     advertisements: bool,
+    leaves: Sequence[int] = (0,),
 ) -> Plan:
     """Small networks of up to nine brokers where clients move all the time, and often back."""
     count = draw(st.integers(1, 9))
@@ -49,6 +51,7 @@ def plans(
         events=draw(st.integers(5, 30)),
         moves=draw(st.integers(1, 8)),
         naps=draw(st.integers(0, 5)),
+        leaves=draw(st.sampled_from(leaves)),
         variety=draw(st.sampled_from((2, 3, 5))),
         settle=draw(st.sampled_from((0.05, 0.1, 0.3))),
         wait_us=draw(st.sampled_from((500, 3_000, 20_000, 60_000))),
@@ -81,18 +84,20 @@ def test_roaming_clients_get_everything_once_and_in_order(
     strategy: Strategy, faults: str, advertisements: bool
 ) -> None:
     seen: Counter[str] = Counter()
-    shapes = plans(strategy, FAULTS[faults], advertisements=advertisements)
+    shapes = plans(strategy, FAULTS[faults], advertisements=advertisements, leaves=(0, 0, 1, 5))
 
     @examples(RUNS, long=3)
     @given(shapes, st.integers(0, 2**32))
     def runs(plan: Plan, seed: int) -> None:
         outcome = run_rightly(generate(plan, seed))
         seen.update(runs=1, owed=outcome.owed, replays=outcome.messages["Replay"])
+        seen.update(farewells=outcome.messages["Farewell"])
 
     runs()
     assert seen["runs"] >= RUNS
     assert seen["owed"] > RUNS  # The runs had something to show.
     assert seen["replays"] > RUNS
+    assert seen["farewells"] > RUNS / 2
 
 
 @pytest.mark.spec("PM-4")

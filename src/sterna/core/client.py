@@ -125,6 +125,12 @@ class Client(Node):
         name, filter_ = given.subscription, given.filter
         if name in self.subscriptions:
             raise LocalProtocolError(f"{self.id} has a subscription {name!r}; unsubscribe it first")
+        wants_past = given.past_events_max is not None or given.past_since_us is not None
+        if wants_past and filter_.uses_myloc:
+            raise LocalProtocolError(
+                "the past of a subscription with `myloc` depends on where the client was; "
+                "ask for places by name"
+            )
         exact = filter_ if filter_.is_bound else self._whereabouts.context.exact(filter_)
         self._wanted.add(name, exact)
         self.subscriptions[name] = filter_
@@ -133,9 +139,7 @@ class Client(Node):
             self.state(facts.Adapted(at=self.id, time=now, subscription=name, filter=exact))
         if filter_.uses_myloc:
             self._whereabouts.tell(now)
-        elif given.past_events_max is None and given.past_since_us is None:
-            self.tell_again([name], now)
-        else:
+        elif wants_past:
             self._recall.ask(
                 PastAsked(
                     route=self.told(name),
@@ -144,6 +148,8 @@ class Client(Node):
                 ),
                 now,
             )
+        else:
+            self.tell_again([name], now)
 
     def _unsubscribe(self, given: inputs.Unsubscribe, now: Time) -> None:
         name = given.subscription

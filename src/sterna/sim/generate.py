@@ -14,6 +14,7 @@ from sterna.core.inputs import (
     Advertise,
     Attach,
     Detach,
+    Leave,
     Publish,
     Subscribe,
     Unadvertise,
@@ -80,6 +81,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How many times a client goes to another broker (or back to the one it came from)."""
     naps: int = 0
     """How many times a client goes offline; its next move, or the end of the run, ends that."""
+    leaves: int = 0
+    """How many times a client leaves for good; a move brings it back, as a new one."""
     variety: int = 8
     """How many different values an attribute may have: the fewer, the more filters are alike."""
     wait_us: Time = 3_000
@@ -113,6 +116,7 @@ class _Generator:
         self._at = {client: [broker] for client, broker in self._clients.items()}
         """The brokers that each client has been at."""
         self._offline: dict[NodeId, None] = {}
+        self._left: dict[NodeId, None] = {}
         self._subscriptions: list[tuple[NodeId, str]] = []
         self._advertisements: dict[NodeId, dict[str, Filter]] = {}
 
@@ -129,7 +133,7 @@ class _Generator:
         tasks += ["crash"] * plan.faults.crashes + ["partition"] * plan.faults.partitions
         first += ["move"] * (plan.moves // 4) + ["nap"] * (plan.naps // 4)
         tasks += ["move"] * (plan.moves - plan.moves // 4)
-        tasks += ["nap"] * (plan.naps - plan.naps // 4)
+        tasks += ["nap"] * (plan.naps - plan.naps // 4) + ["leave"] * plan.leaves
         chance.shuffle(first)
         chance.shuffle(tasks)
         steps: list[AnyStep] = []
@@ -220,15 +224,24 @@ class _Generator:
             broker = been[-2]
         been.append(broker)
         self._offline.pop(client, None)
+        self._left.pop(client, None)
         return Do(client=client, what=Attach(broker=broker))
 
     def _nap(self) -> Do | None:
-        online = [client for client in self._clients if client not in self._offline]
+        online = [c for c in self._clients if c not in self._offline and c not in self._left]
         if not online:
             return None
         client = self._chance.choice(online)
         self._offline[client] = None
         return Do(client=client, what=Detach())
+
+    def _leave(self) -> Do:
+        """Who is offline can only do so when it is back."""
+        client = self._some_client()
+        self._subscriptions = [each for each in self._subscriptions if each[0] != client]
+        self._advertisements.pop(client, None)
+        self._left[client] = None
+        return Do(client=client, what=Leave())
 
     # ---- What goes wrong
 

@@ -10,7 +10,7 @@ import msgspec
 
 from sterna.core.actions import Action, Connect, Disconnect, Transmit
 from sterna.core.facts import Fact, Settled
-from sterna.core.inputs import Attach, Input, LinkDown, LinkUp, Received, TimePassed
+from sterna.core.inputs import Attach, Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
 from sterna.core.link import Data, Frame, Resume
 from sterna.core.messages import Message
 from sterna.core.names import NEVER, NodeId, Peer, Time
@@ -167,6 +167,13 @@ class Network:
         """Have a client turn to its first broker."""
         self._turn(self.hosts[client], Attach(broker=broker))
 
+    def end(self, a: NodeId, b: NodeId) -> None:
+        """A link is taken away, and both ends know that it will not come back."""
+        connection = self.hosts[a].pipes[b].connection
+        self._burden(connection)
+        for host, pipe in zip(connection.ends, connection.pipes, strict=True):
+            self._turn(host, LinkGone(link=pipe.target.node.id))
+
     def connection(self, a: NodeId, b: NodeId) -> Connection | None:
         """The connection between two nodes, if they have ever had one."""
         pipe = self.hosts[a].pipes.get(b)
@@ -241,7 +248,7 @@ class Network:
                     self._relieve(connection)
             case Disconnect(link):
                 connection = host.pipes[link].connection
-                if host.peer is Peer.BROKER:
+                if host.peer is Peer.BROKER and host.pipes[link].target.peer is Peer.CLIENT:
                     if not connection.troubles:  # The client comes back by itself.
                         self._burden(connection)
                         later = self.kernel.now + RECONNECT_US

@@ -82,6 +82,12 @@ class Oracle(Observer):
         """Clients that are not connected: what they ask and publish, no broker knows yet."""
         self._missed: set[tuple[NodeId, int]] = set()
         """Who was away when the network settled."""
+        self._forgotten: dict[NodeId, list[int]] = defaultdict(list)
+        """When a client was forgotten, with what it had advertised."""
+        self._accepted: dict[EventId, int] = {}
+        """When events left their publishers, where advertisements count."""
+        self._left: dict[NodeId, list[tuple[int, int]]] = defaultdict(list)
+        """When a client left for good, and its last event that was at a broker by then."""
         self._hops: dict[EventId, list[str]] = defaultdict(list)
         self.quenched = 0
         """How many events were discarded at their source because nobody wants them."""
@@ -139,14 +145,18 @@ class Oracle(Observer):
                 self._offers[fact.at].append(ask)
             case facts.Unadvertised():
                 self._end(fact.at, self._advertised[fact.at].pop(fact.advertisement))
-            case facts.Quenched():
-                self.quenched += len(fact.events)
+            case facts.Accepted() | facts.Quenched():
+                self._take_over(fact)
             case facts.Purged():
                 self._purged |= {(fact.at, event.id) for event in fact.events}
             case facts.Missed():
                 self.missed += len(fact.events)
             case facts.Discarded():
                 self._purged |= {(fact.client, event.id) for event in fact.events}
+            case facts.ClientForgotten():
+                self._forget(fact.client)
+            case facts.Left():
+                self._left[fact.at].append((self._moment, fact.published))
             case facts.Attached():
                 self._away.discard(fact.at)
             case facts.Detached():
@@ -169,6 +179,24 @@ class Oracle(Observer):
     def _end(self, client: NodeId, ask: Ask) -> None:
         ask.span = replace(ask.span, ended=self._moment)
         self._unsettled.append((client, ask))
+
+    def _take_over(self, fact: facts.Accepted | facts.Quenched) -> None:
+        if isinstance(fact, facts.Quenched):
+            self.quenched += len(fact.events)
+        if self._advertisements:
+            for event in fact.events:
+                self._accepted.setdefault(event.id, self._moment)
+
+    def _forget(self, client: NodeId) -> None:
+        """What a client still wants, the network has to learn anew."""
+        self._forgotten[client].append(self._moment)
+        for name, ask in list(self._subscribed[client].items()):
+            self._end(client, ask)
+            self._subscribe(client, name, ask.filter)
+        for name, ask in list(self._advertised[client].items()):
+            self._end(client, ask)
+            anew = self._advertised[client][name] = self._ask(client, ask.filter)
+            self._offers[client].append(anew)
 
     def _settle(self) -> None:
         self._settled.append(self._moment)
@@ -219,27 +247,39 @@ class Oracle(Observer):
         return [
             id_
             for id_, (event, published) in self._published.items()
-            if (client, id_) not in self._purged
-            and self._is_owed(event, published, self._calm(event, published, client), asks)
+            if (client, id_) not in self._purged and self._is_owed(event, published, client, asks)
         ]
 
-    def _is_owed(self, event: Event, published: int, calm: int | None, asks: list[Ask]) -> bool:
+    def _is_owed(self, event: Event, published: int, client: NodeId, asks: list[Ask]) -> bool:
         if (event.publisher, event.id) in self._purged:
             return False  # Its publisher had no room for it, and said so.
+        calm = self._calm(event, published, client)
         if calm is None or not any(
             is_owed(ask.span, published, calm) and ask.filter.matches(event.attributes)
             for ask in asks
         ):
             return False
-        return not self._advertisements or any(
-            is_settled(offer.span, published) and offer.filter.matches(event.attributes)
-            for offer in self._offers[event.publisher]
+        return not self._advertisements or (
+            not self._was_forgotten(event, published)
+            and any(
+                is_settled(offer.span, published) and offer.filter.matches(event.attributes)
+                for offer in self._offers[event.publisher]
+            )
         )
+
+    def _was_forgotten(self, event: Event, published: int) -> bool:
+        """Whether its publisher was, while it kept the event: then nobody waits for it."""
+        accepted = self._accepted.get(event.id, FOREVER)
+        return any(published <= moment < accepted for moment in self._forgotten[event.publisher])
 
     def _calm(self, event: Event, published: int, client: NodeId) -> int | None:
         """When an event had left its publisher and reached a client; None if one is still away."""
-        left = self._present(event.publisher, published)
-        return None if left is None else self._present(client, left)
+        out = self._present(event.publisher, published)
+        for left, last in self._left[event.publisher]:
+            if left > published and event.seq <= last:
+                out = left if out is None else min(left, out)
+                break
+        return None if out is None else self._present(client, out)
 
     def _present(self, client: NodeId, after: int) -> int | None:
         """The first time the network had settled, from a moment on, with a client connected."""

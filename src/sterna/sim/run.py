@@ -30,7 +30,7 @@ from sterna.sim.script import (
 )
 
 MakeComponents = Callable[[NodeId], Sequence[Component]]
-"""The components of a broker, made for each broker (and each of its lives) anew."""
+"""More components of a broker or client, made for each (and each of its lives) anew."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ class Simulation:
         observers: Sequence[Observer] = (),
         *,
         components: MakeComponents = lambda _: (),
+        client_components: MakeComponents = lambda _: (),
         count_bytes: bool = False,
         judged: bool = True,
     ) -> None:
@@ -96,6 +97,7 @@ class Simulation:
         )
         self.tables: list[TableSizes] = []
         self._components = components
+        self._client_components = client_components
         self._space = None if script.places is None else script.places.space()
         crashing = {step.broker for step in script.steps if isinstance(step, Crash)}
         for broker in script.topology.brokers:
@@ -217,6 +219,7 @@ class Simulation:
         def make(lives: int) -> Client:
             components = [
                 *places.client_components(script.places, self._space),
+                *self._client_components(id_),
                 *handover.client_components(script.handover),
             ]
             return Client(id_, script.client, components, timing=script.timing, incarnation=lives)

@@ -8,6 +8,7 @@ from sterna.core.inputs import (
     Advertise,
     Attach,
     Detach,
+    Leave,
     MoveTo,
     Publish,
     SetVariable,
@@ -49,6 +50,7 @@ Doing = (
     | Publish
     | Attach
     | Detach
+    | Leave
     | MoveTo
     | SetVariable
 )
