@@ -3,15 +3,17 @@
 import asyncio
 import logging
 import resource
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import perf_counter
 
 from sterna.core.actions import Action, Disconnect, Transmit
 from sterna.core.broker import Broker
 from sterna.core.facts import Fact, RingFound
 from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received
+from sterna.core.link import Frame
 from sterna.core.location.moving import Moving
 from sterna.core.names import LinkId, NodeId, Peer, RouteId
 from sterna.core.overlay.members import Members
@@ -28,7 +30,7 @@ from sterna.net.nodes import make_broker, network_of, next_incarnation
 from sterna.net.records import Began
 from sterna.net.status import queues, status, topology
 from sterna.net.storage import Log, LogOptions
-from sterna.wire.codec import Bodies, MalformedError, decode, encode
+from sterna.wire.codec import LENGTH_BYTES, Bodies, MalformedError, decode, encode
 from sterna.wire.frames import (
     FEATURES,
     VERSION,
@@ -52,6 +54,9 @@ STATE_KIND = "broker state 1"
 
 FIRST_A_HELLO = "the first frame has to be a Hello of a broker or a client"
 TAKEN_OVER = "another connection of the same name has taken over"
+
+READING_S = 0.02
+"""How long what one client says is read before others have their turn."""
 
 FILES_KEPT_FREE = 128
 """Of what the system lets a process open: so many are not for connections."""
@@ -93,8 +98,12 @@ class BrokerServer(Driver):
         self._bodies = Bodies()
         self._dirty: dict[Connection, None] = {}
         self._is_flushing = False
+        self._untold: list[tuple[int, Sequence[Fact]]] = []
+        """What has happened, with the numbers of the inputs."""
         self._in_flight = 0
         self._is_paused = False
+        self._later: dict[Connection, deque[tuple[bytes, Sequence[memoryview]]]] = {}
+        """What clients have said and others had their turn before."""
         self._full: dict[Connection, None] = {}
         """Connections that do not take as much as there is for them."""
         self._strangers: dict[Connection, asyncio.TimerHandle] = {}
@@ -184,6 +193,7 @@ class BrokerServer(Driver):
         await asyncio.sleep(0)  # The other sides learn of it.
         if self.failure is None:
             await self.engine.stop(snapshot=True)
+            self._tell()
             if self.journal is not None:
                 self.journal.close()
         self._journalist.shutdown()
@@ -270,23 +280,26 @@ class BrokerServer(Driver):
             else:
                 connection.put(data)
                 self._dirty[connection] = None
-        if self._dirty and not self._is_flushing:
-            # One write for all that this turn of the event loop has to say.
-            self._is_flushing = True
-            self._loop.call_soon(self._flush)
+        if self._dirty:
+            self._flush_soon()
 
     def stated(self, position: int, facts: Sequence[Fact]) -> None:
-        if not facts:
-            return
-        self.metrics.facts(facts)
-        self.stated_before(position, facts)
-        for fact in facts:
-            if type(fact) is RingFound:
-                log.error(
-                    "%s and %s must not be neighbours: they would close a ring; "
-                    "remove one of the links between brokers",
-                    *(fact.at, fact.link),
-                )
+        if facts:  # To be told when all that hurries is sent.
+            self._untold.append((position, facts))
+            self._flush_soon()
+
+    def _tell(self) -> None:
+        untold, self._untold = self._untold, []
+        for position, facts in untold:
+            self.metrics.facts(facts)
+            self.stated_before(position, facts)
+            for fact in facts:
+                if type(fact) is RingFound:
+                    log.error(
+                        "%s and %s must not be neighbours: they would close a ring; "
+                        "remove one of the links between brokers",
+                        *(fact.at, fact.link),
+                    )
 
     def stated_before(self, position: int, facts: Sequence[Fact]) -> None:
         if self.journal is not None:
@@ -296,6 +309,7 @@ class BrokerServer(Driver):
                 self.engine.fail(error)
 
     def before_snapshot(self) -> bool:
+        self._tell()
         if self.journal is not None:
             try:
                 self.journal.flush(sync=True)
@@ -324,12 +338,20 @@ class BrokerServer(Driver):
             connection.abort()
         self.over.set()
 
+    def _flush_soon(self) -> None:
+        """One write for all that this turn of the event loop has to say."""
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
         self._is_flushing = False
         dirty, self._dirty = self._dirty, {}
         # Events before the acknowledgement to their publisher, which is the first in a turn.
         for connection in reversed(dirty):
             connection.flush()
+        if self._untold:
+            self._tell()
 
     # ---- Connections
 
@@ -381,20 +403,56 @@ class BrokerServer(Driver):
         if self.links.get(link) is not connection:
             self._refuse(connection, FIRST_A_HELLO, final=True)
             return
-        frames = tuple([decode(body) for body in bodies])
+        if connection in self._later:
+            self._later[connection].append((raw, bodies))
+            return
         if self.roles[connection] is Role.CLIENT:
+            frames, raw = self._first_frames(connection, raw, bodies)
             try:
                 self._admission.check(link, frames)
             except RefusedError as problem:
                 self._refuse(connection, str(problem), final=True)
                 return
-        self.metrics.received(len(raw), len(bodies))
+        else:
+            frames = tuple([decode(body) for body in bodies])
+        self.metrics.received(len(raw), len(frames))
         if self.log is not None:
             self._in_flight += len(raw)
         self.engine.give(Received(link=link, frames=frames), raw)
         if self._in_flight > self.config.limits.in_flight_bytes_max:
             self._is_paused = True
             self._pause_reading()
+
+    def _first_frames(
+        self, connection: Connection, raw: bytes, bodies: Sequence[memoryview]
+    ) -> tuple[tuple[Frame, ...], bytes]:
+        """What a client says, or as much of it as can be read in one turn.
+
+        To read many filters takes long: then others have their turn before it goes on.
+        """
+        began = perf_counter()
+        frames = []
+        for body in bodies:
+            frames.append(decode(body, short_filters=True))
+            if len(frames) < len(bodies) and perf_counter() - began > READING_S:
+                size = sum(LENGTH_BYTES + len(body) for body in bodies[: len(frames)])
+                self._later[connection] = deque([(raw[size:], bodies[len(frames) :])])
+                connection.pause_reading()
+                # As long as it took, so that half of the time is for others.
+                self._loop.call_later(perf_counter() - began, self._go_on_reading, connection)
+                return tuple(frames), raw[:size]
+        return tuple(frames), raw
+
+    def _go_on_reading(self, connection: Connection) -> None:
+        for raw, bodies in self._later.pop(connection, ()):
+            if connection.is_over:
+                return
+            try:
+                self.frames_arrived(connection, raw, bodies)
+            except MalformedError as problem:
+                self.malformed(connection, problem)
+        if connection not in self._later and not self._is_paused and not self.is_draining:
+            connection.resume_reading()
 
     def _names_of(self, client: LinkId) -> Sequence[Collection[RouteId]]:
         router = self.node.router
@@ -431,6 +489,7 @@ class BrokerServer(Driver):
         self.roles.pop(connection, None)
         self._missed.pop(connection, None)
         self._dirty.pop(connection, None)
+        self._later.pop(connection, None)
         self.congested(connection, is_full=False)
 
     def _refuse(self, connection: Connection, reason: str, *, final: bool = False) -> None:
@@ -568,10 +627,7 @@ class BrokerServer(Driver):
 
     def _unconfirmed_bytes(self, connection: Connection) -> int:
         """How much was sent since the oldest message that a client has not confirmed, about."""
-        oldest = self.node.oldest_unconfirmed(connection.peer)
-        if oldest is None or oldest != connection.oldest_unconfirmed[0]:
-            connection.oldest_unconfirmed = oldest, connection.sent_bytes
-        return connection.sent_bytes - connection.oldest_unconfirmed[1]
+        return connection.unconfirmed_bytes(self.node.oldest_unconfirmed(connection.peer))
 
     def _pause_reading(self) -> None:
         """Let publishers wait.
@@ -593,7 +649,8 @@ class BrokerServer(Driver):
         self._is_paused = False
         if not self.is_draining:
             for connection in self.roles:
-                connection.resume_reading()
+                if connection not in self._later:
+                    connection.resume_reading()
 
     # ---- From time to time
 

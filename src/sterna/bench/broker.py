@@ -1,0 +1,441 @@
+"""How fast a broker is, beside mosquitto in the same run."""
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from sterna.bench.latency import percentile
+from sterna.bench.load import LoadError
+from sterna.bench.scenarios import (
+    EVERYTHING,
+    Scenario,
+    ScenarioName,
+    contents,
+    scenario,
+)
+from sterna.bench.servers import (
+    MOSQUITTO_SETTINGS,
+    MosquittoServer,
+    RelayServer,
+    Server,
+    SternaServer,
+    find_mosquitto,
+    mosquitto_version,
+)
+from sterna.bench.worker import (
+    Connect,
+    Drop,
+    Expect,
+    Measure,
+    Prepare,
+    Protocol,
+    Publish,
+    Return,
+    Worker,
+)
+from sterna.net.config import Durability
+
+Progress = Callable[[str], None]
+
+WARM_UP = 0.25
+"""The first round does not count, and has this share of the events."""
+QUEUED = 100_000
+"""How many events wait for the client that comes back."""
+
+
+class Contender(StrEnum):
+    """A broker with its settings."""
+
+    PLAIN = "sterna"
+    DURABLE = "sterna durable"
+    MQTT_0 = "mosquitto QoS 0"
+    MQTT_1 = "mosquitto QoS 1"
+    RELAY = "relay"
+    """The least that a broker can do: shows what the load generator is able to."""
+
+
+PROTOCOLS = {
+    Contender.PLAIN: Protocol.NATIVE,
+    Contender.DURABLE: Protocol.NATIVE,
+    Contender.MQTT_0: Protocol.MQTT_0,
+    Contender.MQTT_1: Protocol.MQTT_1,
+    Contender.RELAY: Protocol.NATIVE,
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure, and how long."""
+
+    scenarios: Sequence[ScenarioName] = tuple(ScenarioName)
+    latency: bool = True
+    drain: bool = True
+    rounds: int = 5
+    scale: float = 1.0
+    """Of the number of events in a round."""
+    rate: float = 2_000.0
+    """Events a second when latency is measured …"""
+    seconds: float = 5.0
+    """… and for how long, in each round."""
+    connections: int = 20
+    """Over which the content filters are spread."""
+    queued: int = QUEUED
+    data: Path | None = None
+    """Where brokers write; None: in the system's directory for temporary files."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of one contender in one scenario; medians of rounds, with the least and the greatest."""
+
+    events: int
+    """In a round."""
+    deliveries: int
+    events_per_s: float
+    """From the first write until all are acknowledged and delivered."""
+    events_per_s_spread: tuple[float, float]
+    acknowledged_per_s: float | None
+    """Until they are acknowledged; None if the protocol has no such word."""
+    deliveries_per_s: float
+    cpu_us: float | None
+    """Processor time of the broker for each event."""
+    rounds: list[float] = field(repr=False)
+    """Events a second in each, for ratios of rounds that ran side by side."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Microseconds; medians over the rounds of what each round's percentile was."""
+
+    p50: float
+    p50_spread: tuple[float, float]
+    p99: float
+    p999: float
+    sent_late_p50: float
+    """How late the generator sent, which is part of the above …"""
+    sent_late_p99: float
+    rounds: list[float] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Drain:
+    """A client comes back to many events."""
+
+    events: int
+    seconds: float
+    seconds_spread: tuple[float, float]
+
+
+@dataclass
+class Report:
+    """All that was measured."""
+
+    settings: dict[str, object]
+    peer: str | None
+    """What mosquitto says it is; None: it is not installed."""
+    about: dict[str, str] = field(default_factory=dict)
+    throughput: dict[str, dict[str, Speed]] = field(default_factory=dict)
+    """By scenario and contender."""
+    latency: dict[str, Latency] = field(default_factory=dict)
+    drain: dict[str, Drain] = field(default_factory=dict)
+    ratios: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By what was measured, medians over rounds that ran in turns."""
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def run(options: Options, progress: Progress) -> Report:
+    """Measure everything that was asked for; LoadError says what went wrong."""
+    mosquitto = find_mosquitto()
+    report = Report(
+        settings={
+            "rounds": options.rounds,
+            "scale": options.scale,
+            "rate": options.rate,
+            "seconds": options.seconds,
+            "payload_bytes": 100,
+            "sterna": "all features on (journal, sessions, relocation, metrics); "
+            "durable is durability.level = batch",
+            "mosquitto": MOSQUITTO_SETTINGS
+            | {"persistence": "true with QoS 1; it writes at autosave_interval, and never syncs"},
+        },
+        peer=None if mosquitto is None else mosquitto_version(mosquitto),
+    )
+    with tempfile.TemporaryDirectory(prefix="sterna-bench-", dir=options.data) as directory:
+        bench = _Bench(options, progress, mosquitto, Path(directory))
+        for name in options.scenarios:
+            made = scenario(name, options.connections)
+            report.about[name] = made.about
+            report.throughput[name] = bench.throughput(made)
+            report.ratios[name] = _speed_ratios(report.throughput[name])
+        if options.latency:
+            report.latency = bench.latency()
+            report.ratios["latency p50"] = _latency_ratios(report.latency)
+        if options.drain:
+            report.drain = bench.drain()
+    return report
+
+
+@dataclass
+class _Entry:
+    """A contender at work: its broker, and the two processes that load it."""
+
+    contender: Contender
+    server: Server
+    publishing: Worker
+    subscribing: Worker
+
+    @property
+    def protocol(self) -> Protocol:
+        return PROTOCOLS[self.contender]
+
+
+class _Bench:
+    def __init__(
+        self, options: Options, progress: Progress, mosquitto: str | None, directory: Path
+    ) -> None:
+        self._options = options
+        self._progress = progress
+        self._mosquitto = mosquitto
+        self._directory = directory
+        self._started = 0
+
+    # ---- Throughput
+
+    def throughput(self, scenario: Scenario) -> dict[str, Speed]:
+        options, rounds = self._options, self._options.rounds
+        contenders = [*self._durable_and_not(), Contender.RELAY]
+        contenders = [each for each in contenders if PROTOCOLS[each] in scenario.events]
+        if scenario.name is not ScenarioName.ONE_TO_ONE:
+            contenders.remove(Contender.RELAY)  # It knows no filters, and only one publisher.
+        with self._entries(contenders, scenario.name) as entries:
+            for entry in entries:
+                self._progress(f"{scenario.name}: {entry.contender} gets its clients")
+                _connect(entry, scenario)
+            measured: dict[Contender, list[_Round]] = {entry.contender: [] for entry in entries}
+            for number in range(rounds + 1):
+                for entry in entries:
+                    self._progress(
+                        f"{scenario.name}: {entry.contender}, "
+                        + (f"round {number} of {rounds}" if number else "warming up")
+                    )
+                    scale = options.scale if number else options.scale * WARM_UP
+                    events = scenario.events_of(entry.protocol, scale)
+                    one = _round(entry, scenario, events)
+                    if number:
+                        measured[entry.contender].append(one)
+        return {str(contender): _speed(each) for contender, each in measured.items()}
+
+    # ---- Latency
+
+    def latency(self) -> dict[str, Latency]:
+        options = self._options
+        known = contents()
+        took: dict[Contender, list[tuple[float, ...]]] = {}
+        with self._entries(self._durable_and_not(), "latency") as entries:
+            for number in range(options.rounds + 1):
+                for entry in entries:
+                    self._progress(
+                        f"latency: {entry.contender}, "
+                        + (f"round {number} of {options.rounds}" if number else "warming up")
+                    )
+                    seconds = options.seconds if number else 1.0
+                    order = Measure(
+                        protocol=entry.protocol,
+                        port=entry.server.port,
+                        contents=known,
+                        rate=options.rate,
+                        events=max(1, round(options.rate * seconds)),
+                    )
+                    latencies = entry.publishing.ask(order).latencies
+                    if latencies is None:
+                        raise LoadError("the load generator measured nothing")
+                    if number:
+                        took.setdefault(entry.contender, []).append(
+                            (
+                                *(percentile(latencies.took_us, s) for s in (0.5, 0.99, 0.999)),
+                                *(percentile(latencies.late_us, s) for s in (0.5, 0.99)),
+                            )
+                        )
+        return {str(contender): _latency(rounds) for contender, rounds in took.items()}
+
+    # ---- A client that comes back
+
+    def drain(self) -> dict[str, Drain]:
+        contenders = [Contender.PLAIN, Contender.DURABLE]
+        if self._mosquitto is not None:
+            contenders.append(Contender.MQTT_1)  # Without a session, nothing is kept.
+        return {str(contender): self._drain(contender) for contender in contenders}
+
+    def _drain(self, contender: Contender) -> Drain:
+        queued, known = self._options.queued, contents()
+        rounds = max(1, self._options.rounds // 2)
+        seconds = []
+        with self._entries([contender], "drain") as (entry,):
+            _connect_plain(entry)
+            for number in range(rounds):
+                self._progress(f"drain: {contender}, round {number + 1} of {rounds}")
+                entry.subscribing.ask(Drop())
+                entry.publishing.ask(
+                    Prepare(contents=known, events=queued, batch=100, window=5_000)
+                )
+                entry.publishing.ask(Publish())
+                order = Return(port=entry.server.port, counts=[queued])
+                came = entry.subscribing.ask(order)
+                if came.too_many and entry.protocol is Protocol.NATIVE:  # QoS 1: at least once.
+                    raise LoadError(f"{contender} delivered {came.too_many:,} events twice")
+                seconds.append(came.ended - came.began)
+        return Drain(queued, statistics.median(seconds), (min(seconds), max(seconds)))
+
+    # ---- Brokers and processes
+
+    def _durable_and_not(self) -> list[Contender]:
+        ours = [Contender.PLAIN, Contender.DURABLE]
+        return ours if self._mosquitto is None else [*ours, Contender.MQTT_0, Contender.MQTT_1]
+
+    @contextmanager
+    def _entries(self, contenders: Sequence[Contender], about: str) -> Iterator[list[_Entry]]:
+        """Brokers with nothing in them, which all run for as long as one of them is measured."""
+        with ExitStack() as stack:
+            self._progress(f"{about}: starting {', '.join(contenders)}")
+            servers = []
+            for contender in contenders:
+                self._started += 1
+                server = self._start(contender, self._directory / f"{self._started}")
+                stack.callback(server.kill)
+                servers.append(server)
+            workers = [[stack.enter_context(Worker()) for _ in range(2)] for _ in contenders]
+            yield [
+                _Entry(contender, stack.enter_context(server), *pair)
+                for contender, server, pair in zip(contenders, servers, workers, strict=True)
+            ]
+
+    def _start(self, contender: Contender, directory: Path) -> Server:
+        match contender:
+            case Contender.PLAIN:
+                return SternaServer(directory, Durability.NONE)
+            case Contender.DURABLE:
+                return SternaServer(directory, Durability.BATCH)
+            case Contender.RELAY:
+                return RelayServer(directory)
+            case _:
+                if self._mosquitto is None:
+                    raise LoadError("mosquitto is not installed")
+                persistent = contender is Contender.MQTT_1
+                return MosquittoServer(self._mosquitto, directory, persistent=persistent)
+
+
+def _connect(entry: _Entry, scenario: Scenario) -> None:
+    port, protocol = entry.server.port, entry.protocol
+    publishers: dict[str, list[str]] = {
+        f"publisher-{number}": [] for number in range(scenario.publishers)
+    }
+    entry.publishing.ask(Connect(protocol=protocol, port=port, filters=publishers))
+    entry.subscribing.ask(Connect(protocol=protocol, port=port, filters=dict(scenario.filters)))
+
+
+def _connect_plain(entry: _Entry) -> None:
+    port, protocol = entry.server.port, entry.protocol
+    entry.publishing.ask(Connect(protocol=protocol, port=port, filters={"publisher": []}))
+    wanted = {"subscriber": [EVERYTHING]}
+    entry.subscribing.ask(Connect(protocol=protocol, port=port, filters=wanted))
+
+
+@dataclass(frozen=True)
+class _Round:
+    events: int
+    deliveries: int
+    acknowledged_s: float | None
+    delivered_s: float
+    cpu_s: float | None
+
+    @property
+    def whole_s(self) -> float:
+        return max(self.acknowledged_s or 0.0, self.delivered_s)
+
+
+def _round(entry: _Entry, scenario: Scenario, events: int) -> _Round:
+    entry.publishing.ask(
+        Prepare(
+            contents=scenario.contents,
+            events=events // scenario.publishers,
+            batch=scenario.batch,
+            window=scenario.window,
+        )
+    )
+    counts = scenario.deliveries(events)
+    before = entry.server.cpu_s
+    entry.subscribing.tell(Expect(counts=counts))
+    published = entry.publishing.ask(Publish())
+    arrived = entry.subscribing.hear()
+    after = entry.server.cpu_s
+    if arrived.too_many:
+        raise LoadError(f"{entry.contender} delivered {arrived.too_many:,} events too many")
+    is_acknowledged = entry.protocol is not Protocol.MQTT_0
+    return _Round(
+        events=events,
+        deliveries=sum(counts),
+        acknowledged_s=published.ended - published.began if is_acknowledged else None,
+        delivered_s=arrived.ended - published.began,
+        cpu_s=None if before is None or after is None else after - before,
+    )
+
+
+def _speed(rounds: Sequence[_Round]) -> Speed:
+    whole = [one.events / one.whole_s for one in rounds]
+    acknowledged = [one.events / one.acknowledged_s for one in rounds if one.acknowledged_s]
+    cpu = [one.cpu_s / one.events * 1e6 for one in rounds if one.cpu_s is not None]
+    return Speed(
+        events=rounds[0].events,
+        deliveries=rounds[0].deliveries,
+        events_per_s=statistics.median(whole),
+        events_per_s_spread=(min(whole), max(whole)),
+        acknowledged_per_s=statistics.median(acknowledged) if acknowledged else None,
+        deliveries_per_s=statistics.median(one.deliveries / one.delivered_s for one in rounds),
+        cpu_us=statistics.median(cpu) if cpu else None,
+        rounds=whole,
+    )
+
+
+def _latency(rounds: Sequence[tuple[float, ...]]) -> Latency:
+    p50, p99, p999, late_p50, late_p99 = (list(each) for each in zip(*rounds, strict=True))
+    return Latency(
+        p50=statistics.median(p50),
+        p50_spread=(min(p50), max(p50)),
+        p99=statistics.median(p99),
+        p999=statistics.median(p999),
+        sent_late_p50=statistics.median(late_p50),
+        sent_late_p99=statistics.median(late_p99),
+        rounds=p50,
+    )
+
+
+def _speed_ratios(speeds: Mapping[str, Speed]) -> dict[str, float]:
+    return _ratios({name: speed.rounds for name, speed in speeds.items()})
+
+
+def _latency_ratios(latencies: Mapping[str, Latency]) -> dict[str, float]:
+    return _ratios({name: latency.rounds for name, latency in latencies.items()})
+
+
+_COMPARED = (
+    (Contender.PLAIN, Contender.MQTT_0),
+    (Contender.DURABLE, Contender.MQTT_1),
+    (Contender.DURABLE, Contender.PLAIN),
+)
+
+
+def _ratios(rounds: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """How many times as much one has as another: the median over rounds run side by side."""
+    return {
+        f"{one} / {other}": statistics.median(
+            a / b for a, b in zip(rounds[one], rounds[other], strict=True)
+        )
+        for one, other in _COMPARED
+        if one in rounds and other in rounds
+    }

@@ -1,0 +1,213 @@
+"""The load generator: many connections in one process, which publish and count.
+
+What is published is encoded before the clock starts, and what arrives is counted without decoding
+it, so that the generator takes little of a small machine.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import cast
+
+from sterna.bench.speaker import Chunk, Content, Speaker, SpeakerError
+
+CONFIRM_EVERY = 32
+CONFIRM_AFTER_S = 0.002
+"""As the client library does."""
+
+WRITE_BYTES_MAX = 2**20
+
+
+class LoadError(Exception):
+    """A run that cannot be counted; the message says what went wrong."""
+
+
+class Client(asyncio.Protocol):
+    """A speaker with its socket, and what it is to reach next."""
+
+    def __init__(self, speaker: Speaker, group: "Group") -> None:
+        self.speaker = speaker
+        self.goal: Callable[[], bool] | None = None
+        self.wanted = 0
+        """How many events it shall have received since it connected."""
+        self._group = group
+        self._transport: asyncio.Transport | None = None
+        self._chunks: deque[Chunk] = deque()
+        self._sent = 0
+        self._window = 0
+        self._is_full = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def prepare(self, contents: Sequence[Content], batch: int, window: int) -> None:
+        """Get events ready; `window` of them may be on their way at a time."""
+        self._chunks.extend(self.speaker.encode(contents, batch))
+        self._window = window
+
+    def publish(self) -> None:
+        """Write as much as may be."""
+        speaker, transport = self.speaker, self._transport
+        while (
+            transport is not None
+            and self._chunks
+            and not self._is_full
+            and (not speaker.acknowledges or self._sent - speaker.acknowledged < self._window)
+        ):
+            chunk = self._chunks.popleft()
+            self._sent += chunk.events
+            transport.write(chunk.data)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all is written, and acknowledged as far as the protocol does that."""
+        speaker = self.speaker
+        return not self._chunks and (not speaker.acknowledges or speaker.acknowledged == self._sent)
+
+    def look(self) -> None:
+        """Tell the group when the goal is reached."""
+        if self.goal is not None and self.goal():
+            self.goal = None
+            self._group.reached()
+
+    def close(self) -> None:
+        """Confirm what has come, lest it comes again, and hang up."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._confirm()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+
+    # ---- Called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(WRITE_BYTES_MAX)
+        self.speaker.begin()
+        self._write(self.speaker.take())
+
+    def data_received(self, data: bytes) -> None:
+        speaker = self.speaker
+        try:
+            speaker.feed(data)
+        except SpeakerError as problem:
+            self._group.failed(str(problem))
+            return
+        if speaker.unconfirmed >= CONFIRM_EVERY:
+            speaker.confirm()
+        elif speaker.unconfirmed and self._timer is None:
+            self._timer = self._group.loop.call_later(CONFIRM_AFTER_S, self._confirm)
+        self._write(speaker.take())
+        if self._chunks:
+            self.publish()
+        self.look()
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self.publish()
+        self.look()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        del error
+        if self._transport is not None:
+            self._transport = None
+            self._group.failed(f"{self.speaker.name} was disconnected")
+
+    def _confirm(self) -> None:
+        self._timer = None
+        self.speaker.confirm()
+        self._write(self.speaker.take())
+
+    def _write(self, data: bytes) -> None:
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+
+class Group:
+    """Clients with a common goal."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.clients: list[Client] = []
+        self._missing = 0
+        self._all_reached: asyncio.Future[float] | None = None
+
+    async def connect(self, host: str, port: int, speakers: Sequence[Speaker]) -> None:
+        """Connect them one after the other, until the broker has taken them."""
+        for speaker in speakers:
+            client = Client(speaker, self)
+            self.clients.append(client)
+            await self._connect(client, host, port)
+
+    async def again(self, host: str, port: int) -> None:
+        """Connect those that were dropped."""
+        for client in self.clients:
+            await self._connect(client, host, port)
+
+    async def _connect(self, client: Client, host: str, port: int) -> None:
+        client.speaker.is_ready = False
+        reached = self.aim([client], [lambda: client.speaker.is_ready])
+        await self.loop.create_connection(lambda: client, host, port)
+        await reached
+
+    def expect(self, counts: Sequence[int]) -> "asyncio.Future[float]":
+        """When each client has received so many events more than it had to before."""
+        for client, count in zip(self.clients, counts, strict=True):
+            client.wanted += count  # Some may have come already.
+        return self.aim(self.clients, [_received(client) for client in self.clients])
+
+    def publish(self) -> "asyncio.Future[float]":
+        """Publish what is prepared; when it is acknowledged."""
+        reached = self.aim(self.clients, [_done(client) for client in self.clients])
+        for client in self.clients:
+            client.publish()
+            client.look()
+        return reached
+
+    def aim(
+        self, clients: Sequence[Client], goals: Sequence[Callable[[], bool]]
+    ) -> "asyncio.Future[float]":
+        """The time at which the last client has reached its goal."""
+        self._missing = len(clients)
+        self._all_reached = self.loop.create_future()
+        for client, goal in zip(clients, goals, strict=True):
+            client.goal = goal
+        for client in clients:
+            client.look()
+        return self._all_reached
+
+    def reached(self) -> None:
+        self._missing -= 1
+        if not self._missing and self._all_reached is not None and not self._all_reached.done():
+            self._all_reached.set_result(perf_counter())
+
+    def failed(self, problem: str) -> None:
+        if self._all_reached is not None and not self._all_reached.done():
+            self._all_reached.set_exception(LoadError(problem))
+
+    def drop(self) -> None:
+        """Cut the connections."""
+        for client in self.clients:
+            client.close()
+            client.wanted = client.speaker.received
+
+    def __str__(self) -> str:
+        missing = [client.speaker.name for client in self.clients if client.goal is not None]
+        received = sum(client.speaker.received for client in self.clients)
+        acknowledged = sum(client.speaker.acknowledged for client in self.clients)
+        return (
+            f"{len(missing)} of {len(self.clients)} clients are not done, such as "
+            f"{', '.join(missing[:3])}; {received:,} events received, {acknowledged:,} acknowledged"
+        )
+
+
+def _received(client: Client) -> Callable[[], bool]:
+    speaker, wanted = client.speaker, client.wanted
+    return lambda: speaker.received >= wanted
+
+
+def _done(client: Client) -> Callable[[], bool]:
+    return lambda: client.is_done

@@ -1,0 +1,203 @@
+"""The brokers that are measured, each a process of its own on a free port of this machine."""
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Self
+
+from sterna.bench.load import LoadError
+from sterna.net.config import PREFIX, Durability
+
+START_S = 30.0
+STOP_S = 20.0
+
+MOSQUITTO_SETTINGS = {
+    "allow_anonymous": "true",
+    "set_tcp_nodelay": "true",
+    "max_queued_messages": "0",
+    "max_queued_bytes": "0",
+    "max_inflight_messages": "0",
+    "sys_interval": "0",
+    "log_type": "none",
+}
+"""Nothing is dropped for want of room (0: no limit), nothing is logged."""
+
+
+class Server(ABC):
+    """A broker in a process of its own, which is there inside the `with`.
+
+    It starts at once, so that several can start together.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.port = free_port()
+        directory.mkdir(parents=True, exist_ok=True)
+        self._log = directory / "standard-error.txt"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own programs.
+                self.command(directory),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={k: v for k, v in os.environ.items() if not k.startswith(PREFIX)},
+            )
+
+    @abstractmethod
+    def command(self, directory: Path) -> Sequence[str]:
+        """What starts it, so that it listens on `port`."""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def cpu_s(self) -> float | None:
+        """The processor time that it has used; None where the system does not say."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
+        except OSError:
+            return None
+        user, system = fields.split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def __enter__(self) -> Self:
+        try:
+            self._wait()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self._process.wait()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def _wait(self) -> None:
+        """Until it takes connections."""
+        deadline = monotonic() + START_S
+        while monotonic() < deadline:
+            if self._process.poll() is not None:
+                break
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                sleep(0.02)
+            else:
+                return
+        said = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise LoadError(f"{type(self).__name__} did not start: {said[-1] if said else 'no word'}")
+
+
+class SternaServer(Server):
+    """A Sterna broker with all features on."""
+
+    def __init__(
+        self,
+        directory: Path,
+        level: Durability,
+        *,
+        name: str = "B1",
+        neighbours: Sequence[str] = (),
+    ) -> None:
+        self._level = level
+        self._name = name
+        self._neighbours = tuple(neighbours)
+        super().__init__(directory)
+
+    @property
+    def url(self) -> str:
+        return f"sterna://127.0.0.1:{self.port}"
+
+    def command(self, directory: Path) -> Sequence[str]:
+        config = directory / "broker.toml"
+        neighbours = ", ".join(f'"{url}"' for url in self._neighbours)
+        config.write_text(
+            f"""\
+name = "{self._name}"
+listen = "127.0.0.1:{self.port}"
+data = "data"
+[network]
+neighbours = [{neighbours}]
+[durability]
+level = "{self._level}"
+[http]
+listen = "127.0.0.1:0"
+[heartbeat]
+every_s = 60.0
+""",
+            encoding="utf-8",
+        )
+        return [sys.executable, "-c", _STERNA, "broker", "--config", str(config)]
+
+
+class MosquittoServer(Server):
+    """Mosquitto; with a directory to keep sessions in if they shall last."""
+
+    def __init__(self, binary: str, directory: Path, *, persistent: bool) -> None:
+        self._binary = binary
+        self._is_persistent = persistent
+        super().__init__(directory)
+
+    def command(self, directory: Path) -> Sequence[str]:
+        config = directory / "mosquitto.conf"
+        settings = {"listener": f"{self.port} 127.0.0.1", **MOSQUITTO_SETTINGS}
+        settings["user"] = getpass.getuser()
+        settings["persistence"] = str(self._is_persistent).lower()
+        if self._is_persistent:
+            settings["persistence_location"] = f"{directory}/"
+        config.write_text(
+            "".join(f"{key} {value}\n" for key, value in settings.items()), encoding="utf-8"
+        )
+        return [self._binary, "-c", str(config)]
+
+
+class RelayServer(Server):
+    """The least that a broker can do, to see what the load generator itself is able to."""
+
+    def command(self, directory: Path) -> Sequence[str]:
+        del directory
+        return [sys.executable, "-m", "sterna.bench.relay", str(self.port)]
+
+
+def find_mosquitto() -> str | None:
+    """Where mosquitto is installed, if it is."""
+    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+
+
+def mosquitto_version(binary: str) -> str:
+    """What it says it is."""
+    said = subprocess.run(  # noqa: S603 - what was found is what the user has installed.
+        [binary, "-h"], capture_output=True, text=True, check=False
+    ).stdout
+    return said.splitlines()[0] if said else "mosquitto"
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+_STERNA = "from sterna.cli.main import run; run()"

@@ -1,0 +1,258 @@
+"""A process of the load generator, and how the benchmark speaks with it: a JSON line each way."""
+
+import asyncio
+import ctypes
+import gc
+import select
+import subprocess
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import cycle, islice
+from time import perf_counter
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import uvloop
+
+from sterna.bench.latency import Latencies, Pair
+from sterna.bench.load import Group, LoadError
+from sterna.bench.mqtt import MqttSpeaker, Qos
+from sterna.bench.native import NativeSpeaker
+from sterna.bench.roaming import roam
+from sterna.bench.speaker import Content, Speaker
+
+ANSWER_S = 90.0
+"""How long a worker may take for anything."""
+
+
+class Protocol(StrEnum):
+    """What a client speaks."""
+
+    NATIVE = "native"
+    MQTT_0 = "mqtt-0"
+    MQTT_1 = "mqtt-1"
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Benchmark -> worker."""
+
+
+class Connect(Order, frozen=True, kw_only=True):
+    """Make clients, beside those that are there; those with filters subscribe."""
+
+    protocol: Protocol
+    port: int
+    filters: dict[str, list[str]]
+    """For each client by name."""
+
+
+class Prepare(Order, frozen=True, kw_only=True):
+    """Encode events: each client the same number, with these contents over and over."""
+
+    contents: list[Content]
+    events: int
+    """Of each client."""
+    batch: int
+    window: int
+
+
+class Publish(Order, frozen=True, kw_only=True):
+    """Publish what is prepared."""
+
+
+class Expect(Order, frozen=True, kw_only=True):
+    """Wait until each client has received so many more."""
+
+    counts: list[int]
+
+
+class Drop(Order, frozen=True, kw_only=True):
+    """Cut the connections; the clients stay."""
+
+
+class Return(Order, frozen=True, kw_only=True):
+    """Connect them again, and wait until each has received so many more."""
+
+    port: int
+    counts: list[int]
+
+
+class Leave(Order, frozen=True, kw_only=True):
+    """Cut the connections, and forget the clients."""
+
+
+class Measure(Order, frozen=True, kw_only=True):
+    """Publish single events at fixed times, and note how long each takes."""
+
+    protocol: Protocol
+    port: int
+    contents: list[Content]
+    rate: float
+    events: int
+
+
+class Roam(Order, frozen=True, kw_only=True):
+    """Have a client go back and forth between brokers, and note how long it waits for events."""
+
+    ports: list[int]
+    handovers: int
+
+
+AnyOrder = Connect | Prepare | Publish | Expect | Drop | Return | Leave | Measure | Roam
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Worker -> benchmark: done. Times are of a clock that all processes of a machine share."""
+
+    began: float = 0.0
+    ended: float = 0.0
+    too_many: int = 0
+    """Events that came and were not expected."""
+    latencies: Latencies | None = None
+    gaps_ms: list[float] = []
+    problem: str = ""
+
+
+class Worker:
+    """The benchmark's end of a process."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - our own program.
+            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def tell(self, order: AnyOrder) -> None:
+        """Have it begin something."""
+        assert self._process.stdin is not None  # noqa: S101 - for the type checker.
+        self._process.stdin.write(msgspec.json.encode(order) + b"\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> Answer:
+        """Wait until it is done; LoadError if it could not."""
+        assert self._process.stdout is not None  # noqa: S101
+        if not select.select([self._process.stdout], [], [], ANSWER_S + 10)[0]:
+            raise LoadError("the load generator does not answer; is the machine very busy?")
+        line = self._process.stdout.readline()
+        if not line:
+            raise LoadError("a process of the load generator has ended by itself")
+        answer = msgspec.json.decode(line, type=Answer)
+        if answer.problem:
+            raise LoadError(answer.problem)
+        return answer
+
+    def ask(self, order: AnyOrder) -> Answer:
+        """Have it do something, and wait."""
+        self.tell(order)
+        return self.hear()
+
+
+def speaker(protocol: Protocol, name: str, filters: Sequence[str]) -> Speaker:
+    """A client that speaks a protocol."""
+    if protocol is Protocol.NATIVE:
+        return NativeSpeaker(name, filters)
+    return MqttSpeaker(
+        name, filters, Qos.AT_LEAST_ONCE if protocol is Protocol.MQTT_1 else Qos.AT_MOST_ONCE
+    )
+
+
+# ---- The worker's own end
+
+
+class _Work:
+    def __init__(self) -> None:
+        self.group = Group()
+        self._pair: tuple[int, Pair] | None = None
+
+    async def obey(self, order: AnyOrder) -> Answer:
+        group = self.group
+        match order:
+            case Connect():
+                filters = order.filters.items()
+                speakers = [speaker(order.protocol, name, wanted) for name, wanted in filters]
+                await group.connect("127.0.0.1", order.port, speakers)
+            case Prepare():
+                contents = list(islice(cycle(order.contents), order.events))
+                for client in group.clients:
+                    client.prepare(contents, order.batch, order.window)
+                gc.collect()
+            case Publish():
+                began = perf_counter()
+                return Answer(began=began, ended=await group.publish())
+            case Expect():
+                return await self._expect(0.0, order.counts)
+            case Drop():
+                group.drop()
+            case Return():
+                began = perf_counter()
+                await group.again("127.0.0.1", order.port)
+                return await self._expect(began, order.counts)
+            case Leave():
+                group.drop()
+                group.clients.clear()
+                self._pair = None
+            case Measure():
+                contents = list(islice(cycle(order.contents), order.events))
+                return Answer(latencies=self._pair_for(order).measure(contents, order.rate))
+            case Roam():
+                return Answer(gaps_ms=roam(order.ports, order.handovers))
+        return Answer()
+
+    async def _expect(self, began: float, counts: Sequence[int]) -> Answer:
+        ended = await self.group.expect(counts)
+        too_many = sum(client.speaker.received - client.wanted for client in self.group.clients)
+        return Answer(began=began, ended=ended, too_many=too_many)
+
+    def _pair_for(self, order: Measure) -> Pair:
+        """The two clients that measure this broker; the same for each round."""
+        if self._pair is None or self._pair[0] != order.port:
+            publisher = speaker(order.protocol, "publisher", ())
+            subscriber = speaker(order.protocol, "subscriber", ("price >= 0",))
+            self._pair = order.port, Pair(publisher, subscriber, order.port)
+        return self._pair[1]
+
+
+async def _main() -> None:
+    gc.disable()  # Whatever is made for a round is let go of after it, without circles.
+    _sleep_exactly()
+    reader = asyncio.StreamReader(limit=2**26)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    work = _Work()
+    while line := await reader.readline():
+        order: AnyOrder = msgspec.json.decode(line, type=AnyOrder)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                answer = await work.obey(order)
+        except TimeoutError:
+            answer = Answer(problem=f"{type(order).__name__} took too long: {work.group}")
+        except (LoadError, OSError) as problem:
+            answer = Answer(problem=str(problem) or type(problem).__name__)
+        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+        sys.stdout.flush()
+
+
+def _sleep_exactly() -> None:
+    """Have Linux wake this process when it asked for that, not up to 50 µs later."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+
+_PR_SET_TIMERSLACK = 29
+
+if __name__ == "__main__":
+    uvloop.run(_main())
