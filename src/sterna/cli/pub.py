@@ -24,10 +24,10 @@ from sterna.cli.talking import Also, ClientName, Url, talk
 from sterna.net.client import Client, connect
 from sterna.net.handles import Receipt
 
-WINDOW_EVENTS = 50_000
-"""So many events may be on their way to the broker."""
+WINDOW_EVENTS = 8_000
+"""So many events may be on their way: less than what a client keeps without a connection."""
 
-LINE_BYTES_MAX = 2**26
+LINE_BYTES_MAX = 2**23
 
 _BATCH_EVENTS = 1_000
 _READ_BYTES = 2**18

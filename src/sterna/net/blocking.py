@@ -31,8 +31,9 @@ log = logging.getLogger("sterna.client")
 
 Answer = TypeVar("Answer")
 
-WINDOW_EVENTS = 20_000
-"""With more events on their way to the broker, `publish` waits."""
+WINDOW_EVENTS = 8_000
+"""With more events on their way to the broker, `publish` waits: less than what the client keeps
+while there is no connection."""
 
 _BATCH_EVENTS = 1_000
 """So many are handed to the event loop at a time, which has other things to do as well."""
@@ -269,20 +270,18 @@ class Client:
             raise TypeError(f"the payload is bytes, not {type(payload).__name__}")
         self._client._raise_failure()
         receipt = Receipt(self)
-        mark = None
         with self._publishing:
             self._outgoing.append((plain, payload, receipt))
+            if not self._is_pumping:
+                self._is_pumping = True
+                self._loop.call_soon_threadsafe(self._pump)
             self._published += 1
             if self._published % _BATCH_EVENTS == 0:
                 self._marks.append(receipt)
                 if len(self._marks) > WINDOW_EVENTS // _BATCH_EVENTS:
-                    mark = self._marks.popleft()
-        if not self._is_pumping:
-            self._is_pumping = True
-            self._loop.call_soon_threadsafe(self._pump)
-        if mark is not None:
-            with contextlib.suppress(SternaError, ValueError):  # Its own publisher hears of it.
-                mark.wait()
+                    # Other threads wait, too. What goes wrong with it, its own publisher hears.
+                    with contextlib.suppress(SternaError, ValueError):
+                        self._marks.popleft().wait()
         return receipt
 
     def publish_all(

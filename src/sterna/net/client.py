@@ -721,7 +721,12 @@ class Client(Driver):
                     if subscription is not None:
                         subscription._put((event,))
         is_much = any(each.waiting > QUEUE_EVENTS_MAX for each in subscriptions.values())
-        if is_much and not self._is_paused and not self._is_closing and self._connection is not None:
+        if (
+            is_much
+            and not self._is_paused
+            and not self._is_closing
+            and self._connection is not None
+        ):
             self._is_paused = True
             self._connection.pause_reading()
 
@@ -818,7 +823,13 @@ def _make(began: Began) -> Node:
 async def _call(
     subscription: Subscription, callback: Callable[[Event], Awaitable[None] | None]
 ) -> None:
-    async for event in subscription:
-        result = callback(event)
-        if result is not None:
-            await result
+    try:
+        async for event in subscription:
+            try:
+                result = callback(event)
+                if result is not None:
+                    await result
+            except Exception:
+                log.exception("the callback of subscription %r failed", subscription.name)
+    except SternaError as error:
+        log.warning("subscription %r ends: %s", subscription.name, error)

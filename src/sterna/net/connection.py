@@ -49,9 +49,12 @@ class Connection(asyncio.Protocol):
         """What the other side is called, when it has said so."""
         self.received_bytes = 0
         self.sent_bytes = 0
-        self.oldest_unconfirmed: tuple[int | None, int] = (None, 0)
-        """The number of a message, and how much was sent when somebody noticed."""
         self._taken_bytes = 0
+        self._oldest_unconfirmed: int | None = None
+        self._sent_before_bytes = 0
+        """How much was sent before that message, …"""
+        self._looked_at_bytes = 0
+        """… and when somebody looked last."""
         self.heard = True
         """Whether anything came since somebody looked."""
         self.is_over = False
@@ -81,6 +84,17 @@ class Connection(asyncio.Protocol):
         taken_bytes = self.sent_bytes - waiting_bytes
         before, self._taken_bytes = self._taken_bytes, taken_bytes
         return waiting_bytes > 0 and taken_bytes == before
+
+    def unconfirmed_bytes(self, oldest: int | None) -> int:
+        """How much was sent since a message that the other side has not confirmed, about.
+
+        0 if it is not the same message as when somebody looked last: then the other side is busy.
+        """
+        before, self._looked_at_bytes = self._looked_at_bytes, self.sent_bytes
+        if oldest is not None and oldest == self._oldest_unconfirmed:
+            return self.sent_bytes - self._sent_before_bytes
+        self._oldest_unconfirmed, self._sent_before_bytes = oldest, before
+        return 0
 
     def say(self, said: Control) -> None:
         """Send a control frame at once."""

@@ -1,6 +1,5 @@
 """A network of brokers on this machine, each of them a process."""
 
-import os
 import random
 import select
 import signal
@@ -15,7 +14,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from sterna.net.address import Address
-from sterna.net.config import PREFIX, BrokerConfig
+from sterna.net.config import BrokerConfig
 from sterna.net.errors import SternaError
 from sterna.net.observer import ask
 
@@ -244,7 +243,6 @@ class LocalNetwork:
                 stdin=subprocess.PIPE,  # When this process dies, it ends, and so do they.
                 stdout=subprocess.PIPE,
                 stderr=messages,
-                env={k: v for k, v in os.environ.items() if not k.startswith(PREFIX)},
                 process_group=0,  # Ctrl-C is for whoever started them.
             )
 

@@ -66,10 +66,13 @@ def encode(frame: Frame, bodies: Bodies) -> tuple[bytes, ...]:
     raise NotImplementedError(f"no wire form for {type(frame).__name__}")
 
 
-def decode(body: bytes | memoryview) -> Frame:
-    """A frame that came over a connection; MalformedError if it is none."""
+def decode(body: bytes | memoryview, *, short_filters: bool = False) -> Frame:
+    """A frame that came over a connection; MalformedError if it is none.
+
+    With `short_filters`, one with a filter that takes long to read is none.
+    """
     try:
-        form = _decoder.decode(body)
+        form = (_short_decoder if short_filters else _decoder).decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise MalformedError(f"not a frame of this protocol: {error}") from None
     if type(form) is _Data:
@@ -83,6 +86,9 @@ def size(frame: Frame) -> int:
     """How many bytes a frame takes on the network."""
     return LENGTH_BYTES + sum(map(len, encode(frame, Bodies())))
 
+
+SHORT_FILTER_CHARACTERS_MAX = 32_768
+"""To read more than this takes a noticeable part of a second."""
 
 LENGTH_BYTES = 4
 """Before each frame on a connection: how long it is."""
@@ -182,4 +188,15 @@ def _decode(kind: type, value: Any) -> object:
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_encode)
+
+
+def _decode_short(kind: type, value: Any) -> object:
+    if kind is Filter and isinstance(value, str) and len(value) > SHORT_FILTER_CHARACTERS_MAX:
+        raise ValueError(
+            f"a filter has {len(value):,} characters; {SHORT_FILTER_CHARACTERS_MAX:,} are the limit"
+        )
+    return _decode(kind, value)
+
+
 _decoder = msgspec.msgpack.Decoder(_Data | _Ack | _Resume, dec_hook=_decode)
+_short_decoder = msgspec.msgpack.Decoder(_Data | _Ack | _Resume, dec_hook=_decode_short)

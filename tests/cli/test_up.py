@@ -1,0 +1,143 @@
+"""`sterna up`: a network of brokers as processes, started and stopped together."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.cli.up import _first_port
+from sterna.net.local import LocalNetwork, wait_for
+from sterna.net.observer import ask
+from tests.cli.conftest import WAIT_S, running, sterna
+
+pytestmark = pytest.mark.spec("LV-7")
+
+
+def started(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """What a network says when it is ready."""
+    assert process.stdout is not None
+    told = json.loads(process.stdout.readline())
+    assert isinstance(told, dict)
+    return told
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there, and has not ended (ours are collected by who started them)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.spec("LV-1")
+def test_a_tree_of_brokers_starts_tells_of_deaths_and_stops(tmp_path: Path) -> None:
+    options = ["--brokers", "3", "--port", "0", "--data", str(tmp_path), "--json"]
+    with running("up", *options) as process:
+        brokers = started(process)["brokers"]
+        pids = [broker["pid"] for broker in brokers]
+        assert [broker["name"] for broker in brokers] == ["B1", "B2", "B3"]
+        for broker in brokers:
+            topology = ask(broker["url"], "topology")
+            assert topology["links"] == [["B1", "B2"], ["B1", "B3"]], "whole when it says so"
+
+        os.kill(pids[2], signal.SIGKILL)
+        assert process.stderr is not None
+        assert select.select([process.stderr], [], [], WAIT_S)[0], "it says nothing"
+        died = process.stderr.readline()
+        assert died.startswith("B3 killed by SIGKILL")
+        assert "sterna broker --config" in died, "how to start it again"
+
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0
+        assert not any(is_alive(pid) for pid in pids)
+
+
+def test_brokers_end_with_whoever_started_them(tmp_path: Path) -> None:
+    """Also when that one has no chance to stop them."""
+    with running(
+        "up", "--brokers", "2", "--port", "0", "--data", str(tmp_path), "--json"
+    ) as process:
+        pids = [broker["pid"] for broker in started(process)["brokers"]]
+        process.kill()
+        try:
+            wait_for(
+                lambda: not any(is_alive(pid) for pid in pids), "they stay behind", limit_s=WAIT_S
+            )
+        finally:
+            for pid in filter(is_alive, pids):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_when_all_brokers_have_ended_it_ends_too(tmp_path: Path) -> None:
+    with running(
+        "up", "--brokers", "1", "--port", "0", "--data", str(tmp_path), "--json"
+    ) as process:
+        [broker] = started(process)["brokers"]
+        os.kill(broker["pid"], signal.SIGTERM)
+        _, err = process.communicate(timeout=WAIT_S)
+
+    assert process.returncode == 1
+    assert "B1 ended with status 0" in err
+
+
+def test_the_configuration_counts_for_all_of_them(tmp_path: Path) -> None:
+    config = tmp_path / "common.toml"
+    config.write_text('name = "x"\n[durability]\nlevel = "none"\n')
+    with running(
+        *("up", "--brokers", "2", "--port", "0", "--config", str(config)),
+        *("--data", str(tmp_path / "data")),
+    ) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline().split() for _ in range(2)]
+        answers = [ask(url, "status") for _, url in told]
+        process.terminate()
+        process.communicate(timeout=WAIT_S)
+
+    assert [name for name, _ in told] == ["B1", "B2"]
+    assert [answer["name"] for answer in answers] == ["B1", "B2"]
+    assert {answer["durability"] for answer in answers} == {"none"}
+    assert process.returncode == 0
+
+
+def test_a_wrong_configuration_starts_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "common.toml"
+    config.write_text("[limits]\nquota = 1\n")
+
+    status, _, err = sterna("up", "--config", str(config), "--data", str(tmp_path / "data"))
+
+    assert status == 2
+    assert "limits.quota" in err
+    assert not (tmp_path / "data").exists()
+
+
+def test_data_of_another_number_of_brokers_is_refused(tmp_path: Path) -> None:
+    """They would wait for brokers that are not there."""
+    for name in ("B1", "B2", "B3"):
+        (tmp_path / name / "data").mkdir(parents=True)
+
+    status, _, err = sterna("up", "--brokers", "2", "--data", str(tmp_path))
+
+    assert status == 2
+    assert "--brokers 3" in err
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with LocalNetwork(1, directory=tmp_path / "first") as network:
+        port = network.addresses["B1"].port
+        status, _, err = sterna(
+            "up", "--brokers", "1", "--port", str(port), "--data", str(tmp_path / "second")
+        )
+
+    assert status == 2
+    assert "cannot listen on" in err
+
+
+def test_ports() -> None:
+    assert _first_port(0, 4) is None
+    assert _first_port(9000, 4) == 9000
