@@ -1,0 +1,116 @@
+"""Whatever a client says, a broker's node takes it or its driver refuses it: it never stumbles."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.core.actions import Transmit
+from sterna.core.broker import Broker
+from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.inputs import LinkDown, LinkUp, Received, TimePassed
+from sterna.core.link import Data, Frame, Resume
+from sterna.core.location.options import PlacesOptions
+from sterna.core.messages import Message, Route, SubscriptionChange
+from sterna.core.names import Peer
+from sterna.model.filters import Filter
+from sterna.net.admission import MAY_SAY, Admission, RefusedError
+from sterna.net.nodes import make_broker
+from sterna.wire.codec import Bodies, MalformedError, decode, encode
+from sterna.wire.frames import Network
+from tests.scale import examples
+from tests.wire.messages import all_messages, frames, messages_of
+
+NETWORK = Network(
+    handover=HandoverOptions(protocol=Handover.RELOCATION, away_max_us=1_000_000),
+    places=PlacesOptions(edges=(("c1", "c2"), ("c2", "B1"))),
+)
+ONLY_BROKERS_SAY = [kind for kind in all_messages() if kind not in MAY_SAY]
+TALK = st.one_of(*map(messages_of, MAY_SAY))
+
+
+def standing(network: Network = NETWORK) -> Broker:
+    """A broker with a neighbour and a client, whose links stand."""
+    broker = make_broker("B1", network, 1, recent_max=10)
+    for link, peer in (("B2", Peer.BROKER), ("c1", Peer.CLIENT)):
+        broker.handle(LinkUp(link=link, peer=peer), 1)
+        broker.handle(Received(link=link, frames=(Resume(7, None, 0, True),)), 2)
+    return broker
+
+
+@pytest.mark.spec("LV-6")
+@examples(400, long=5)
+@given(st.lists(TALK, max_size=8), st.lists(frames(TALK), max_size=3), st.booleans())
+def test_nothing_that_a_client_may_say_makes_a_broker_stumble(
+    said: list[Message], odd: list[Frame], breaks: bool
+) -> None:
+    """In the right order or not; and all that it says to others because of it can be sent."""
+    broker = standing()
+    admission = Admission(lambda link: _names(broker, link), subscriptions_max=100)
+    talk: list[Frame] = [Data(number, 0, message) for number, message in enumerate(said, 1)]
+    now = 10
+    for frame in [*talk, *odd]:
+        now += 1
+        try:
+            came = decode(b"".join(encode(frame, Bodies())))
+            admission.check("c1", [came])
+        except (RefusedError, MalformedError):
+            continue
+        _take(broker, Received(link="c1", frames=(came,)), now)
+    if breaks:
+        _take(broker, LinkDown(link="c1"), now)
+        _take(broker, LinkUp(link="c1", peer=Peer.CLIENT), now)
+        _take(broker, Received(link="c1", frames=(Resume(7, 2**32 + 1, 0, True),)), now)
+    end = now + 15_000_000
+    while broker.deadline < end:
+        now = max(now, broker.deadline)
+        _take(broker, TimePassed(), now)
+    assert pickle.loads(pickle.dumps(broker)).id == "B1"  # noqa: S301 - our own.
+
+
+def _take(broker: Broker, given: LinkUp | LinkDown | Received | TimePassed, now: int) -> None:
+    actions, _ = broker.handle(given, now)
+    for action in actions:
+        if isinstance(action, Transmit):
+            encode(action.frame, Bodies())
+
+
+def _names(
+    broker: Broker, link: str
+) -> tuple[dict[str, Route], dict[str, Route], dict[str, Route]]:
+    router = broker.router
+    return router.subscriptions.routes(link), router.advertisements.get(link, {}), {}
+
+
+# ---- What is refused
+
+
+@pytest.mark.spec("LV-6")
+@pytest.mark.parametrize("kind", ONLY_BROKERS_SAY, ids=lambda kind: kind.__name__)
+def test_what_only_brokers_say_is_refused_from_a_client(kind: type[Message]) -> None:
+    @examples(3)
+    @given(messages_of(kind))
+    def refuses(message: Message) -> None:
+        admission = Admission(lambda _: ((), (), ()), subscriptions_max=100)
+        with pytest.raises(RefusedError, match=kind.__name__):
+            admission.check("c1", [Data(1, 0, message)])
+
+    refuses()
+
+
+def subscribing(*names: str, removing: tuple[str, ...] = ()) -> Data:
+    added = tuple(Route(name, Filter("TRUE")) for name in names)
+    return Data(1, 0, SubscriptionChange(added=added, removed=removing))
+
+
+@pytest.mark.spec("LV-6")
+def test_subscriptions_are_counted_as_the_broker_has_them() -> None:
+    """Said twice they count once; what ends makes room; what a restart has brought back counts."""
+    admission = Admission(lambda _: ({"1", "2"}, (), ()), subscriptions_max=3)
+    admission.check("c1", [subscribing("1", "2", "3"), subscribing("3")])
+    admission.check("c1", [subscribing(removing=("1",)), subscribing("3", "4")])
+    with pytest.raises(RefusedError, match="subscriptions_per_client_max"):
+        admission.check("c1", [subscribing("3"), subscribing("4")])
+    with pytest.raises(RefusedError, match="subscriptions_per_client_max"):
+        admission.check("c1", [subscribing("3", removing=("5",)), subscribing("4")])

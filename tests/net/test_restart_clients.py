@@ -1,0 +1,257 @@
+"""Clients whose connection is lost, or whose program ends: what they promise holds."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+import sterna.net.client as client_module
+from sterna.core.names import LocalProtocolError
+from sterna.net.errors import DiscardedError, NotConnectedError
+from sterna.net.handles import Receipt
+from sterna.net.local import LocalNetwork
+from tests.net.live import connect, gather_events, network_in, settle, until
+from tests.net.proxy import Proxy
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
+    with network_in(tmp_path_factory.mktemp("clients"), 2) as network:
+        yield network
+
+
+async def proxy_of(network: LocalNetwork, name: str = "B1") -> Proxy:
+    chance = random.Random("proxy")  # noqa: S311 - reproducible, not secret.
+    return await Proxy(network.addresses[name], chance).start()
+
+
+# ---- Receipts
+
+
+@pytest.mark.spec("LV-2")
+def test_a_receipt_of_an_event_that_was_given_up_says_so(network: LocalNetwork) -> None:
+    """Whether it is awaited before or after; `drain` says it once; others are not affected."""
+
+    async def run() -> None:
+        async with connect(network.url("B1"), client="full") as client:
+            early = client.publish(n=-1)
+            await early
+            room = client._node.options.buffer_events_max
+            await client.detach()
+            receipts = [client.publish(n=number) for number in range(room + 5)]
+            waiting = asyncio.create_task(_outcome(receipts[2]))
+            await asyncio.sleep(0)
+            await client.attach()
+            assert await waiting is DiscardedError
+            outcomes = [await _outcome(each) for each in (early, *receipts)]
+            assert outcomes == [None, *[DiscardedError] * 5, *[None] * room]
+            with pytest.raises(DiscardedError):
+                await client.drain()
+            await client.drain()
+
+    asyncio.run(run())
+
+
+async def _outcome(receipt: Receipt) -> type[Exception] | None:
+    try:
+        await receipt
+    except DiscardedError as error:
+        return type(error)
+    return None
+
+
+@pytest.mark.spec("LV-2")
+def test_publishing_many_loses_nothing_when_the_connection_breaks(network: LocalNetwork) -> None:
+    """There is never more on its way than the client can keep while it is away."""
+
+    async def run() -> None:
+        proxy = await proxy_of(network)
+        count = 30_000
+        async with (
+            connect(proxy.url, client="many") as publisher,
+            connect(network.url("B2"), client="all") as subscriber,
+        ):
+            got: list[object] = []
+            subscriber.subscribe("many >= 0", callback=lambda e: got.append(e.attributes["many"]))
+            await settle(network, [publisher, subscriber])
+            task = asyncio.create_task(publisher.publish_all({"many": n} for n in range(count)))
+            await until(lambda: len(got) > 2_000)
+            proxy.is_shut = True
+            proxy.drop()
+            await until(lambda: not publisher.is_connected)
+            window = publisher._node.options.buffer_events_max
+            await until(
+                lambda: publisher._node.published - publisher._node.accepted >= window - 2_000
+            )
+            proxy.heal()
+            assert await task == count
+            await until(lambda: len(got) >= count)
+            assert got == list(range(count))
+        await proxy.stop()
+
+    asyncio.run(run())
+
+
+# ---- Connections
+
+
+@pytest.mark.spec("LV-2")
+def test_a_connection_that_has_fallen_silent_is_given_up(network: LocalNetwork) -> None:
+    """Nobody says that it is broken; the client asks, hears nothing, and connects anew."""
+
+    async def run() -> None:
+        proxy = await proxy_of(network)
+        async with connect(proxy.url, client="silent") as client:
+            await client.publish(n=1)
+            proxy.silence()
+            async with asyncio.timeout(30):
+                await client.publish(n=2)
+        await proxy.stop()
+
+    with patch.object(client_module, "HEARTBEAT_S", 0.1):
+        asyncio.run(run())
+
+
+@pytest.mark.spec("LV-2", "LV-3")
+def test_a_client_goes_where_it_is_told_even_while_it_looks_for_its_broker(
+    network: LocalNetwork,
+) -> None:
+    async def run() -> None:
+        proxy = await proxy_of(network)
+        async with connect(proxy.url, client="mover") as client:
+            proxy.is_shut = True
+            proxy.drop()
+            await until(lambda: not client.is_connected)
+            await client.attach(network.url("B2"))
+            assert client.broker == "B2"
+            await client.publish(n=1)
+        await proxy.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("LV-2")
+def test_a_slow_application_makes_its_client_wait_also_after_a_reconnect(
+    network: LocalNetwork,
+) -> None:
+    """Only so many events wait in the client; when they are taken, the rest comes."""
+
+    async def run() -> None:
+        proxy = await proxy_of(network)
+        count = 40_000
+        async with (
+            connect(network.url("B1"), client="fast") as publisher,
+            connect(proxy.url, client="slow") as subscriber,
+        ):
+            subscription = subscriber.subscribe("slow >= 0")
+            await settle(network, [publisher, subscriber])
+            await publisher.publish_all({"slow": n} for n in range(count // 2))
+            await until(lambda: subscriber._is_paused)
+            before = subscriber._connection
+            proxy.drop()
+            await publisher.publish_all({"slow": n} for n in range(count // 2, count))
+            await until(lambda: subscriber._connection not in {before, None})
+            await until(lambda: subscriber.is_connected)
+            await until(lambda: subscription.waiting == count or not _reads(subscriber))
+            assert subscription.waiting < 3 * client_module.QUEUE_EVENTS_MAX
+            events = await gather_events(subscription, count)
+            assert [event.attributes["slow"] for event in events] == list(range(count))
+        await proxy.stop()
+
+    with patch.object(client_module, "HEARTBEAT_S", 0.1):  # It has to notice without reading.
+        asyncio.run(run())
+
+
+def _reads(client: client_module.Client) -> bool:
+    connection = client._connection
+    return connection is not None and (
+        connection._transport is None or connection._transport.is_reading()
+    )
+
+
+# ---- States
+
+
+@pytest.mark.spec("LV-2")
+def test_what_a_subscription_of_the_same_name_had_taken_is_not_mixed_up(
+    network: LocalNetwork, tmp_path: Path
+) -> None:
+    """Closed and made anew, it is another one, also after a restart."""
+
+    async def run() -> None:
+        url, state = network.url("B1"), tmp_path / "state"
+        async with connect(url, client="other") as publisher:
+            async with connect(url, client="again", state=state) as client:
+                first = client.subscribe("again >= 0", name="same")
+                await settle(network, [client, publisher])
+                await publisher.publish_all({"again": n} for n in range(5))
+                await gather_events(first, 3)
+                await until(lambda: first.waiting == 2)
+                await first.close()
+                assert len(first.take()) == 2  # What is here can be taken; nobody has to know.
+                second = client.subscribe("again >= 0", name="same")
+                await settle(network, [client, publisher])
+                await publisher.publish_all({"again": n} for n in range(5, 9))
+                assert _numbers(await gather_events(second, 2)) == [5, 6]
+                await _crash(client)
+            async with connect(url, client="again", state=state) as client:
+                third = client.subscribe("again >= 0", name="same")
+                assert _numbers(await gather_events(third, 3)) == [6, 7, 8]  # It was at 6.
+
+    asyncio.run(run())
+
+
+async def _crash(client: client_module.Client) -> None:
+    """End as a program does that is killed: nothing more is written or said."""
+    assert client._engine is not None
+    assert client._log is not None
+    await until(lambda: client._engine is not None and not client._engine.held)
+    client._engine._end()
+    client._log._release()
+    client._log._closed = True
+    client._is_closed = True
+    if client._task is not None:
+        client._task.cancel()
+    if client._connection is not None:
+        client._connection.abort()
+
+
+def _numbers(events: list[object]) -> list[object]:
+    return [event.attributes["again"] for event in events]  # type: ignore[attr-defined]
+
+
+@pytest.mark.spec("LV-2")
+def test_a_state_survives_what_an_application_did_wrong(
+    network: LocalNetwork, tmp_path: Path
+) -> None:
+    """What was refused then is refused again when the state is read, and does no harm."""
+
+    async def run() -> None:
+        url, state = network.url("B1"), tmp_path / "state"
+        async with connect(url, client="wrong", state=state) as client:
+            offer = client.advertise("n > 1")
+            await offer.close()
+            with pytest.raises(LocalProtocolError):
+                await offer.close()
+            await client.publish(n=1)
+            await _crash(client)
+        async with connect(url, client="wrong", state=state) as client:
+            await client.publish(n=2)
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("LV-2")
+def test_a_state_can_be_used_again_after_no_broker_was_there(
+    network: LocalNetwork, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        with pytest.raises(NotConnectedError):
+            await connect("sterna://127.0.0.1:1", client="early", state=tmp_path, connect_s=0.2)
+        async with connect(network.url("B1"), client="early", state=tmp_path) as client:
+            await client.publish(n=1)
+
+    asyncio.run(run())

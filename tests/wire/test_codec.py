@@ -1,0 +1,169 @@
+"""Frames and bytes: what is sent is what arrives, and nonsense is told from it."""
+
+from contextlib import suppress
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.core.link import Frame
+from sterna.core.messages import Message
+from sterna.wire.codec import Bodies, MalformedError, decode, encode, size
+from sterna.wire.frames import (
+    Ask,
+    Hello,
+    Ping,
+    Role,
+    Splitter,
+    agree,
+    control,
+    decode_control,
+    frame,
+    is_control,
+    split,
+)
+from tests.scale import examples
+from tests.wire.messages import all_messages, frames, messages_of
+
+
+@pytest.mark.spec("LV-1")
+@pytest.mark.parametrize("kind", all_messages(), ids=lambda kind: kind.__name__)
+def test_every_message_arrives_as_it_was_sent(kind: type[Message]) -> None:
+    @examples(30)
+    @given(frames(messages_of(kind)))
+    def holds(sent: Frame) -> None:
+        body = b"".join(encode(sent, Bodies()))
+        assert not is_control(memoryview(body))
+        # A number that is not one is not equal to itself; written out, it is.
+        assert repr(decode(body)) == repr(sent)
+        assert size(sent) == len(frame(body))
+
+    holds()
+
+
+@pytest.mark.spec("LV-6")
+@examples(1000)
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused_and_nothing_else_happens(data: bytes) -> None:
+    """A frame, or an error that says so: no other exception."""
+    for read in (decode, decode_control):
+        try:
+            read(memoryview(data))
+        except MalformedError:
+            continue
+
+
+@pytest.mark.spec("LV-6")
+@examples(500)
+@given(st.data())
+def test_damaged_frames_are_refused_and_nothing_else_happens(data: st.DataObject) -> None:
+    """One that was right, with some bytes changed, cut off or added."""
+    kind = data.draw(st.sampled_from(all_messages()))
+    body = bytearray(b"".join(encode(data.draw(frames(messages_of(kind))), Bodies())))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(body) - 1))
+        body[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+        if not body:
+            return
+    with suppress(MalformedError):
+        decode(bytes(body))
+
+
+@pytest.mark.spec("LV-6")
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x91" * 100_000,  # An array in an array in an array …
+        b"\x81\xa1a" * 100_000,
+        b"\x94\x00\x01\x00" + b"\x81\xa4type" * 50_000,
+        b"\xdd\xff\xff\xff\xff",  # An array with four billion elements, or so it says.
+        b"\xdb\xff\xff\xff\xff",
+        b"\x94\x00\x01\x00\xa3\xff\xfe\xfd",  # Not UTF-8.
+        b"",
+    ],
+)
+def test_deep_and_lying_frames_are_refused(body: bytes) -> None:
+    for read in (decode, decode_control):
+        with pytest.raises(MalformedError):
+            read(memoryview(body))
+
+
+@pytest.mark.spec("LV-6")
+@pytest.mark.parametrize("filter_", [7, None, ["zone"], "zone = ", "(" * 300_000, "zone = 1" * 9])
+def test_a_filter_that_is_none_makes_the_frame_malformed(filter_: object) -> None:
+    message = {"type": "SubscriptionChange", "added": [["1", filter_]], "removed": []}
+    body = msgspec.msgpack.encode((0, 1, 0, message))
+    with pytest.raises(MalformedError):
+        decode(body)
+
+
+# ---- Frames on a connection
+
+
+@pytest.mark.spec("LV-1")
+@examples(300)
+@given(st.lists(st.binary(max_size=300), max_size=8), st.data())
+def test_frames_are_the_same_however_they_are_cut(bodies: list[bytes], data: st.DataObject) -> None:
+    """TCP may deliver them in any pieces; what came as it came is the whole of it."""
+    sent = b"".join(map(frame, bodies))
+    splitter = Splitter(1_000)
+    found: list[bytes] = []
+    raws = b""
+    place = 0
+    while place < len(sent):
+        length = data.draw(st.sampled_from((1, 2, 5, 50, 1_000)))
+        raw, some = splitter.feed(sent[place : place + length])
+        assert [bytes(body) for body in some] == [bytes(body) for body in split(raw)]
+        found += map(bytes, some)
+        raws += raw
+        place += length
+    assert found == bodies
+    assert raws == sent
+    assert splitter.rest == 0
+
+
+@pytest.mark.spec("LV-6")
+def test_a_frame_sent_byte_by_byte_takes_no_more_than_its_bytes() -> None:
+    splitter = Splitter(100_000)
+    sent = frame(bytes(100_000))
+    most = 0
+    for place in range(len(sent) - 1):
+        splitter.feed(sent[place : place + 1])
+        most = max(most, len(splitter._parts))
+    assert most <= 256
+    assert [bytes(body) for body in splitter.feed(sent[-1:])[1]] == [bytes(100_000)]
+
+
+@pytest.mark.spec("LV-6")
+def test_a_frame_that_is_too_long_is_refused_before_it_comes() -> None:
+    with pytest.raises(MalformedError, match="too long"):
+        Splitter(100).feed((101).to_bytes(4, "big"))
+
+
+@pytest.mark.spec("LV-1")
+def test_control_frames_are_told_from_link_frames() -> None:
+    hello = Hello(versions=(1, 1), role=Role.CLIENT, node="c")
+    for said in (hello, Ping(), Ask(what="status")):
+        (body,) = split(control(said))
+        assert is_control(body)
+        assert decode_control(body) == said
+
+
+@pytest.mark.spec("LV-1")
+@pytest.mark.parametrize(
+    ("ours", "theirs", "version"),
+    [((1, 3), (2, 5), 3), ((2, 2), (1, 4), 2), ((1, 1), (2, 3), None)],
+)
+def test_the_highest_version_that_both_speak_is_used(
+    ours: tuple[int, int], theirs: tuple[int, int], version: int | None
+) -> None:
+    sides = [
+        Hello(versions=versions, role=Role.CLIENT, node="c", features=features)
+        for versions, features in ((ours, ("a", "b")), (theirs, ("b", "c")))
+    ]
+    if version is None:
+        with pytest.raises(MalformedError, match="upgrade the older one"):
+            agree(*sides)
+    else:
+        assert agree(*sides) == (version, ("b",))
