@@ -8,8 +8,8 @@ from typing import Any
 
 from sterna.core.facts import Fact, Settled
 from sterna.net.client import Client, connect
-from sterna.net.errors import SternaError
 from sterna.net.local import LocalNetwork
+from sterna.net.rest import rest
 
 QUIET: Mapping[str, Any] = {"journal": {"enabled": False}, "log": {"level": "warning"}}
 """What most tests want of brokers."""
@@ -30,42 +30,9 @@ async def settle(
     *,
     down: Collection[str] = (),
 ) -> None:
-    """Wait until all say twice that they are settled, with no input in between."""
-    clients = list(clients)
-    async with asyncio.timeout(SETTLE_S):
-        before = None
-        while True:
-            now = await _at_rest(network, clients, down)
-            if now is not None and now == before:
-                break
-            before = now
-            await asyncio.sleep(0.002)
+    """Wait until nothing is on its way, and say so."""
+    await rest(network, list(clients), down=down, limit_s=SETTLE_S)
     state(Settled(at="", time=0))
-
-
-async def _at_rest(
-    network: LocalNetwork, clients: list[Client], down: Collection[str]
-) -> list[int] | None:
-    """How many inputs each node has had, if all have settled."""
-    inputs = []
-    for name in network.names:
-        if name in down:
-            continue
-        try:
-            status = await asyncio.to_thread(network.ask, name, "status")
-        except SternaError:
-            return None
-        if not status["is_settled"] or not all(status["neighbours"].values()):
-            return None
-        inputs.append(status["inputs"])
-    for client in clients:
-        if client._task is not None and not client.is_connected:
-            return None  # It is on its way back.
-        engine = client._engine
-        if engine is None or engine.held or client._pending or not engine.node.is_settled:
-            return None
-        inputs.append(engine.inputs)
-    return inputs
 
 
 async def until(condition: Callable[[], bool], *, limit_s: float = SETTLE_S) -> None:

@@ -87,9 +87,10 @@ def test_a_broker_comes_back_as_it_was(tmp_path: Path) -> None:
                 client.subscribe("n > 1")
                 client.subscribe("kind = 'car'")
             await settle(network, [publisher, away, subscriber])
-            await away.detach()
-            await publisher.publish_all({"n": number} for number in range(50))
             clients = [publisher, away, subscriber]
+            await away.detach()
+            await settle(network, clients)  # Its broker has noticed.
+            await publisher.publish_all({"n": number} for number in range(50))
             await settle(network, clients)
             before = _said_by(network, "B2")
             network.kill("B2")

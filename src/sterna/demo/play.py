@@ -13,6 +13,7 @@ from sterna.demo.city import STREETS, City
 from sterna.model.delivery import Fault
 from sterna.net.errors import SternaError
 from sterna.net.local import LocalNetwork
+from sterna.net.rest import rest
 from sterna.sim.oracle import Oracle
 
 DOWN_S = 1.0
@@ -150,20 +151,7 @@ class Play:
         return answer
 
     async def _settle(self, city: City, state: Callable[[Fact], None]) -> None:
-        """Wait until nothing is on its way: everybody says so twice, and did nothing in between."""
-        before: object = None
-        async with asyncio.timeout(SETTLE_MAX_S):
-            while True:
-                await self.look()
-                statuses = self.scene.statuses
-                calm = all(s is not None and s["is_settled"] for s in statuses.values()) and all(
-                    client.is_connected and client.is_settled for client in city.clients
-                )
-                now = [s and s["events"] for s in statuses.values()] if calm else None
-                if now is not None and now == before:
-                    break
-                before = now
-                await asyncio.sleep(0.05)
+        await rest(self.network, city.clients, limit_s=SETTLE_MAX_S)
         state(Settled(at="", time=0))
 
 

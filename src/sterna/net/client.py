@@ -240,6 +240,16 @@ class Client(Driver):
         return self._welcome.is_set()
 
     @property
+    def is_on_its_way(self) -> bool:
+        """Whether it wants to be connected, and is not."""
+        return self._task is not None and not self.is_connected
+
+    @property
+    def inputs(self) -> int:
+        """How much it was told so far, by its application and by brokers."""
+        return 0 if self._engine is None else self._engine.inputs
+
+    @property
     def is_settled(self) -> bool:
         """Whether nothing it knows of is on its way just now."""
         return self._engine is None or (

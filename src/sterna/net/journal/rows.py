@@ -41,6 +41,7 @@ SCHEMA = pa.schema(
         pa.field("replayed", pa.int64()),
         pa.field("held", pa.int64()),
         pa.field("given_up", pa.int64()),
+        pa.field("published", pa.int64()),
         pa.field("anywhere", pa.bool_()),
         pa.field("publishers", pa.list_(pa.field("item", pa.string(), nullable=False))),
         pa.field("seqs", pa.list_(pa.field("item", pa.int64(), nullable=False))),
