@@ -319,6 +319,9 @@ def test_mistakes_are_told_where_they_are_made(ann: sterna.blocking.Client) -> N
     with pytest.raises(ValueError, match="frame_bytes_max"):
         ann.drain()
     assert small.wait(WAIT_S).publisher == "ann", "others are not held up"
+    with pytest.raises(ValueError, match="frame_bytes_max"):
+        ann.publish(text="€" * 400_000).wait(WAIT_S)  # Three bytes each.
+    assert ann.publish(n=3).wait(WAIT_S).publisher == "ann", "the broker was not bothered"
 
 
 def test_advertisements(ann: sterna.blocking.Client) -> None:

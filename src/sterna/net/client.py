@@ -268,7 +268,8 @@ class Client(Driver):
         if type(payload) is not bytes:
             raise TypeError(f"the payload is bytes, not {type(payload).__name__}")
         size = len(payload) + sum(
-            len(name) + (len(value) if type(value) is str else 9) for name, value in plain.items()
+            _length(name) + (_length(value) if type(value) is str else 9)
+            for name, value in plain.items()
         )
         if size > self._frame_bytes_max - 1024:
             raise ValueError(
@@ -824,6 +825,11 @@ class Client(Driver):
             subscription = self._remembered(name, where)
             subscription._handed_over = handed_over
             subscription._waiting.extend(waiting)
+
+
+def _length(text: str) -> int:
+    """How many bytes a text has on its way."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _make(began: Began) -> Node:

@@ -207,13 +207,6 @@ class LimitsConfig(Table, frozen=True, kw_only=True):
             "reads no more until it has caught up."
         ),
     ] = 16 * MIB
-    memory_bytes_max: Annotated[
-        Bound,
-        Meta(
-            description="With more memory in use than this, new connections, subscriptions and "
-            "events have to wait. 0: not watched."
-        ),
-    ] = 0
     kept_s: Annotated[
         Seconds | None,
         Meta(description="How long events are kept for a client that is away; not set: forever."),
