@@ -416,9 +416,9 @@ class BrokerServer(Driver):
         else:
             frames = tuple([decode(body) for body in bodies])
         self.metrics.received(len(raw), len(frames))
-        if self.log is not None:
-            self._in_flight += len(raw)
         self.engine.give(Received(link=link, frames=frames), raw)
+        if self.engine.held:
+            self._in_flight += len(raw)
         if self._in_flight > self.config.limits.in_flight_bytes_max:
             self._is_paused = True
             self._pause_reading()
@@ -519,6 +519,9 @@ class BrokerServer(Driver):
         if not 0 < len(said.node) <= NAME_CHARACTERS_MAX or not said.node.isprintable():
             raise RefusedError(f"a name has 1 to {NAME_CHARACTERS_MAX} printable characters")
         agree(self.hello(), said)
+        if self.is_draining:
+            self._refuse(connection, f"{self.config.name} is shutting down")
+            return
         is_dialled = connection.peer != ""  # Else nobody knows yet who it is.
         if said.role is Role.BROKER:
             self._check_neighbour(said, is_dialled=is_dialled)

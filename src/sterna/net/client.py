@@ -155,6 +155,8 @@ class Client(Driver):
         self._subscriptions: dict[str, Subscription] = {}
         self._pending: list[tuple[Mapping[str, Scalar], bytes]] = []
         self._pending_bytes = 0
+        self._told_bytes = 0
+        """About how much a new broker has to be told."""
         self._receipts: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._resumable: dict[str, Subscription] = {}
         """Subscriptions of before a restart that the application has not asked for yet."""
@@ -184,8 +186,10 @@ class Client(Driver):
         yield from self._start().__await__()
         return self
 
-    async def __aexit__(self, *_error: object) -> None:
-        await self.close()
+    async def __aexit__(self, error: type[BaseException] | None, *_details: object) -> None:
+        if error is None:
+            self._done()
+        await self._close(5.0)
 
     async def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -196,11 +200,23 @@ class Client(Driver):
                 self._open_state(self._state)
             await self.attach()
         except BaseException:  # Nobody will close it.
-            await self.close(wait_s=0)
+            await self._close(0)
             raise
 
     async def close(self, *, wait_s: float = 5.0) -> None:
-        """Say what is left to say, and end. Without a `state`, the network forgets the client."""
+        """Say what is left to say, and end. Without a `state`, the network forgets the client.
+
+        With one, the application is done with the events it has; leave the `async with` by an error
+        if it is not, and the last one comes again.
+        """
+        self._done()
+        await self._close(wait_s)
+
+    def _done(self) -> None:
+        for subscription in self._subscriptions.values():
+            subscription._done()
+
+    async def _close(self, wait_s: float) -> None:
         if self._is_closed:
             return
         self._flush_pending()
@@ -353,10 +369,11 @@ class Client(Driver):
                     f"{self.name} has a subscription {name!r} already; close it first, or give "
                     "this one a name of its own"
                 )
+            self._check_room(name, filter_)
             subscription = Subscription(self, name, filter_)
-            self._subscriptions[name] = subscription
             self._flush_pending()
-            self._give(
+            self._subscriptions[name] = subscription
+            self._subscribe(
                 Subscribe(
                     subscription=name,
                     filter=filter_,
@@ -484,6 +501,8 @@ class Client(Driver):
                     lambda: Connection(self, FRAME_BYTES_MAX), address.host, address.port
                 )
         except OSError:  # A TimeoutError is one, too.
+            return None
+        if connection.is_over:
             return None
         self._connection = connection
         self._silences = 0
@@ -741,16 +760,37 @@ class Client(Driver):
             self._is_paused = True
             self._connection.pause_reading()
 
-    def _taken(self, subscription: Subscription) -> None:
+    def _note_done(self, subscription: Subscription) -> None:
         is_known = self._subscriptions.get(subscription.name) is subscription
         if self._log is not None and self._engine is not None and is_known:
             self._engine.note(f"{subscription._handed_over} {subscription.name}".encode())
-        if not self._is_paused or subscription.waiting >= QUEUE_EVENTS_MAX // 2:
-            return
-        if all(each.waiting < QUEUE_EVENTS_MAX for each in self._subscriptions.values()):
+
+    def _read_on(self) -> None:
+        """Read what the broker has, if the application has taken enough."""
+        if self._is_paused and all(
+            each.waiting < QUEUE_EVENTS_MAX // 2 for each in self._subscriptions.values()
+        ):
             self._is_paused = False
             if self._connection is not None:
                 self._connection.resume_reading()
+
+    def _check_room(self, name: str, filter_: Filter) -> None:
+        """A new broker is told of all subscriptions in one frame."""
+        size = self._told_bytes + _told_size(name, filter_)
+        if size > self._frame_bytes_max - 1024:
+            raise ValueError(
+                f"all subscriptions of {self.name} together have about {size:,} bytes, and a "
+                f"broker takes {self._frame_bytes_max:,} (frame_bytes_max); subscribe to less, or "
+                "share them among several clients"
+            )
+
+    def _subscribe(self, given: Subscribe) -> None:
+        try:
+            self._give(given)
+        except LocalProtocolError:
+            del self._subscriptions[given.subscription]
+            raise
+        self._told_bytes += _told_size(given.subscription, given.filter)
 
     def _end_subscription(self, subscription: Subscription) -> None:
         if subscription._is_over:
@@ -758,6 +798,8 @@ class Client(Driver):
         subscription._end()
         if self._subscriptions.get(subscription.name) is subscription:
             del self._subscriptions[subscription.name]
+            self._told_bytes -= _told_size(subscription.name, subscription.where)
+        self._read_on()  # It may have been the one that had too much.
         if self._failure is None and not self._is_closed:
             self._give(Unsubscribe(subscription=subscription.name))
 
@@ -788,6 +830,7 @@ class Client(Driver):
         self._engine.recover(found)
         for name, filter_ in self._engine.node.subscriptions.items():
             self._resumable[name] = self._remembered(name, filter_)
+            self._told_bytes += _told_size(name, filter_)
 
     def _remembered(self, name: str, filter_: Filter) -> Subscription:
         """A subscription of before the restart, with what the application has not taken yet."""
@@ -816,7 +859,7 @@ class Client(Driver):
 
     def memory(self) -> object:
         return {
-            name: (each.where, each._handed_over, tuple(each._waiting))
+            name: (each.where, each._handed_over, (*each._in_hand, *each._waiting))
             for name, each in self._subscriptions.items()
         }
 
@@ -825,6 +868,11 @@ class Client(Driver):
             subscription = self._remembered(name, where)
             subscription._handed_over = handed_over
             subscription._waiting.extend(waiting)
+
+
+def _told_size(name: str, filter_: Filter) -> int:
+    """About how many bytes a broker is told of a subscription."""
+    return 2 * _length(name) + _length(str(filter_)) + 32
 
 
 def _length(text: str) -> int:

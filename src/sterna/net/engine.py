@@ -36,6 +36,10 @@ from sterna.net.storage.recovery import Recovery
 N = TypeVar("N", bound=Node)
 
 
+UNSAFE_MAX = 1_000
+"""With more inputs that need not be safe, they become so nevertheless: they take memory."""
+
+
 class Driver:
     """What an engine needs to be told and to tell; a broker and a client override it."""
 
@@ -197,7 +201,7 @@ class Engine(Generic[N]):
             self._driver.release(prepared)
             self._driver.stated(position, facts)
             return
-        if is_binding(given, actions):
+        if facts or is_binding(given, actions):
             self._binding = position
         self._held.append(Held(self._binding, prepared, position, facts))
         if self._level is Durability.SYNC:
@@ -205,6 +209,9 @@ class Engine(Generic[N]):
                 self._snapshot_if_due()
         elif self._log.synced >= self._binding:
             self._let_out(self._log)
+            if self._log.appended - self._log.synced > UNSAFE_MAX and not self._is_committing:
+                self._is_committing = True
+                self._loop.call_soon(self._commit)
         elif not self._is_committing:
             # Whatever else arrives in this turn of the loop is part of it.
             self._is_committing = True

@@ -42,7 +42,10 @@ class Subscription:
         self._waiting: deque[Event] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._is_over = False
+        self._in_hand: list[Event] = []
+        """What the application has, and has not said to be done with."""
         self._handed_over = 0
+        """How many events it is done with."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -65,7 +68,11 @@ class Subscription:
 
     def take(self) -> list[Event]:
         """All events that are here now, without waiting."""
-        return [self._take() for _ in range(len(self._waiting))]
+        self._done()
+        self._in_hand = list(self._waiting)
+        self._waiting.clear()
+        self._client._read_on()
+        return list(self._in_hand)
 
     async def close(self) -> None:
         """Unsubscribe. What is here already can still be taken."""
@@ -79,9 +86,18 @@ class Subscription:
 
     def _take(self) -> Event:
         """Hand an event over. Asking for the next one says that the last one is done."""
-        self._client._taken(self)
-        self._handed_over += 1
-        return self._waiting.popleft()
+        self._done()
+        event = self._waiting.popleft()
+        self._in_hand.append(event)
+        self._client._read_on()
+        return event
+
+    def _done(self) -> None:
+        """The application has done what it was to do with the events it has."""
+        if self._in_hand:
+            self._handed_over += len(self._in_hand)
+            self._in_hand.clear()
+            self._client._note_done(self)
 
     def _put(self, events: Iterable[Event]) -> None:
         self._waiting.extend(events)

@@ -8,7 +8,7 @@ import msgspec
 from sterna.core import inputs
 from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
 from sterna.core.names import NodeId, Peer, Time
-from sterna.wire.codec import decode, from_json, to_json
+from sterna.wire.codec import decode, from_json, from_msgpack, to_json, to_msgpack
 from sterna.wire.frames import Network, split
 
 _HEAD = struct.Struct("<BQH")
@@ -77,7 +77,7 @@ def encode_record(given: Input, now: Time, raw: bytes = b"") -> bytes:
         return _record(_LINK_UP, now, given.link, given.peer.encode())
     if kind in _LINK_INPUTS:
         return _record(_LINK_INPUTS[kind], now, given.link, b"")  # type: ignore[attr-defined]
-    return _record(_APPLICATION, now, "", to_json(given))
+    return _record(_APPLICATION, now, "", to_msgpack(given))
 
 
 def decode_record(record: bytes) -> tuple[Input, Time]:
@@ -98,7 +98,7 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
         case 5:
             return TimePassed(), now
         case 6:
-            given: Input = from_json(record[body:], _Doing)
+            given: Input = from_msgpack(record[body:], _Doing)
             return given, now
         case _:
             raise msgspec.ValidationError(f"the log has an input of an unknown kind {kind}")

@@ -29,6 +29,16 @@ def from_json(text: bytes | str, kind: type[T]) -> T:
     return msgspec.json.decode(text, type=kind, dec_hook=_decode)
 
 
+def to_msgpack(record: object) -> bytes:
+    """A record as MessagePack, filters as their text."""
+    return _encoder.encode(record)
+
+
+def from_msgpack(data: bytes, kind: type[T]) -> T:
+    """A record from MessagePack; ValueError says what is wrong and where."""
+    return msgspec.msgpack.decode(data, type=kind, dec_hook=_decode)
+
+
 class Bodies:
     """The encoded forms of messages. What goes to many links is encoded once, while it is kept."""
 
