@@ -16,7 +16,6 @@ from sterna.net.records import decode_record, encode_record
 from sterna.wire.codec import Bodies, encode
 from tests.net.live import SETTLE_S, connect, gather_events, network_in, settle, until
 
-
 LIMITS = {"in_flight_bytes_max": 100_000, "frame_bytes_max": 100_000}
 
 

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
-from concurrent.futures import CancelledError
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -224,14 +223,16 @@ async def _lines() -> AsyncIterator[list[bytes]]:
     A thread reads them: a file cannot be waited for, and a terminal may take its time.
     """
     loop = asyncio.get_running_loop()
-    arrived: asyncio.Queue[list[bytes] | OSError | None] = asyncio.Queue(4)
+    arrived: asyncio.Queue[list[bytes] | OSError | None] = asyncio.Queue()
+    room = threading.Semaphore(4)
 
     def put(what: list[bytes] | OSError | None) -> None:
-        asyncio.run_coroutine_threadsafe(arrived.put(what), loop).result()
+        room.acquire()
+        loop.call_soon_threadsafe(arrived.put_nowait, what)
 
     def read() -> None:
         # When the command has ended, its loop and perhaps its input are closed.
-        with contextlib.suppress(RuntimeError, CancelledError, ValueError):
+        with contextlib.suppress(RuntimeError, ValueError):
             try:
                 for lines in _split(_blocks()):
                     put(lines)
@@ -244,6 +245,7 @@ async def _lines() -> AsyncIterator[list[bytes]]:
     while (what := await arrived.get()) is not None:
         if isinstance(what, OSError):
             raise LineError(f"cannot read standard input: {what.strerror}")
+        room.release()
         yield what
 
 
