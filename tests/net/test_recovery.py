@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sterna.core.actions import Action, Transmit
 from sterna.core.broker import Broker
-from sterna.core.facts import Fact
+from sterna.core.facts import Detached, Fact
 from sterna.core.inputs import Input, LinkDown, LinkUp, Received
 from sterna.core.link import Ack, Data, Frame, Resume
 from sterna.core.messages import Arrival, Events, Probe, Route, SubscriptionChange
@@ -61,6 +61,9 @@ class Recorder(Driver):
 
     def stated(self, position: int, facts: Sequence[Fact]) -> None:
         self.facts += [(position, fact) for fact in facts]
+
+    def stated_before(self, position: int, facts: Sequence[Fact]) -> None:
+        self.stated(position, facts)
 
     def committed(self, _seconds: float, _inputs: int) -> None:
         self.commits += 1
@@ -156,6 +159,24 @@ def test_nothing_is_said_before_its_input_is_durable() -> None:
         await engine.stop(snapshot=False)
 
     asyncio.run(run())
+
+
+@pytest.mark.spec("LV-1")
+def test_no_fact_is_told_before_its_input_is_durable() -> None:
+    """Not even that a link is lost, about which nothing is said to anybody."""
+
+    async def run() -> list[type[Fact]]:
+        engine, driver, log = start(ModelDisk())
+        stand(engine, "s")
+        await until(lambda: not engine.held)
+        driver.facts.clear()
+        engine.give(LinkDown(link="s"))
+        assert log.synced >= log.appended or not driver.facts
+        await until(lambda: not engine.held)
+        await engine.stop(snapshot=False)
+        return [type(fact) for _, fact in driver.facts]
+
+    assert asyncio.run(run()) == [Detached]
 
 
 @pytest.mark.spec("LV-1")

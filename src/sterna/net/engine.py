@@ -7,6 +7,7 @@ until the input is safe; what arrives meanwhile shares the next sync.
 import asyncio
 import gc
 import pickle
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -40,22 +41,8 @@ UNSAFE_MAX = 1_000
 """With more inputs that need not be safe, they become so nevertheless: they take memory."""
 
 
-class Driver:
-    """What an engine needs to be told and to tell; a broker and a client override it."""
-
-    def prepare(self, actions: Sequence[Action]) -> object:
-        """Get ready what a node asks for; it happens when `release` is called with it."""
-        raise NotImplementedError
-
-    def release(self, prepared: object) -> None:
-        """Do it."""
-        raise NotImplementedError
-
-    def stated(self, position: int, facts: Sequence[Fact]) -> None:
-        """What happened, for good."""
-
-    def stated_before(self, position: int, facts: Sequence[Fact]) -> None:
-        """What happened before a restart, and may have been told then."""
+class Listener:
+    """What only some drivers care about; they override it."""
 
     def done_before(self, given: Input, actions: Sequence[Action]) -> None:
         """What was asked for before a restart, and may or may not have been done."""
@@ -79,15 +66,35 @@ class Driver:
     def committed(self, seconds: float, inputs: int) -> None:
         """So many inputs became durable together."""
 
+
+class Driver(Listener, ABC):
+    """Does what a node asks for, and hears what becomes of it: a broker's, or a client's."""
+
+    @abstractmethod
+    def prepare(self, actions: Sequence[Action]) -> object:
+        """Get ready what a node asks for; it happens when `release` is called with it."""
+
+    @abstractmethod
+    def release(self, prepared: object) -> None:
+        """Do it."""
+
+    @abstractmethod
+    def stated(self, position: int, facts: Sequence[Fact]) -> None:
+        """What happened, for good."""
+
+    @abstractmethod
+    def stated_before(self, position: int, facts: Sequence[Fact]) -> None:
+        """What happened before a restart, and may have been told then."""
+
+    @abstractmethod
     def stumbled(self, given: Input, error: Exception) -> None:
         """An input was too much for the node. It goes on, for the same would happen to it again
         when it is recovered from its log.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def failed(self, error: Exception) -> None:
         """It cannot go on."""
-        raise NotImplementedError
 
 
 class Held(NamedTuple):
