@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.core import facts
-from sterna.core.actions import Action, Deliver
+from sterna.core.actions import Action, Deliver, LookUp
 from sterna.core.client import Client
 from sterna.core.handover.options import Handover, HandoverOptions
-from sterna.core.history.recent import Recall, Recent
+from sterna.core.history.recent import QUESTIONS_MAX, Recall, Recent
 from sterna.core.inputs import Attach, Detach, Publish, Subscribe, Unsubscribe
 from sterna.core.messages import Past, PastAsked, Route
-from sterna.core.names import LinkId, NodeId, Time
+from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
@@ -58,6 +58,48 @@ class Watched(Recent):
         assert list(answer.events) == wanted
 
 
+class World:
+    """An archive with all events that brokers have accepted, and what it has answered."""
+
+    def __init__(self) -> None:
+        self.events: dict[EventId, Event] = {}
+        self.answers: dict[tuple[NodeId, int], list[Event]] = {}
+        """A broker that crashed and does all anew is told the same, as its log would."""
+
+    def answer(self, broker: NodeId, asked: LookUp) -> list[Event]:
+        found = [
+            event
+            for event in self.events.values()
+            if asked.since_us <= event.time_us <= asked.until_us
+            and asked.filter.matches(event.attributes)
+        ]
+        return self.answers.setdefault((broker, asked.question), found)
+
+
+class Archived(Recent):
+    """Looks into an archive, which takes its time."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(RING)
+        self.has_archive = True
+        self._world = world
+
+    def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+        if self.broker.peers[link] is Peer.CLIENT:
+            self._world.events |= {event.id: event for event in events}
+        super().events_passing(events, link, now)
+
+    def on_past_asked(self, message: PastAsked, link: LinkId, now: Time) -> None:
+        super().on_past_asked(message, link, now)
+        if self.unanswered():
+            self.wake_by(now + 5_000)
+
+    def wake(self, now: Time) -> None:
+        for asked in self.unanswered():
+            answer = self._world.answer(self.broker.id, asked)
+            self.looked_up(asked.question, answer, now)
+
+
 class Answered(Recall):
     """Remembers the answers that counted."""
 
@@ -75,12 +117,12 @@ class Answered(Recall):
 class Recalling:
     """A network whose brokers keep the last events, and whose clients ask for them."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, world: World | None = None) -> None:
         self.facts = Facts()
         self.simulation = Simulation(
             script,
             [self.facts],
-            components=lambda _: [Watched()],
+            components=lambda _: [Watched() if world is None else Archived(world)],
             client_components=lambda _: [Answered()],
         )
         self.given: dict[NodeId, dict[str, list[Event]]] = {}
@@ -148,6 +190,7 @@ def network(
     handover: HandoverOptions = RELOCATION,
     link: LinkModel | None = None,
     strategy: Strategy = Strategy.COVERING,
+    world: World | None = None,
 ) -> Recalling:
     crashing = tuple(Crash(broker=broker, us=0) for broker in topology.brokers)  # They keep logs.
     script = Script(
@@ -158,13 +201,15 @@ def network(
         routing=RoutingOptions(strategy=strategy),
         link=link or LinkModel(),
     )
-    return Recalling(script)
+    return Recalling(script, world)
 
 
 class Story:
     """Clients subscribe, publish, move and go offline by chance, and things go wrong."""
 
-    def __init__(self, chance: Random, protocol: Handover, faults: Faults) -> None:
+    def __init__(
+        self, chance: Random, protocol: Handover, faults: Faults, world: World | None
+    ) -> None:
         self._chance = chance
         count = chance.randint(1, 4)
         self._topology = from_parents([chance.randrange(n) for n in range(1, count)])
@@ -175,6 +220,7 @@ class Story:
             HandoverOptions(protocol=protocol),
             LinkModel(jitter_us=2_000, loss=faults.loss, duplication=faults.duplication),
             chance.choice(list(Strategy)),
+            world,
         )
         self.names: dict[NodeId, list[str]] = {client: [] for client in self.clients}
         self._count = 0
@@ -235,20 +281,23 @@ class Story:
         return self._chance.choice(self._topology.brokers)
 
 
-@pytest.mark.spec("LV-2")
+@pytest.mark.spec("LV-2", "PA-6")
+@pytest.mark.parametrize("archive", [False, True], ids=["", "archive"])
 @pytest.mark.parametrize("faults", ["none", "heavy"])
 @pytest.mark.parametrize("protocol", [Handover.RELOCATION, Handover.NONE])
-def test_the_past_comes_first_in_order_and_once(protocol: Handover, faults: str) -> None:
+def test_the_past_comes_first_in_order_and_once(
+    protocol: Handover, faults: str, archive: bool
+) -> None:
     seen: Counter[str] = Counter()
     roams, fails = protocol is Handover.RELOCATION, faults == "heavy"
     whats = ["publish"] * 6 + ["subscribe"] * 3 + ["unsubscribe", "wait", "settle"]
     whats += ["move", "move", "nap"] * roams + ["drop", "pause", "crash"] * fails
 
-    @examples(120)
+    @examples(80)
     @given(st.integers(0, 2**32))
     def runs(seed: int) -> None:
         chance = Random(f"recall {seed}")  # noqa: S311 - reproducible, not secret.
-        story = Story(chance, protocol, FAULTS[faults])
+        story = Story(chance, protocol, FAULTS[faults], World() if archive else None)
         story.tell(whats)
         if roams:
             for client in story.clients:
@@ -388,3 +437,34 @@ def test_publishers_that_were_not_in_order_are_recalled_in_order() -> None:
         EventId("bob", 1),
         EventId("pat", 2),
     ]
+
+
+@pytest.mark.spec("PA-6")
+def test_the_archive_is_asked_for_what_its_broker_never_saw() -> None:
+    """All that was published anywhere, oldest first; what comes meanwhile waits."""
+    world = World()
+    run = network(line(2), {"ann": "B2", "pat": "B1"}, world=world).settle()
+    for _ in range(RING - 2):
+        run.publish("pat").settle()
+    run.subscribe("ann").wait(2_500).publish("pat").wait(3_200)
+    assert run.numbers("ann") == [], "the event waits for the past"
+    run.settle()
+
+    assert run.numbers("ann") == [*range(1, RING)]
+    assert len(world.answers) == 1
+    run.subscribe("ann", "2").settle()
+    assert len(world.answers) == 2, "its own memory is too short"
+
+
+@pytest.mark.spec("PA-6")
+def test_nobody_waits_for_an_archive_that_is_asked_too_much() -> None:
+    """Beyond a number of questions at a time, the broker answers with what it has itself."""
+    run = network(line(1), {"ann": "B1", "pat": "B1"}, world=World()).settle()
+    run.publish("pat").settle()
+    for number in range(QUESTIONS_MAX + 1):
+        run.subscribe("ann", str(number))
+    run.wait(2_500)
+
+    assert list(run.answers("ann")) == [str(QUESTIONS_MAX)]
+    run.settle()
+    assert len(run.answers("ann")) == QUESTIONS_MAX + 1

@@ -3,8 +3,9 @@
 import msgspec
 
 from sterna.core.link import Frame
-from sterna.core.names import LinkId
+from sterna.core.names import LinkId, Time
 from sterna.model.event import Event
+from sterna.model.filters import Filter
 
 
 class Transmit(msgspec.Struct, frozen=True, gc=False):
@@ -33,4 +34,17 @@ class Disconnect(msgspec.Struct, frozen=True, gc=False):
     link: LinkId
 
 
-Action = Transmit | Deliver | Connect | Disconnect
+class LookUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Look into the archive for events that match a filter, and say `LookedUp`."""
+
+    question: int
+    filter: Filter
+    events_max: int | None
+    """The last so many …"""
+    since_us: Time
+    """… that were published at this time or later, …"""
+    until_us: Time
+    """… and not after this one."""
+
+
+Action = Transmit | Deliver | Connect | Disconnect | LookUp

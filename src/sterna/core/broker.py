@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sterna.core.component import Component, overriding
 from sterna.core.facts import Accepted
+from sterna.core.inputs import ArchiveChanged, LookedUp
 from sterna.core.link import LinkTiming
 from sterna.core.messages import Events
 from sterna.core.names import LinkId, NodeId, Peer, Time
@@ -35,6 +36,10 @@ class Broker(Node):
         self.at_subscriptions_changed = overriding(self.components, "subscriptions_changed")
         self.at_advertisements_changed = overriding(self.components, "advertisements_changed")
         self.at_keeps = overriding(self.components, "keeps")
+        self._handlers |= {
+            ArchiveChanged: self._archive_changed,
+            LookedUp: self._looked_up,
+        }
 
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         events = tuple(events)  # The same one wherever all of them go: it is encoded once.
@@ -50,3 +55,11 @@ class Broker(Node):
             events = tuple(leaving(events, link, now))
         if events:
             self.send(link, Events(events=events), now)
+
+    def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:
+        for component in self.components:
+            component.archive_changed(is_there=given.is_there, now=now)
+
+    def _looked_up(self, given: LookedUp, now: Time) -> None:
+        for component in self.components:
+            component.looked_up(given.question, given.events, now)

@@ -98,6 +98,12 @@ class Component:
     def advertisements_changed(self, link: LinkId, now: Time) -> None:
         """A neighbour or client has advertised or unadvertised, and the table has it."""
 
+    def archive_changed(self, *, is_there: bool, now: Time) -> None:
+        """There is an archive of events now, or none any more."""
+
+    def looked_up(self, question: int, events: Sequence[Event], now: Time) -> None:
+        """The archive has answered a `LookUp`."""
+
     def keeps(self, link: LinkId) -> bool:
         """Whether what was heard over a link holds although its other end has forgotten it."""
         del link

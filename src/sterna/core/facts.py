@@ -198,6 +198,8 @@ class Detached(Fact, frozen=True, kw_only=True):
     """A link is lost."""
 
     link: LinkId
+    peer: Peer | None = None
+    """None: from a journal in which it was not said."""
 
 
 class LinkReset(Fact, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import msgspec
 
 from sterna.core.link import Frame
 from sterna.core.names import LinkId, NodeId, Peer, Time
-from sterna.model.event import Scalar
+from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 
 
@@ -47,6 +47,22 @@ class Received(Input, frozen=True, kw_only=True):
 
 class TimePassed(Input, frozen=True, kw_only=True):
     """The node's deadline has come."""
+
+
+# ---- To a broker, from its driver.
+
+
+class ArchiveChanged(Input, frozen=True, kw_only=True):
+    """There is an archive of events that can be looked into, or there is none any more."""
+
+    is_there: bool
+
+
+class LookedUp(Input, frozen=True, kw_only=True):
+    """What the archive has; nothing, if it cannot be read."""
+
+    question: int
+    events: tuple[Event, ...]
 
 
 # ---- To a client, from its application.

@@ -250,7 +250,7 @@ class Node(ABC):
             self._sessions[link].close()
         if link in self.up:
             del self.up[link]
-            self.state(Detached(at=self.id, time=now, link=link))
+            self.state(Detached(at=self.id, time=now, link=link, peer=self.peers[link]))
             self.link_down(link, now)
         elif link in self._sessions and link not in self._known:  # The two ends have never met.
             del self._sessions[link], self.peers[link]

@@ -9,22 +9,34 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
 
-from sterna.core.actions import Action, Disconnect, Transmit
+from sterna.core.actions import Action, Disconnect, LookUp, Transmit
 from sterna.core.broker import Broker
 from sterna.core.facts import Fact, RingFound
-from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received
+from sterna.core.history.recent import Recent
+from sterna.core.inputs import (
+    ArchiveChanged,
+    Input,
+    LinkDown,
+    LinkGone,
+    LinkUp,
+    LookedUp,
+    Received,
+)
 from sterna.core.link import Frame
 from sterna.core.location.moving import Moving
 from sterna.core.names import LinkId, NodeId, Peer, RouteId
 from sterna.core.overlay.members import Members
+from sterna.journal import Journal, JournalFailedError
+from sterna.model.event import Event
 from sterna.net.address import Address
 from sterna.net.admission import NAME_CHARACTERS_MAX, Admission, RefusedError
 from sterna.net.config import BrokerConfig, Durability, SlowConsumer
 from sterna.net.connection import Connection
 from sterna.net.dialing import FRAME_BYTES_MAX, Dialler
 from sterna.net.engine import Driver, Engine, recover
+from sterna.net.historian import Historian
 from sterna.net.http import HttpServer, Pages
-from sterna.net.journal import Journal, JournalFailedError
+from sterna.net.librarian import QUESTIONS, Librarian
 from sterna.net.metrics import Gauges, Metrics
 from sterna.net.nodes import make_broker, network_of, next_incarnation
 from sterna.net.records import Began
@@ -49,7 +61,7 @@ from sterna.wire.frames import (
 
 log = logging.getLogger("sterna.broker")
 
-STATE_KIND = "broker state 1"
+STATE_KIND = "broker state 2"
 """What snapshots hold. To be counted up when the core's classes change."""
 
 FIRST_A_HELLO = "the first frame has to be a Hello of a broker or a client"
@@ -94,6 +106,8 @@ class BrokerServer(Driver):
         self.log: Log | None = None
         self.journal: Journal | None = None
         self._journalist = ThreadPoolExecutor(1, "journal")
+        self._librarian = Librarian(self)
+        self._historian = Historian(config, self._looked_up)
         self._loop = asyncio.get_running_loop()
         self._bodies = Bodies()
         self._dirty: dict[Connection, None] = {}
@@ -131,6 +145,7 @@ class BrokerServer(Driver):
         config = self.config
         self._connections_max = _connections_max(config.limits.connections_max)
         self._start_engine(Path(config.data))
+        self._start_history()
         listen = Address.parse(config.listen)
         try:
             self._server = await self._loop.create_server(
@@ -196,6 +211,8 @@ class BrokerServer(Driver):
             self._tell()
             if self.journal is not None:
                 self.journal.close()
+        self._librarian.stop()
+        self._historian.stop()
         self._journalist.shutdown()
         if self._http is not None:
             await self._http.close()
@@ -224,6 +241,17 @@ class BrokerServer(Driver):
         self.journal = self._open_journal(directory, self.log.appended)
         self.engine = Engine(found.node, self, found.began, level=level, log=self.log)
         self.engine.recover(found)
+
+    def _start_history(self) -> None:
+        """Tell the broker whether there is an archive, and ask again what it had asked."""
+        recent = next(each for each in self.node.components if isinstance(each, Recent))
+        if recent.has_archive != self._historian.has_archive:
+            self.engine.give(ArchiveChanged(is_there=self._historian.has_archive))
+        for question in recent.unanswered():
+            self._historian.look_up(question)
+
+    def _looked_up(self, question: int, events: tuple[Event, ...]) -> None:
+        self.engine.give(LookedUp(question=question, events=events))
 
     def _make(self, began: Began) -> Broker:
         return make_broker(
@@ -269,6 +297,8 @@ class BrokerServer(Driver):
                     sendings.append((connection, encode(action.frame, self._bodies)))
             elif type(action) is Disconnect and action.link in links:
                 sendings.append((links[action.link], None))
+            elif type(action) is LookUp:  # It changes nothing, so it need not wait.
+                self._historian.look_up(action)
         self._bodies.clear()
         return sendings
 
@@ -479,6 +509,7 @@ class BrokerServer(Driver):
             self._bound(connection)
         else:
             self._full.pop(connection, None)
+            self._librarian.taken(connection)
             if self._is_paused:
                 self._resume_reading()
 
@@ -490,6 +521,7 @@ class BrokerServer(Driver):
         self._missed.pop(connection, None)
         self._dirty.pop(connection, None)
         self._later.pop(connection, None)
+        self._librarian.forget(connection)
         self.congested(connection, is_full=False)
 
     def _refuse(self, connection: Connection, reason: str, *, final: bool = False) -> None:
@@ -581,10 +613,17 @@ class BrokerServer(Driver):
 
     def _answer(self, connection: Connection, asked: Ask) -> None:
         answers = {"status": status, "topology": topology, "queues": queues}
-        if asked.what not in answers:
-            self._refuse(connection, f"ask for one of {', '.join(answers)}")
-            return
-        connection.say(Answer(what=asked.what, answer=answers[asked.what](self)))
+        if asked.what in answers:
+            connection.say(Answer(what=asked.what, answer=answers[asked.what](self)))
+        elif asked.what not in QUESTIONS:
+            self._refuse(connection, f"ask for one of {', '.join([*answers, *QUESTIONS])}")
+        elif self.journal is None:
+            self._refuse(connection, "this broker keeps no journal (journal.enabled)", final=True)
+        elif self._librarian.is_busy_for(connection):
+            self._refuse(connection, "one question about the journal at a time")
+        else:
+            self._tell()
+            self._librarian.answer(connection, asked, self.journal)
 
     # ---- Limits
 
@@ -593,7 +632,9 @@ class BrokerServer(Driver):
         if self._is_waited_for(connection):
             self._is_paused = True
             self._pause_reading()
-        elif self.roles.get(connection) is not Role.CLIENT:
+        elif self.roles.get(connection) is not Role.CLIENT and not self._librarian.is_busy_for(
+            connection
+        ):
             self._too_slow(connection)  # It asks and asks, and does not read the answers.
 
     def _is_waited_for(self, connection: Connection) -> bool:

@@ -41,6 +41,7 @@ from sterna.core.inputs import (
 )
 from sterna.core.names import LocalProtocolError, Peer
 from sterna.core.sizes import BATCH_BYTES_MAX
+from sterna.journal import Journal, JournalFailedError
 from sterna.model.event import Event, EventId, Scalar, plain_attributes
 from sterna.model.filters import Filter
 from sterna.net.address import Address
@@ -50,7 +51,6 @@ from sterna.net.dialing import waits
 from sterna.net.engine import Driver, Engine, recover
 from sterna.net.errors import ClosedError, DiscardedError, NotConnectedError, SternaError
 from sterna.net.handles import Advertisement, Discarded, Receipt, Subscription
-from sterna.net.journal import Journal, JournalFailedError
 from sterna.net.nodes import first_seq, make_client, next_incarnation
 from sterna.net.records import Began
 from sterna.net.storage import Log, Recovery
@@ -272,6 +272,16 @@ class Client(Driver):
             self._engine.node.is_settled and not self._pending and not self._engine.held
         )
 
+    @property
+    def published(self) -> int:
+        """The number of the last event that was published; with a `state`, by any process."""
+        return self._node.published + len(self._pending)
+
+    @property
+    def event_bytes_max(self) -> int:
+        """How large an event may be for the broker it is connected to, or was last."""
+        return self._frame_bytes_max - 1024
+
     def publish(
         self, attributes: Mapping[str, object] | None = None, payload: bytes = b"", **more: object
     ) -> Receipt:
@@ -287,7 +297,7 @@ class Client(Driver):
             _length(name) + (_length(value) if type(value) is str else 9)
             for name, value in plain.items()
         )
-        if size > self._frame_bytes_max - 1024:
+        if size > self.event_bytes_max:
             raise ValueError(
                 f"the event has about {size:,} bytes, and the broker takes "
                 f"{self._frame_bytes_max:,} (frame_bytes_max); send large things another way"

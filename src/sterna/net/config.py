@@ -261,6 +261,21 @@ class JournalConfig(Table, frozen=True, kw_only=True):
     ] = 4 * GIB
 
 
+class HistoryConfig(Table, frozen=True, kw_only=True):
+    """The past that subscriptions may begin with."""
+
+    archive: Annotated[
+        str,
+        Meta(
+            description="The folder of tables that `sterna pipeline run` writes (its `--out`): "
+            "what lies before the broker's own memory comes from there. Empty: there is none."
+        ),
+    ] = ""
+    events_max: Annotated[
+        Count, Meta(description="How many events of the archive one subscription may begin with.")
+    ] = 100_000
+
+
 class LogConfig(Table, frozen=True, kw_only=True):
     """Messages to those who run the broker, on standard error."""
 
@@ -298,6 +313,7 @@ class BrokerConfig(Table, frozen=True, kw_only=True):
     heartbeat: HeartbeatConfig = msgspec.field(default_factory=HeartbeatConfig)
     http: HttpConfig = msgspec.field(default_factory=HttpConfig)
     journal: JournalConfig = msgspec.field(default_factory=JournalConfig)
+    history: HistoryConfig = msgspec.field(default_factory=HistoryConfig)
     log: LogConfig = msgspec.field(default_factory=LogConfig)
 
     @classmethod
@@ -646,6 +662,10 @@ def _path(value: Any, directory: Path) -> object:
     return str(directory / value)
 
 
+def _folder(value: Any, directory: Path) -> object:
+    return str(directory / value) if value else value
+
+
 def _graph(value: Any, directory: Path) -> object:
     path = directory / value
     try:
@@ -667,6 +687,7 @@ _CHECKS: dict[str, Callable[[Any, Path], object]] = {
     "data": _path,
     "network.neighbours": _urls,
     "places.graph": _graph,
+    "history.archive": _folder,
     "http.listen": _listening,
 }
 """For keys whose values need more than a type: gives the value to use, or raises ValueError."""

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from sterna.core.facts import Fact, HandoverFinished, HandoverStarted
 from sterna.core.names import NodeId, Time
-from sterna.net.journal.rows import events_in
+from sterna.journal.rows import events_in
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -3,7 +3,8 @@
 import socket
 from collections.abc import Iterator
 from os import getpid
-from typing import Any
+from time import monotonic
+from typing import Any, Self
 
 from sterna.net.address import Address
 from sterna.net.errors import NotConnectedError, SternaError
@@ -14,6 +15,8 @@ from sterna.wire.frames import (
     Ask,
     Control,
     Hello,
+    Ping,
+    Pong,
     Refusal,
     Role,
     Splitter,
@@ -31,28 +34,66 @@ _READ_BYTES = 2**16
 
 def ask(url: str, what: str, *, timeout_s: float = 5.0) -> Any:
     """What a broker answers to `status`, `topology` or `queues`."""
-    address = Address.from_url(url)
-    try:
-        with socket.create_connection(address, timeout_s) as connection:
-            ours = Hello(versions=(VERSION, VERSION), role=Role.OBSERVER, node=f"ask-{getpid()}")
-            connection.sendall(control(ours) + control(Ask(what=what)))
-            for said in _heard(connection):
-                match said:
-                    case Hello():
-                        agree(ours, said)
-                    case Refusal():
-                        raise SternaError(f"the broker at {url} refuses to answer: {said.reason}")
-                    case Answer(what=answered) if answered == what:
-                        return said.answer
-                    case _:
-                        pass
-    except MalformedError as error:
-        raise SternaError(f"what answers at {url} is no broker of this version: {error}") from None
-    except OSError as error:
-        raise NotConnectedError(
-            f"no broker answers at {url} ({error.strerror or error}); is one running (`sterna up`)?"
-        ) from None
-    raise NotConnectedError(f"the broker at {url} hung up before it answered; ask again")
+    with Observer(url, timeout_s=timeout_s) as observer:
+        return observer.ask(what)
+
+
+class Observer:
+    """A connection to a broker, for questions."""
+
+    def __init__(self, url: str, *, timeout_s: float = 30.0) -> None:
+        self._url = url
+        self._address = Address.from_url(url)
+        self._timeout_s = timeout_s
+        self._ours = Hello(versions=(VERSION, VERSION), role=Role.OBSERVER, node=f"ask-{getpid()}")
+
+    def __enter__(self) -> Self:
+        try:
+            self._socket = socket.create_connection(self._address, self._timeout_s)
+        except OSError as error:
+            raise self._nobody(error) from None
+        self._heard = _heard(self._socket)
+        self._to_say = control(self._ours)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._socket.close()
+
+    def ask(self, what: str, *, start: int = 0, end: int = 0) -> Any:
+        """What the broker answers; `start` and `end` go with questions for `facts`."""
+        try:
+            self._socket.sendall(self._to_say + control(Ask(what=what, start=start, end=end)))
+            self._to_say = b""
+            return self._answer(what, monotonic() + self._timeout_s)
+        except MalformedError as error:
+            raise SternaError(
+                f"what answers at {self._url} is no broker of this version: {error}"
+            ) from None
+        except OSError as error:
+            raise self._nobody(error) from None
+
+    def _answer(self, what: str, deadline: float) -> Any:
+        for said in self._heard:
+            match said:
+                case Hello():
+                    agree(self._ours, said)
+                case Refusal():
+                    raise SternaError(f"the broker at {self._url} refuses to answer: {said.reason}")
+                case Ping():
+                    self._socket.sendall(control(Pong()))
+                case Answer(what=answered) if answered == what:
+                    return said.answer
+                case _:
+                    pass
+            if monotonic() > deadline:  # It is there, and says other things all the time.
+                raise TimeoutError("no answer in time")
+        raise NotConnectedError(f"the broker at {self._url} hung up before it answered; ask again")
+
+    def _nobody(self, error: OSError) -> NotConnectedError:
+        return NotConnectedError(
+            f"no broker answers at {self._url} ({error.strerror or error}); "
+            "is one running (`sterna up`)?"
+        )
 
 
 def _heard(connection: socket.socket) -> Iterator[Control]:

@@ -31,6 +31,8 @@ _Doing: Any = (
     | inputs.Detach
     | inputs.MoveTo
     | inputs.SetVariable
+    | inputs.ArchiveChanged
+    | inputs.LookedUp
 )
 
 

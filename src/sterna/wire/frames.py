@@ -82,7 +82,11 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=14):
     """Observer -> broker: tell me about yourself."""
 
     what: str
-    """`status`, `topology` or `queues`."""
+    """`status`, `topology`, `queues`, `journal` (which positions there are) or `facts`, …"""
+    start: int = 0
+    """… from this position on …"""
+    end: int = 0
+    """… to before this one."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=15):

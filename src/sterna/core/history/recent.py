@@ -2,6 +2,9 @@
 
 The broker keeps the last events that passed it. A client that asks for the past subscribes with the
 same message: whatever the broker has by then is the past, and all that follows comes as usual.
+
+Where there is an archive, what lies before that comes from there. It takes its time; what follows
+meanwhile waits at the client.
 """
 
 from collections import defaultdict, deque
@@ -12,11 +15,25 @@ from itertools import groupby, islice
 import msgspec
 
 from sterna.core import facts
-from sterna.core.actions import Deliver
+from sterna.core.actions import Deliver, LookUp
 from sterna.core.component import Component, Found
-from sterna.core.messages import Past, PastAsked, SubscriptionChange
+from sterna.core.messages import Message, Past, PastAsked, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, NodeId, Peer, RouteId, Time
 from sterna.model.event import Event, EventId
+
+QUESTIONS_MAX = 100
+"""With so many questions to the archive at a time, others get what the broker has itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What somebody waits for."""
+
+    asked: PastAsked
+    link: LinkId
+    found: tuple[Event, ...]
+    """What the broker had itself when it was asked."""
+    look_up: LookUp
 
 
 class Recent(Component):
@@ -31,6 +48,23 @@ class Recent(Component):
         self._bytes_max = bytes_max
         self._count = 0
         self._bytes = 0
+        self._gone = False
+        """Whether some were kept and are not any more."""
+        self.has_archive = False
+        self._questions: dict[int, Question] = {}
+        self._number = 0
+
+    @property
+    def is_settled(self) -> bool:  # type: ignore[override]
+        return not self._questions
+
+    def unanswered(self) -> list[LookUp]:
+        """What the archive was asked; after a restart it has to be asked again."""
+        return [question.look_up for question in self._questions.values()]
+
+    def archive_changed(self, *, is_there: bool, now: Time) -> None:
+        del now
+        self.has_archive = is_there
 
     def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         del link, now
@@ -43,6 +77,7 @@ class Recent(Component):
             self._bytes > self._bytes_max or self._count - len(batches[0][0]) >= self._events_max
         ):
             oldest, size = batches.popleft()
+            self._gone = True
             self._count -= len(oldest)
             self._bytes -= size
 
@@ -56,9 +91,48 @@ class Recent(Component):
             None,
         )
         found = _in_order(e for e in passed if e.time_us >= since_us and matches(e.attributes))
+        self.broker.message_arrived(SubscriptionChange(added=(message.route,)), link, now)
+        if self._is_enough(message, found) or len(self._questions) >= QUESTIONS_MAX:
+            self._answer(message, link, found, now)
+            return
+        self._number += 1
+        look_up = LookUp(
+            question=self._number,
+            filter=message.route.filter,
+            events_max=message.events_max,
+            since_us=since_us,
+            until_us=now,
+        )
+        self._questions[self._number] = Question(message, link, tuple(found), look_up)
+        self.broker.act(look_up)
+
+    def looked_up(self, question: int, events: Sequence[Event], now: Time) -> None:
+        waiting = self._questions.pop(question, None)
+        if waiting is not None:
+            found = _in_order((*events, *waiting.found))
+            self._answer(waiting.asked, waiting.link, found, now)
+
+    def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+        self.link_gone(link, unconfirmed, now)
+
+    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+        del unconfirmed, now
+        self._questions = {
+            number: each for number, each in self._questions.items() if each.link != link
+        }
+
+    def _is_enough(self, message: PastAsked, found: Sequence[Event]) -> bool:
+        """Whether the archive need not be looked into."""
+        if not self.has_archive:
+            return True
+        if message.events_max is not None and len(found) >= message.events_max:
+            return True
+        oldest = self._batches[0][0][0].time_us if self._batches and self._gone else NEVER
+        return message.since_us is not None and message.since_us >= oldest
+
+    def _answer(self, message: PastAsked, link: LinkId, found: Sequence[Event], now: Time) -> None:
         if message.events_max is not None:
             found = found[max(0, len(found) - message.events_max) :]
-        self.broker.message_arrived(SubscriptionChange(added=(message.route,)), link, now)
         self.broker.send(
             link,
             Past(subscription=message.route.id, number=message.number, events=tuple(found)),

@@ -17,11 +17,12 @@ from sterna.core.names import Peer
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
 
-VERSION = "1"
+VERSION = "2"
 """Of the schema. A reader leaves alone what has another one."""
 
 _VERSION_KEY = b"sterna.journal"
 _NODE_KEY = b"sterna.node"
+_START_KEY = b"sterna.start"
 
 SCHEMA = pa.schema(
     [
@@ -55,15 +56,20 @@ WITH_CONTENT = frozenset({"Published", "Accepted"})
 """The facts whose events are written in full: each event once, where it enters the network."""
 
 
-def schema_of(node: str) -> pa.Schema:
-    """The schema with the name of the node that writes."""
-    return SCHEMA.with_metadata({_VERSION_KEY: VERSION, _NODE_KEY: node})
+def schema_of(node: str, start: int) -> pa.Schema:
+    """The schema with the name of the node that writes, and where a file of it starts."""
+    return SCHEMA.with_metadata({_VERSION_KEY: VERSION, _NODE_KEY: node, _START_KEY: str(start)})
 
 
 def version_of(schema: pa.Schema) -> str | None:
     """Which version of the schema a file has; None: it is no journal."""
     version = (schema.metadata or {}).get(_VERSION_KEY)
     return None if version is None else version.decode(errors="replace")
+
+
+def start_of(schema: pa.Schema) -> int:
+    """The first position that a file answers for: the file before it had all facts before that."""
+    return int(schema.metadata[_START_KEY])
 
 
 def events_in(fact: Fact) -> int:
@@ -239,7 +245,7 @@ def _fact(rows: list[dict[str, Any]], known: Mapping[EventId, Event]) -> Fact:
             case "value":
                 values["value"] = json.loads(row["value"])
             case "peer":
-                values["peer"] = Peer(row["peer"])
+                values["peer"] = None if row["peer"] is None else Peer(row["peer"])
             case name:
                 values[name] = row[_NAMES.get(name, name)]
     return kind(**values)

@@ -19,9 +19,7 @@ from msgspec.structs import fields, replace
 from sterna.core import facts
 from sterna.core.facts import Fact
 from sterna.core.names import Peer
-from sterna.model.event import Event, EventId, Scalar
-from sterna.model.filters import Filter
-from sterna.net.journal import (
+from sterna.journal import (
     SCHEMA,
     Journal,
     JournalFailedError,
@@ -32,8 +30,10 @@ from sterna.net.journal import (
     read_segment,
     rows_of,
 )
-from sterna.net.journal import writing as journal_writing
-from sterna.net.journal.rows import WITH_CONTENT
+from sterna.journal import writing as journal_writing
+from sterna.journal.rows import WITH_CONTENT
+from sterna.model.event import Event, EventId, Scalar
+from sterna.model.filters import Filter
 from tests.scale import CAMPAIGN, examples
 from tests.strategies import scalars
 
@@ -64,6 +64,7 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     Filter: st.sampled_from([Filter("a > 1"), Filter("b LIKE 'é%' OR c IS NULL"), Filter("TRUE")]),
     Peer: st.sampled_from(Peer),
+    Peer | None: st.none() | st.sampled_from(Peer),
     Scalar: scalars,
     tuple[Event, ...]: st.lists(some_events, max_size=4).map(tuple),
     tuple[EventId, ...]: st.lists(event_ids, max_size=4).map(tuple),
@@ -187,7 +188,11 @@ def test_any_arrow_library_reads_a_finished_file(tmp_path: Path) -> None:
         table = stream.read_all()
 
     assert table.schema.equals(SCHEMA)
-    assert table.schema.metadata == {b"sterna.journal": b"1", b"sterna.node": b"b1"}
+    assert table.schema.metadata == {
+        b"sterna.journal": b"2",
+        b"sterna.node": b"b1",
+        b"sterna.start": b"0",
+    }
     assert table["position"].to_pylist() == [0, 1, 2]
     assert table["publishers"].to_pylist() == [["p"]] * 3
     seqs = [[event.seq for event in fact.events] for fact in written]  # type: ignore[attr-defined]
@@ -481,10 +486,10 @@ def test_another_version_is_recognised(
 ) -> None:
     """A file of another version of the schema is left alone, not misread."""
     flushed(tmp_path, 1)
-    monkeypatch.setattr("sterna.net.journal.segments.VERSION", "2")
+    monkeypatch.setattr("sterna.journal.segments.VERSION", "3")
 
     assert list(read_journal(tmp_path)) == []
-    assert "has version 1" in caplog.text
+    assert "has version 2" in caplog.text
 
 
 def test_no_directory_is_an_empty_journal(tmp_path: Path) -> None:

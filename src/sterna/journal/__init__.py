@@ -1,8 +1,8 @@
 """The facts journal: what happened at a node, as Arrow files that the data pipeline reads."""
 
-from sterna.net.journal.rows import SCHEMA, VERSION, facts_in, rows_of
-from sterna.net.journal.segments import SegmentDamagedError, read_journal, read_segment
-from sterna.net.journal.writing import Journal, JournalFailedError, Place, Recovery
+from sterna.journal.rows import SCHEMA, VERSION, facts_in, rows_of
+from sterna.journal.segments import SegmentDamagedError, read_journal, read_segment
+from sterna.journal.writing import Journal, JournalFailedError, Place, Recovery
 
 __all__ = [
     "SCHEMA",

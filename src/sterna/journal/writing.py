@@ -12,8 +12,8 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from sterna.core.facts import Fact
-from sterna.net.journal.rows import events_in, rows_of, schema_of
-from sterna.net.journal.segments import (
+from sterna.journal.rows import events_in, rows_of, schema_of
+from sterna.journal.segments import (
     END,
     SegmentDamagedError,
     SegmentName,
@@ -99,7 +99,7 @@ class Journal:
         the log was damaged; then the positions after it are used anew, and their facts recorded.
         What `record` finds to be much is written by `thread`, if there is one.
         """
-        self._directory = directory
+        self.directory = directory
         self._node = node
         self._segment_bytes = segment_bytes
         self._segment_s = segment_s
@@ -119,6 +119,8 @@ class Journal:
         self._file_bytes = 0
         self._file_since = 0.0
         self._messages = 0
+        self._written = BEGINNING.position
+        """The position of the last fact in a file."""
         self._failure: JournalFailedError | None = None
         self.recovery = Recovery()
         self.last_position = BEGINNING
@@ -127,6 +129,7 @@ class Journal:
             directory.mkdir(parents=True, exist_ok=True)
             self.recovery = _finish_all(directory, node)
             self.last_position = _last_position(directory, node)
+            self._written = self.last_position.position
         except OSError as error:
             self._fail(error)
         batch_message(
@@ -216,13 +219,14 @@ class Journal:
     @property
     def bytes_on_disk(self) -> int:
         """What the journal of this node takes."""
-        return sum(_size(segment.path) for segment in segments_in(self._directory, self._node))
+        return sum(_size(segment.path) for segment in segments_in(self.directory, self._node))
 
     def _write(self, pending: list[tuple[int, int, Fact]]) -> None:
         batch = rows_of(pending)
         if self._file is None:
             self._start(pending[0][0])
         self._append(batch_message(batch, self._messages))
+        self._written = pending[-1][0]
         self._messages += 1
         if self._file_bytes >= self._segment_bytes:
             self._finish()
@@ -230,16 +234,16 @@ class Journal:
     def _start(self, position: int) -> None:
         started_us = time.time_ns() // 1000
         while True:
-            self._path = self._directory / file_name(self._node, position, started_us)
+            self._path = self.directory / file_name(self._node, position, started_us)
             if not finished_path(self._path).exists():
                 break
             started_us += 1
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self._file_bytes = 0
         self._file_since = self._clock()
-        self._append(schema_message(schema_of(self._node)))
+        self._append(schema_message(schema_of(self._node, min(self._written + 1, position))))
         self._messages = 1
-        _sync_directory(self._directory)
+        _sync_directory(self.directory)
 
     def _append(self, data: bytes) -> None:
         assert self._file is not None  # noqa: S101 - for the type checker.
@@ -256,13 +260,13 @@ class Journal:
         os.close(self._file)
         self._file = None
         self._path.rename(finished_path(self._path))
-        _sync_directory(self._directory)
+        _sync_directory(self.directory)
         if self._bytes_max is not None:
             self._prune(self._bytes_max)
 
     def _prune(self, bytes_max: int) -> None:
         """Remove the oldest files, but never the last one: it knows how far the journal reaches."""
-        segments = segments_in(self._directory, self._node)
+        segments = segments_in(self.directory, self._node)
         sizes = [_size(segment.path) for segment in segments]
         total = sum(sizes)
         for segment, size in list(zip(segments, sizes, strict=True))[:-1]:
@@ -280,7 +284,7 @@ class Journal:
         """What was half written is cut off by the next start; until then, nothing may follow it."""
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         self._failure = JournalFailedError(
-            f"the journal in {self._directory} cannot be written: {error.strerror or error}. "
+            f"the journal in {self.directory} cannot be written: {error.strerror or error}. "
             + ("Make room on the disk or lower journal.bytes_max" if full else "Look at the disk")
             + ", then start the broker again"
         )

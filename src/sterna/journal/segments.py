@@ -2,8 +2,9 @@
 
 An Arrow message is `FFFFFFFF`, the length of its metadata, the metadata, and a body. Padding may
 follow the metadata; it counts as metadata, and no reader looks at it. There stand the length of
-the body, a CRC-32 of all the rest of the message, and a mark. So every Arrow library reads these
-files, and this module also knows whether a byte is missing or another.
+the body, the positions of the first and the last fact, a CRC-32 of all the rest of the message, and
+a mark. So every Arrow library reads these files, and this module also knows whether a byte is
+missing or another, and skips what nobody asked for without reading it.
 """
 
 import logging
@@ -11,13 +12,15 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
+from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from urllib.parse import quote, unquote
 
+import numpy as np
 import pyarrow as pa
 
-from sterna.net.journal.rows import VERSION, version_of
+from sterna.journal.rows import VERSION, version_of
 
 FINISHED = ".arrows"
 OPEN = ".arrows.open"
@@ -25,6 +28,12 @@ OPEN = ".arrows.open"
 
 END = struct.pack("<II", 0xFFFFFFFF, 0)
 """How a stream of Arrow messages ends."""
+
+END_OF_TIME = 2**63 - 1
+"""A position that no fact has."""
+
+NOWHERE = (-1, -1)
+"""The positions of a message without facts."""
 
 COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
@@ -60,6 +69,10 @@ class Message(NamedTuple):
     data: bytes
     ends_at: int
     """Where in the file."""
+    first: int
+    """The position of its first fact …"""
+    last: int
+    """… and of its last one; the schema has none."""
 
 
 def read_journal(directory: Path, node: str | None = None) -> Iterator[pa.RecordBatch]:
@@ -78,10 +91,13 @@ def read_journal(directory: Path, node: str | None = None) -> Iterator[pa.Record
             log.warning("%s", error, extra={"segment": path.name})
 
 
-def read_segment(path: Path) -> Iterator[pa.RecordBatch]:
-    """The batches of a file; where it is cut off or changed, SegmentDamagedError ends them."""
+def read_segment(path: Path, start: int = 0, end: int = END_OF_TIME) -> Iterator[pa.RecordBatch]:
+    """The batches of a file; where it is cut off or changed, SegmentDamagedError ends them.
+
+    `start` and `end` leave out facts with positions before the one and from the other on.
+    """
     schema: pa.Schema | None = None
-    for message in read_messages(path):
+    for message in read_messages(path, start, end):
         if schema is None:
             schema = read_schema(message.data)
             if version_of(schema) != VERSION:
@@ -90,13 +106,20 @@ def read_segment(path: Path) -> Iterator[pa.RecordBatch]:
                     f"{VERSION}: read it with the program that wrote it"
                 )
         else:
-            yield read_batch(message.data, schema)
+            yield between(read_batch(message.data, schema), start, end)
 
 
-def read_messages(path: Path) -> Iterator[Message]:
-    """The intact messages of a file from the beginning; SegmentDamagedError at the first other.
+def between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
+    """The facts of a batch with these positions, which ascend."""
+    first, last = np.searchsorted(batch["position"].to_numpy(), [start, end])
+    return batch.slice(first, last - first)
 
-    A file that is still written to may end anywhere: its last message is not there yet.
+
+def read_messages(path: Path, start: int = 0, end: int = END_OF_TIME) -> Iterator[Message]:
+    """The schema and the intact messages of a file with facts from `start` to before `end`.
+
+    SegmentDamagedError at the first that is not intact; but a file that is still written to may end
+    anywhere: its last message is not there yet.
     """
     is_open = path.name.endswith(OPEN)
     with path.open("rb") as file:
@@ -104,18 +127,22 @@ def read_messages(path: Path) -> Iterator[Message]:
         file.seek(0)
         number = 0
         while True:
-            start = file.tell()
-            data = _read_message(file, size_bytes)
-            if data == END and file.tell() == size_bytes:
+            place = file.tell()
+            message = _read_message(file, size_bytes, start)
+            if message == END and file.tell() == size_bytes:
                 return
-            if data is None and is_open:
+            if message is None and is_open:
                 return
-            if data is None or not is_sealed(data, number):
-                what = "is cut off" if data is None else "has been changed"
+            if isinstance(message, bytes) and is_sealed(message, number):
+                first, last = positions_of(message)
+                if first >= end:
+                    return
+                yield Message(message, file.tell(), first, last)
+            elif message is not SKIPPED:
+                what = "is cut off" if message is None else "has been changed"
                 raise SegmentDamagedError(
-                    f"{path} {what} at byte {start} of {size_bytes}: the rest is left out"
+                    f"{path} {what} at byte {place} of {size_bytes}: the rest is left out"
                 )
-            yield Message(data, file.tell())
             number += 1
 
 
@@ -147,7 +174,7 @@ def read_batch(message: bytes, schema: pa.Schema) -> pa.RecordBatch:
 
 def schema_message(schema: pa.Schema) -> bytes:
     """What a file begins with."""
-    return seal(schema.serialize().to_pybytes(), 0)
+    return seal(schema.serialize().to_pybytes(), 0, NOWHERE)
 
 
 def batch_message(batch: pa.RecordBatch, number: int) -> bytes:
@@ -157,15 +184,20 @@ def batch_message(batch: pa.RecordBatch, number: int) -> bytes:
         writer.write_batch(batch)
     stream = sink.getvalue().to_pybytes()
     _, length = _HEAD.unpack_from(stream)  # The schema comes first, the end of the stream last.
-    return seal(stream[_HEAD.size + length : -len(END)], number)
+    positions = batch["position"]
+    return seal(
+        stream[_HEAD.size + length : -len(END)],
+        number,
+        (positions[0].as_py(), positions[-1].as_py()) if len(positions) else NOWHERE,
+    )
 
 
-def seal(message: bytes, number: int) -> bytes:
+def seal(message: bytes, number: int, positions: tuple[int, int]) -> bytes:
     """An Arrow message with a checksum; its number in the file is part of that."""
     mark, length = _HEAD.unpack_from(message)
     metadata, body = message[_HEAD.size : _HEAD.size + length], message[_HEAD.size + length :]
     head = _HEAD.pack(mark, length + _SEAL.size) + metadata
-    return b"".join([head, _seal(head, body, number), body])
+    return b"".join([head, _seal(head, body, number, positions), body])
 
 
 def is_sealed(message: bytes, number: int) -> bool:
@@ -174,22 +206,46 @@ def is_sealed(message: bytes, number: int) -> bool:
     end = _HEAD.size + length
     start = end - _SEAL.size
     view = memoryview(message)
-    return start >= _HEAD.size and view[start:end] == _seal(view[:start], view[end:], number)
+    return start >= _HEAD.size and view[start:end] == _seal(
+        view[:start], view[end:], number, positions_of(message)
+    )
+
+
+def positions_of(message: bytes) -> tuple[int, int]:
+    """The positions of the first and the last fact of a sealed message."""
+    _, length = _HEAD.unpack_from(message)
+    _, first, last, _, _ = _SEAL.unpack_from(message, _HEAD.size + length - _SEAL.size)
+    return first, last
 
 
 _HEAD = struct.Struct("<II")
-_SEAL = struct.Struct("<QI4s")
+_SEAL = struct.Struct("<QqqI4s")
 _MARK = b"Tern"
+
+
+class _Skipped(Enum):
+    """A message that nobody asked for."""
+
+    SKIPPED = auto()
+
+
+SKIPPED = _Skipped.SKIPPED
+
 _NAME = re.compile(r"(.+)-(\d{20})-(\d+)(\.arrows|\.arrows\.open)", re.ASCII)
 
 
-def _seal(head: bytes | memoryview, body: bytes | memoryview, number: int) -> bytes:
+def _seal(
+    head: bytes | memoryview,
+    body: bytes | memoryview,
+    number: int,
+    positions: tuple[int, int],
+) -> bytes:
     length = len(body)
-    checksum = zlib.crc32(struct.pack("<QQ", number, length))
-    return _SEAL.pack(length, zlib.crc32(body, zlib.crc32(head, checksum)), _MARK)
+    checksum = zlib.crc32(struct.pack("<QQqq", number, length, *positions))
+    return _SEAL.pack(length, *positions, zlib.crc32(body, zlib.crc32(head, checksum)), _MARK)
 
 
-def _read_message(file: BinaryIO, size_bytes: int) -> bytes | None:
+def _read_message(file: BinaryIO, size_bytes: int, start: int) -> "bytes | _Skipped | None":
     """The next message, however it is; None where the file ends before it does."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
@@ -202,10 +258,13 @@ def _read_message(file: BinaryIO, size_bytes: int) -> bytes | None:
     metadata = file.read(length)
     if len(metadata) < length:
         return None
-    body_length, _, mark = _SEAL.unpack_from(metadata, length - _SEAL.size)
+    body_length, _, last, _, mark = _SEAL.unpack_from(metadata, length - _SEAL.size)
     if mark != _MARK:
         return head + metadata
     if body_length > size_bytes - file.tell():
         return None
+    if NOWHERE[1] < last < start:
+        file.seek(body_length, 1)
+        return SKIPPED
     body = file.read(body_length)
     return head + metadata + body if len(body) == body_length else None

@@ -1,0 +1,69 @@
+"""Looks into the archive for a broker, one question after the other, in a thread of its own."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from sterna.core.actions import LookUp
+from sterna.model.event import Event
+from sterna.net.archive import Archive, ArchiveError
+from sterna.net.config import BrokerConfig
+
+log = logging.getLogger("sterna.broker")
+
+
+class Historian:
+    """Answers all questions; with nothing, if there is no archive or it cannot be read."""
+
+    def __init__(
+        self, config: BrokerConfig, answer: Callable[[int, tuple[Event, ...]], None]
+    ) -> None:
+        self._answer = answer
+        self._archive = (
+            Archive(
+                Path(config.history.archive),
+                events_max=config.history.events_max,
+                bytes_max=config.limits.queue_bytes_per_client_max // 4,
+            )
+            if config.history.archive
+            else None
+        )
+        self._thread = ThreadPoolExecutor(1, "historian")
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def has_archive(self) -> bool:
+        return self._archive is not None
+
+    def look_up(self, asked: LookUp) -> None:
+        """Answer when the files have been read."""
+        self._thread.submit(self._find, asked).add_done_callback(
+            lambda done: self._tell(asked.question, done)
+        )
+
+    def stop(self) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def _find(self, asked: LookUp) -> tuple[Event, ...]:
+        if self._archive is None:
+            return ()
+        try:
+            return tuple(
+                self._archive.past(
+                    asked.filter,
+                    events_max=asked.events_max,
+                    since_us=asked.since_us,
+                    until_us=asked.until_us,
+                )
+            )
+        except ArchiveError as error:
+            log.error("%s", error)
+        except Exception:
+            log.exception("the archive cannot be read")
+        return ()
+
+    def _tell(self, question: int, done: "Future[tuple[Event, ...]]") -> None:
+        if not done.cancelled():
+            self._loop.call_soon_threadsafe(self._answer, question, done.result())

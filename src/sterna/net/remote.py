@@ -1,0 +1,70 @@
+"""Reading a broker's journal from elsewhere, by asking the broker."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
+
+import pyarrow as pa
+
+from sterna.journal.rows import VERSION as JOURNAL_VERSION
+from sterna.journal.rows import version_of
+from sterna.journal.segments import between, read_batch, read_schema
+from sterna.net.errors import SternaError
+from sterna.net.observer import Observer
+
+
+class FactsMissingError(SternaError):
+    """A broker no longer has, or cannot read, facts that were asked for."""
+
+    def __init__(self, message: str, following: int) -> None:
+        super().__init__(message)
+        self.following = following
+        """The position with which it can go on."""
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, int]]:
+        return type(self), (str(self), self.following)
+
+
+class Extent(NamedTuple):
+    """Which part of its journal a broker still has."""
+
+    node: str
+    start: int
+    """The first position that it answers for."""
+    end: int
+    """The position that comes next."""
+
+
+def extent(url: str) -> Extent:
+    """Which facts a broker can be asked for."""
+    with Observer(url) as observer:
+        return Extent(**observer.ask("journal"))
+
+
+def read(url: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    """The facts of a broker with positions from `start` to before `end`, in order.
+
+    FactsMissingError tells, after those that came before, that some of them cannot be read.
+    """
+    with Observer(url) as observer:
+        while start < end:
+            schema, batches, following, damage = observer.ask("facts", start=start, end=end)
+            if batches:
+                yield from _read(url, schema, batches, start, end)
+            if damage is not None:
+                raise FactsMissingError(f"the broker at {url} lacks facts: {damage}", following)
+            if following <= start:
+                return
+            start = following
+
+
+def _read(
+    url: str, schema: bytes, batches: list[Any], start: int, end: int
+) -> Iterator[pa.RecordBatch]:
+    form = read_schema(schema)
+    if version_of(form) != JOURNAL_VERSION:
+        raise SternaError(
+            f"the broker at {url} writes version {version_of(form)} of the journal, this program "
+            f"reads {JOURNAL_VERSION}: use the same version of Sterna"
+        )
+    for batch in batches:
+        yield between(read_batch(batch, form), start, end)
