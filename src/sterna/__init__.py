@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter, FilterError, UnboundError, merge
 from sterna.model.location import HexGrid, LocationError, LocationSpace, MovementGraph
+from sterna.model.mobility import MobilityModel, MobilityModelError
 from sterna.net.errors import ClosedError, DiscardedError, NotConnectedError, SternaError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ __all__ = [
     "HexGrid",
     "LocationError",
     "LocationSpace",
+    "MobilityModel",
+    "MobilityModelError",
     "MovementGraph",
     "NotConnectedError",
     "Receipt",

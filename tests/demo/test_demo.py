@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from sterna.cli.main import app
 from sterna.core.facts import Delivered, Published, Settled, Subscribed
 from sterna.demo.city import City
+from sterna.demo.pipeline import Review
 from sterna.demo.play import Audit, judge
-from sterna.demo.screen import line
+from sterna.demo.screen import line, review_line
 from sterna.model.delivery import Fault
 from sterna.model.event import Event
 from sterna.model.filters import Filter
@@ -34,6 +35,12 @@ def test_a_round_ends_with_a_clean_audit(tmp_path: Path) -> None:
     assert audit["published"] > 50
     assert audit["delivered"] >= audit["owed"] > 50
     assert audit["findings"] == []
+    review = audit["pipeline"]
+    assert {name: review[name] for name in ("published", "owed", "delivered", "findings")} == {
+        name: audit[name] for name in ("published", "owed", "delivered", "findings")
+    }, "the pipeline says the same, from journals"
+    assert review["steps"] == audit["moves"]
+    assert review["graph_is_what_was_walked"]
 
 
 def test_the_audit_sees_what_is_lost() -> None:
@@ -62,6 +69,26 @@ def test_a_clean_audit_says_so() -> None:
 
     assert audit.is_clean
     assert "lost 0, duplicated 0, out of order 0" in line(audit)
+
+
+def test_a_graph_that_was_not_walked_is_not_clean() -> None:
+    steps = Counter({("Park", "Museum"): 2})
+    same = Review(published=3, walked=steps, mined=Counter(steps))
+    other = Review(published=3, walked=steps, mined=Counter({("Park", "Museum"): 1}))
+
+    assert same.is_clean
+    assert "graph is what" in review_line(same)
+    assert not other.is_clean
+    assert "graph IS NOT what" in review_line(other)
+    assert not Review(findings=["lost: …"]).is_clean
+
+
+def test_the_demo_goes_on_without_spark() -> None:
+    """Whoever has no Java sees the brokers at work, and is told what is missing."""
+    review = Review(problem="Spark needs Java")
+
+    assert review.is_clean
+    assert "nothing to say: Spark needs Java" in review_line(review)
 
 
 def _later(event: Event, seq: int) -> tuple[Event]:

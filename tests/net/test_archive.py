@@ -65,10 +65,7 @@ def _write(path: Path, events: Sequence[Event], rows: int) -> None:
         "seq": [event.seq for event in events],
         "time": [event.time_us for event in events],
         "attributes": [
-            [
-                (name, {FIELDS[type(value)]: value} if value is not None else None)
-                for name, value in event.attributes.items()
-            ]
+            [(name, {FIELDS[type(value)]: value}) for name, value in event.attributes.items()]
             for event in events
         ],
         "payload": [event.payload for event in events],

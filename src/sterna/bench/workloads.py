@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from sterna.matching import MatchIndex
 from sterna.model.event import Scalar
@@ -46,6 +47,25 @@ def standard(match_rate: float) -> Workload:
         lambda count, seed: _standard_filters(count, seed, width),
         _standard_events,
     )
+
+
+def standard_columns(count: int, seed: int) -> dict[str, pa.Array]:
+    """The events that `standard` makes of this seed, in columns, which is faster."""
+    chance = np.random.default_rng(seed + 1)
+    order = np.argsort(chance.exponential(size=(count, ATTRIBUTES)) / _zipf(ATTRIBUTES), axis=1)
+    numbers = chance.random((count, ATTRIBUTES))
+    missing = np.ones((count, ATTRIBUTES), bool)
+    np.put_along_axis(missing, order[:, :EVENT_ATTRIBUTES], values=False, axis=1)
+    columns = {}
+    for a in range(ATTRIBUTES):
+        mine, absent = numbers[:, a], missing[:, a]
+        if a % 2 == 0:
+            columns[f"a{a}"] = pa.array(mine * NUMBERS_MAX, mask=absent)
+        else:
+            bounds = _CATEGORIES[a // 2]
+            names = pa.array([f"v{number}" for number in range(len(bounds) + 1)])
+            columns[f"a{a}"] = names.take(pa.array(np.searchsorted(bounds, mine), mask=absent))
+    return columns
 
 
 def ids() -> Workload:

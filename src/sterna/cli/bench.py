@@ -328,6 +328,87 @@ def handover(
     console.print(table)
 
 
+@app.command()
+def pipeline(
+    measurement: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only this measurement (matching, source); may be repeated. [default: all]",
+            show_default=False,
+        ),
+    ] = None,
+    events: Annotated[
+        int, typer.Option(min=1_000, max=1_000_000_000, help="How many events to match.")
+    ] = 1_000_000,
+    subscriptions: Annotated[
+        int, typer.Option(min=100, max=10_000_000, help="How many subscriptions to match against.")
+    ] = 100_000,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=100, help="How many rounds, of which the median counts.")
+    ] = 3,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tenth of events and subscriptions, one round.")
+    ] = False,
+    master: Annotated[str, typer.Option(metavar="URL", help="Where Spark runs.")] = "local[*]",
+    data: Data = None,
+    out: Out = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Measure the data pipeline on Spark.
+
+    Bulk matching in both layouts, in turns with two plain processes that have the same index; then
+    the same question in plain SQL, for a sample. Then reading journals. Takes about five minutes,
+    with `--quick` one.
+    """
+    _check_folder(data, out, as_json=as_json)
+    from sterna.bench import pipeline as bench_pipeline  # noqa: PLC0415 - Spark is optional.
+    from sterna.pipeline.errors import PipelineError  # noqa: PLC0415
+
+    unknown = [name for name in measurement or [] if name not in bench_pipeline.MEASUREMENTS]
+    if unknown:
+        known = ", ".join(bench_pipeline.MEASUREMENTS)
+        fail(f"there is no measurement {unknown[0]!r}; there are: {known}", as_json=as_json)
+    options = bench_pipeline.Options(
+        measurements=measurement or (),
+        events=events // 10 if quick else events,
+        subscriptions=subscriptions // 10 if quick else subscriptions,
+        rounds=1 if quick else rounds,
+        master=master,
+        data=data,
+    )
+    try:
+        with _progress() as progress:
+            report = bench_pipeline.run(options, progress)
+    except PipelineError as error:
+        fail(str(error), as_json=as_json)
+    document = {"machine": _machine(), **report}
+    _write(document, out)
+    if as_json:
+        print_json(document)
+        return
+    for name in bench_pipeline.MEASUREMENTS:
+        if name in report:
+            _show_figures(name, report[name])
+
+
+def _show_figures(name: str, figures: dict[str, object]) -> None:
+    table = Table(title=f"[bold]{name}[/bold]", title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for key, value in _flat(figures):
+        table.add_row(key, f"{value:,}" if isinstance(value, int | float) else str(value))
+    console.print(table)
+
+
+def _flat(figures: dict[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in figures.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}: ")
+        else:
+            yield prefix + key.replace("_", " "), value
+
+
 def _machine() -> dict[str, object]:
     return {"cores": os.cpu_count(), "python": platform.python_version()}
 

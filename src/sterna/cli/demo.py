@@ -11,8 +11,9 @@ import typer
 from rich.live import Live
 
 from sterna.cli.output import NO, console, fail, print_json
+from sterna.demo.pipeline import Review
 from sterna.demo.play import Audit, Play
-from sterna.demo.screen import line, picture, verdict
+from sterna.demo.screen import line, picture, review_line, verdict
 from sterna.net.errors import SternaError
 
 
@@ -29,6 +30,10 @@ def demo(
         Path | None, typer.Option(help="Where brokers keep their data. Default: a new directory.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Other numbers, other rides.")] = 0,
+    pipeline: Annotated[
+        bool,
+        typer.Option(help="Whether Spark audits and mines the journals of each round, too."),
+    ] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document with the audits.")
     ] = False,
@@ -36,6 +41,8 @@ def demo(
     """Watch a network on this machine: clients roam and move, a broker is killed, nothing is lost.
 
     Each round ends with an audit: everything that was published against everything that arrived.
+    The data pipeline does the same from what brokers and clients wrote down, and finds out how the
+    vehicles move.
     """
     if rounds is None and not (console.is_terminal and not as_json):
         rounds = 1
@@ -43,7 +50,13 @@ def demo(
         if data is None:
             data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sterna-demo-")))
         play = Play(
-            data, brokers=brokers, sensors=sensors, vehicles=vehicles, seconds=seconds, seed=seed
+            data,
+            brokers=brokers,
+            sensors=sensors,
+            vehicles=vehicles,
+            seconds=seconds,
+            seed=seed,
+            pipeline=pipeline,
         )
         try:
             audits = _run(play, rounds, shows=not as_json)
@@ -81,6 +94,10 @@ async def _show(play: Play, rounds: int | None, *, shows: bool) -> None:
                     console.print(f"round {play.scene.round}: {line(audit)}", soft_wrap=True)
                     for finding in audit.findings[:10]:
                         console.print(f"  {finding}", soft_wrap=True)
+                    if audit.review is not None:
+                        console.print(f"  {review_line(audit.review)}", soft_wrap=True)
+                        for finding in audit.review.findings[:10]:
+                            console.print(f"  {finding}", soft_wrap=True)
                     play.scene.news.clear()
     finally:
         await play.stop()
@@ -122,4 +139,19 @@ def _document(audit: Audit) -> dict[str, object]:
         "handovers": audit.roamed,
         "moves": audit.moved,
         "kills": audit.kills,
+        "pipeline": None if audit.review is None else _reviewed(audit.review),
+    }
+
+
+def _reviewed(review: Review) -> dict[str, object]:
+    if review.problem is not None:
+        return {"problem": review.problem}
+    return {
+        "published": review.published,
+        "owed": review.owed,
+        "delivered": review.delivered,
+        "findings": review.findings,
+        "steps": review.walked.total(),
+        "graph_is_what_was_walked": review.walked == review.mined,
+        "seconds": round(review.seconds, 1),
     }

@@ -15,6 +15,7 @@ from sterna.cli import demo as demo_command
 from sterna.cli import experiment as experiment_command
 from sterna.cli import filter as filter_command
 from sterna.cli import inspect as inspect_commands
+from sterna.cli import pipeline as pipeline_commands
 from sterna.cli import pub as pub_command
 from sterna.cli import sim as sim_command
 from sterna.cli import sub as sub_command
@@ -39,6 +40,7 @@ app.add_typer(filter_command.app, name="filter")
 app.add_typer(sim_command.app, name="sim")
 app.add_typer(bench_command.app, name="bench")
 app.add_typer(experiment_command.app, name="experiment")
+app.add_typer(pipeline_commands.app, name="pipeline")
 app.command(name="demo")(demo_command.demo)
 app.command(name="tour")(tour_command.tour)
 

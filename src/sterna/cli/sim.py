@@ -2,6 +2,8 @@
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +14,11 @@ from rich.table import Table
 
 from sterna.cli.output import NO, console, errors, fail, print_json
 from sterna.core.client import ClientOptions
+from sterna.core.facts import Fact
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.names import LocalProtocolError
 from sterna.core.routing.options import ARCHITECTURES, RoutingOptions, Strategy
+from sterna.journal import Journal, JournalFailedError
 from sterna.sim import topology as topologies
 from sterna.sim.generate import FAULTS, Faults, Plan, generate
 from sterna.sim.network import NeverSettlesError, Observer
@@ -144,6 +148,12 @@ PictureFile = Annotated[
 KeepFile = Annotated[
     Path | None, typer.Option("--keep", metavar="FILE", help="Keep the script, for `sim replay`.")
 ]
+JournalDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--journal", metavar="DIR", help="Keep all facts of each run, for `sterna pipeline`."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 SEED_MAX = 2**63 - 1
@@ -197,6 +207,7 @@ def run(
     frames: FramesOption = False,
     picture: PictureFile = None,
     keep: KeepFile = None,
+    journal: JournalDirectory = None,
     script_file: Annotated[
         Path | None,
         typer.Option("--script", metavar="FILE", help="Run a script that was kept."),
@@ -239,7 +250,9 @@ def run(
         crashes=crashes,
         partitions=partitions,
     )
-    output = Output(trace=trace, frames=frames, picture=picture, keep=keep, as_json=as_json)
+    output = Output(
+        trace=trace, frames=frames, picture=picture, keep=keep, journal=journal, as_json=as_json
+    )
     output.check()
     if script_file is not None:
         script = _read_script(script_file, as_json=as_json)
@@ -284,6 +297,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     frames: bool
     picture: Path | None
     keep: Path | None
+    journal: Path | None
     as_json: bool
 
     def check(self) -> None:
@@ -309,7 +323,8 @@ def _run_one(
     if output.picture is not None and not quiet:
         observers.append(picture)
     try:
-        outcome = Simulation(script, observers).run()
+        with _kept(script, output) as kept:
+            outcome = Simulation(script, [*observers, *kept]).run()
     except NeverSettlesError as error:
         errors.print(f"{error}\nreplay: {again}", markup=False, soft_wrap=True)
         raise typer.Exit(NO) from None
@@ -329,6 +344,38 @@ def _run_one(
                 errors.print(str(finding), markup=False, soft_wrap=True)
             errors.print(f"replay: {again}", markup=False, soft_wrap=True)
         raise typer.Exit(NO)
+
+
+@contextmanager
+def _kept(script: Script, output: Output) -> Iterator[list[Observer]]:
+    """Who writes down the facts of a run, if somebody does."""
+    if output.journal is None:
+        yield []
+        return
+    name = f"simulation-{script.seed}"
+    try:
+        journal = Journal(output.journal, name)
+        if journal.last_position.position >= 0:
+            fail(
+                f"{output.journal} has a journal of {name} already: give another folder",
+                as_json=output.as_json,
+            )
+        yield [_Journalist(journal)]
+        journal.close()
+    except JournalFailedError as error:
+        fail(str(error), as_json=output.as_json)
+
+
+class _Journalist(Observer):
+    """Writes the facts of all nodes into one journal, in which their places tell the order."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._facts = 0
+
+    def fact(self, fact: Fact) -> None:
+        self._journal.record(self._facts, [fact])
+        self._facts += 1
 
 
 def _write(script: Script, output: Output, trace: Trace, picture: Picture) -> None:

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from sterna.core.facts import Fact
 from sterna.net.client import Client, connect
@@ -45,6 +46,8 @@ class Tally:
     moved: int = 0
     at: Counter[str] = field(default_factory=Counter)
     """How many vehicles are where."""
+    walked: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often a vehicle went from one place to another."""
 
 
 class City:
@@ -58,11 +61,14 @@ class City:
         vehicles: int,
         seed: int,
         facts: Callable[[Fact], None],
+        journal: Path | None = None,
     ) -> None:
         self.tally = Tally()
         self.clients: list[Client] = []
         self._urls = urls
         self._facts = facts
+        self._journal = journal
+        """Where everybody writes down what happens to them."""
         self._seed = seed
         self._sensor_count = sensors
         self._vehicle_count = vehicles
@@ -130,10 +136,11 @@ class City:
         while self._goes_on():
             await asyncio.sleep(chance.uniform(0.5, 1.5) * MOVE_EVERY_S)
             self.tally.at[place] -= 1
-            place = chance.choice(GRAPH[place])
+            origin, place = place, chance.choice(GRAPH[place])
             self.tally.at[place] += 1
             vehicle.move(place)
             self.tally.moved += 1
+            self.tally.walked[origin, place] += 1
         self._places[vehicle.name] = place
 
     def _goes_on(self) -> bool:
@@ -146,7 +153,9 @@ class City:
 
     async def _connect(self, name: str, broker: str) -> Client:
         others = [url for other, url in self._urls.items() if other != broker]
-        client = connect(self._urls[broker], *others, client=name, facts=self._facts)
+        client = connect(
+            self._urls[broker], *others, client=name, facts=self._facts, journal=self._journal
+        )
         await client
         self.clients.append(client)
         return client

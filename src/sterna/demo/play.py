@@ -3,16 +3,20 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import time_ns
 from typing import Any
 
-from sterna.core.facts import Fact, Settled
+from sterna.core.facts import Settled
 from sterna.demo.city import STREETS, City
+from sterna.demo.pipeline import Pipeline, Review
+from sterna.journal import Journal
 from sterna.model.delivery import Fault
 from sterna.net.errors import SternaError
 from sterna.net.local import LocalNetwork
+from sterna.net.remote import extent
 from sterna.net.rest import rest
 from sterna.sim.oracle import Oracle
 
@@ -34,10 +38,12 @@ class Audit:
     roamed: int
     moved: int
     kills: int
+    review: Review | None = None
+    """What the data pipeline says."""
 
     @property
     def is_clean(self) -> bool:
-        return not self.findings
+        return not self.findings and (self.review is None or self.review.is_clean)
 
 
 @dataclass
@@ -66,8 +72,10 @@ class Play:
         vehicles: int = 24,
         seconds: float = 10.0,
         seed: int = 0,
+        pipeline: bool = True,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
         streets = directory / "streets.csv"
         streets.write_text("\n".join(",".join(street) for street in STREETS), encoding="utf-8")
         self.network = LocalNetwork(
@@ -80,9 +88,12 @@ class Play:
         self._seconds = seconds
         self._seed = seed
         self._chance = random.Random(seed)  # noqa: S311 - no secret.
+        self._pipeline = Pipeline() if pipeline else None
 
     async def start(self) -> None:
         """Start the brokers."""
+        if self._pipeline is not None:
+            self._pipeline.start()
         await asyncio.to_thread(self.network.start)
 
     async def rounds(self, count: int | None = None) -> AsyncIterator[Audit]:
@@ -94,32 +105,53 @@ class Play:
     async def stop(self) -> None:
         """Stop the brokers."""
         self.scene.phase = "stopping"
+        if self._pipeline is not None:
+            self._pipeline.stop()
         await asyncio.to_thread(self.network.stop)
 
     async def _play(self) -> Audit:
         scene = self.scene
         oracle = Oracle()
+        journals = self._journals(scene.round)
         city = scene.city = City(
             self.network.urls,
             sensors=self._sensors,
             vehicles=self._vehicles,
             seed=self._seed + scene.round,
             facts=oracle.fact,
+            journal=journals / "clients",
         )
+        witness = Witness(oracle, Journal(journals / "demo", "demo"))
         scene.phase = "clients connect and subscribe"
         await city.enter()
-        await self._settle(city, oracle.fact)
+        await self._settle(city, witness)
         scene.phase = "clients publish, roam and move"
         async with asyncio.TaskGroup() as group:
             group.create_task(city.live(self._seconds))
             kills = group.create_task(self._trouble())
         scene.phase = "waiting until nothing is on its way"
-        await self._settle(city, oracle.fact)
+        await self._settle(city, witness)
         audit = judge(oracle, city, kills.result())
-        scene.audits.append(audit)
         scene.phase = "clients say goodbye"
         await city.leave()
+        witness.close()
+        if self._pipeline is not None:
+            scene.phase = "the pipeline reads what everybody wrote down"
+            for url in self.network.urls.values():
+                await asyncio.to_thread(extent, url)  # All that brokers know is on disk then.
+            audit.review = await self._pipeline.review(journals, city.tally.walked)
+        scene.audits.append(audit)
         return audit
+
+    def _journals(self, round_: int) -> Path:
+        """A directory with the journals of a round's clients and of all brokers."""
+        journals = self._directory / "rounds" / str(round_)
+        journals.mkdir(parents=True, exist_ok=True)
+        for name in self.network.names:
+            link = journals / name
+            if not link.is_symlink():
+                link.symlink_to(self.network.data(name) / "journal", target_is_directory=True)
+        return journals
 
     async def _trouble(self) -> int:
         """Kill a broker in the middle of it all, and start it again."""
@@ -150,9 +182,25 @@ class Play:
             return None
         return answer
 
-    async def _settle(self, city: City, state: Callable[[Fact], None]) -> None:
+    async def _settle(self, city: City, witness: "Witness") -> None:
         await rest(self.network, city.clients, limit_s=SETTLE_MAX_S)
-        state(Settled(at="", time=0))
+        witness.settled()
+
+
+class Witness:
+    """Knows when nothing was on its way, and tells those who judge."""
+
+    def __init__(self, oracle: Oracle, journal: Journal) -> None:
+        self._oracle = oracle
+        self._journal = journal
+
+    def settled(self) -> None:
+        fact = Settled(at="demo", time=time_ns() // 1000)
+        self._oracle.fact(fact)
+        self._journal.record(self._journal.last_position.position + 1, [fact])
+
+    def close(self) -> None:
+        self._journal.close()
 
 
 def judge(oracle: Oracle, city: City, kills: int) -> Audit:

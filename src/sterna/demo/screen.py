@@ -5,6 +5,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from sterna.demo.pipeline import Review
 from sterna.demo.play import Audit, Scene
 from sterna.model.delivery import Fault
 
@@ -63,8 +64,11 @@ def _last(scene: Scene) -> list[Panel]:
 def verdict(audit: Audit, number: int) -> Panel:
     """The audit of a round."""
     text = line(audit)
-    if audit.findings:
-        text += "\n" + "\n".join(audit.findings[:5])
+    if audit.review is not None:
+        text += "\n" + review_line(audit.review)
+    findings = [*audit.findings, *(audit.review.findings if audit.review is not None else ())]
+    if findings:
+        text += "\n" + "\n".join(findings[:5])
     style = "green" if audit.is_clean else "red"
     return Panel(text, title=f"audit of round {number}", border_style=style, expand=False)
 
@@ -79,4 +83,18 @@ def line(audit: Audit) -> str:
         f"out of order {audit.faults[Fault.REORDERED]}"
         + (f", wrong otherwise {others}" if others else "")
         + f"   (handovers {audit.roamed}, moves {audit.moved}, brokers killed {audit.kills})"
+    )
+
+
+def review_line(review: Review) -> str:
+    """What the pipeline says, in a few words."""
+    if review.problem is not None:
+        return f"the pipeline has nothing to say: {review.problem}"
+    verdict = f"{len(review.findings)} wrong" if review.findings else "clean"
+    steps, streets = review.walked.total(), len(review.walked)
+    graph = "is" if review.walked == review.mined else "IS NOT"
+    return (
+        f"Spark, {review.seconds:.0f} s over the journals: audit {verdict} "
+        f"(published {review.published:,}, delivered {review.delivered:,}); the mined movement "
+        f"graph {graph} what the vehicles walked ({steps:,} steps on {streets} ways)"
     )

@@ -153,6 +153,11 @@ class Table:
         """How many attributes its tests name."""
         return len(self._by_place)
 
+    @property
+    def keys(self) -> Array:
+        """The key of each row; None where there is none."""
+        return self._keys
+
     def place_of(self, name: str) -> int:
         """Which column of encoded events an attribute has."""
         return self._attributes[name].place
@@ -605,6 +610,11 @@ class Table:
 
     def match_batch(self, columns: Columns) -> tuple[Array, Array]:
         """The positions of events, ascending, each with the key of a subscription that matches."""
+        positions, rows = self.match_rows(columns)
+        return positions, self._keys_of(rows)
+
+    def match_rows(self, columns: Columns) -> tuple[Array, Array]:
+        """The same with rows, whose keys are in `keys`: less work when keys are only counted."""
         events = self.encode_batch(columns)
         hits, flags = self._hits(events)
         positions = np.empty(len(hits), np.int64)
@@ -613,7 +623,7 @@ class Table:
         if flags:
             kept = self._settle_batch(positions, rows, columns)
             positions, rows = positions[kept], rows[kept]
-        return positions, self._keys_of(rows)
+        return positions, rows
 
     def _keys_of(self, rows: Array) -> Array:
         keys = np.empty(len(rows), object)

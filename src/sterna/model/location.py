@@ -18,6 +18,10 @@ CELLS_MAX = 100_000
 """Cells that one `ploc` in a grid may have."""
 
 
+MODEL_SUFFIX = ".sterna-model"
+"""How files of mobility models end."""
+
+
 class LocationError(ValueError):
     """A location, a grid or a movement graph that makes no sense; says what to do."""
 
@@ -98,11 +102,15 @@ class MovementGraph:
         """Read a graph from a file.
 
         `.json`: `{"edges": [["kitchen", "hall"], …], "locations": […], "directed": false}`; what
-        the file says about `directed` goes before the argument. Anything else is CSV: one edge a
-        line, `kitchen,hall`; a line with one name is a location; a first line `from,to` is a
-        heading.
+        the file says about `directed` goes before the argument. `.sterna-model`: the movement graph
+        of a mobility model, where edges go as clients went. Anything else is CSV: one edge a line,
+        `kitchen,hall`; a line with one name is a location; a first line `from,to` is a heading.
         """
         path = Path(path)
+        if path.suffix.lower() == MODEL_SUFFIX:
+            from sterna.model.mobility import MobilityModel  # noqa: PLC0415 - it has a graph in it.
+
+            return MobilityModel.load(path).graph()
         try:
             text = path.read_text(encoding="utf-8-sig")
         except OSError as error:

@@ -122,7 +122,10 @@ class PlacesConfig(Table, frozen=True, kw_only=True):
     ] = None
     graph: Annotated[
         str | None,
-        Meta(description="A file with the movement graph, JSON or CSV. Instead of a grid."),
+        Meta(
+            description="A file with the movement graph: JSON, CSV or a mined model. "
+            "Instead of a grid."
+        ),
     ] = None
     rule: Annotated[
         StepRule, Meta(description="How far around a client a distant broker asks for events.")

@@ -1,43 +1,142 @@
-"""A Spark session that starts on any machine, or one sentence that says what is missing."""
+"""A Spark session on any machine or cluster, or one sentence that says what is missing."""
 
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from sterna.pipeline.errors import SparkUnavailable
+from sterna.pipeline.shipping import package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MIN = 17
 
+LOCAL = "local[*]"
 
-class SparkUnavailable(RuntimeError):  # noqa: N818 - a state of the machine, not a fault of the code.
-    """Spark cannot start here; the message says what to install."""
+MASTER_S = 5.0
+"""How long the master of a cluster may take to answer."""
+WORKERS_S = 60.0
+"""How long it may take until a first worker is there."""
+
+_MASTERS = re.compile(r"local(\[.+\])?|spark://.+|yarn|k8s://.+|mesos://.+")
+_LOGS = Path(__file__).with_name("log4j2.properties")
 
 
-def spark_session(name: str = "sterna", master: str = "local[*]") -> "SparkSession":
-    """The running session, or a new one with the settings Sterna's data needs."""
+def spark_session(
+    name: str = "sterna", master: str = LOCAL, config: Mapping[str, str] | None = None
+) -> "SparkSession":
+    """The running session, or a new one with the settings Sterna's data needs.
+
+    `format("sterna")` is known to it, and to the workers of a cluster this package is sent.
+    """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - Spark is optional.
     except ImportError:
         raise SparkUnavailable("Spark is not installed: pip install 'sterna[spark]'") from None
+    check_master(master)
     require_java()
-    if master.startswith("local"):  # Workers on this machine run the Python that runs this.
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**settings(master), **(config or {})}.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        raise SparkUnavailable(
+            f"Spark cannot start with --master {master}: {first_line(error)}"
+        ) from error
+    if not is_local(master):
+        _prepare_workers(spark, master)
+    from sterna.pipeline.source import register  # noqa: PLC0415 - it needs Spark.
+
+    register(spark)
+    return spark
+
+
+def running_session() -> "SparkSession | None":
+    """The session of this process, if there is one."""
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - Spark is optional.
+    except ImportError:
+        return None
+    return SparkSession.getActiveSession()
+
+
+def settings(master: str = LOCAL) -> dict[str, str]:
+    """The settings of Spark that Sterna's data needs."""
+    found = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.streaming.metricsEnabled": "false",
+    }
+    if "SPARK_CONF_DIR" not in os.environ:  # Whoever has one has said what to log.
+        found["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGS.as_uri()}"
+    if is_local(master):
+        cores = os.cpu_count() or 1
+        found |= {
+            "spark.driver.memory": f"{_driver_memory_mb()}m",
+            "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
+        }
+    if is_here(master):  # Nobody else needs to reach this process.
+        found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return (
-        SparkSession.builder.appName(name)
-        .master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return found
+
+
+def is_local(master: str) -> bool:
+    """Whether Spark's workers are in the process that it starts."""
+    return master.startswith("local")
+
+
+def is_here(master: str) -> bool:
+    """Whether Spark's workers are on this machine."""
+    return is_local(master) or all(
+        host in {"127.0.0.1", "localhost"} for host, _ in _addresses(master)
     )
+
+
+def check_master(master: str) -> None:
+    """Make sure that a cluster can be reached, which Spark would try for a minute."""
+    if not _MASTERS.fullmatch(master):
+        raise SparkUnavailable(
+            f"--master {master!r} is none that Spark knows; use local[*], spark://HOST:7077, yarn "
+            "or k8s://https://HOST:PORT"
+        )
+    if master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & set(os.environ):
+        raise SparkUnavailable("--master yarn needs HADOOP_CONF_DIR: set it to Hadoop's settings")
+    if not master.startswith("spark://"):
+        return
+    problems = []
+    for host, port in _addresses(master):
+        try:
+            socket.create_connection((host, port), MASTER_S).close()
+        except OSError as error:
+            problems.append(f"{host}:{port} ({error.strerror or error})")
+        else:
+            return
+    raise SparkUnavailable(
+        f"no Spark master answers at {' or '.join(problems)}; start it, or give another --master"
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception of Spark says, without the trace of the JVM."""
+    text = str(error).strip() or type(error).__name__
+    lines = [line for line in text.splitlines() if line.strip()]
+    caused = next((line for line in lines if ": " in line and not line.startswith("\t")), lines[0])
+    return caused.strip().rstrip(":")
 
 
 def require_java() -> None:
@@ -53,6 +152,45 @@ def require_java() -> None:
             "(Debian, Ubuntu: apt-get install openjdk-17-jre-headless, or 21; macOS: brew install "
             "openjdk@17) and, if it is not on the PATH, set JAVA_HOME"
         )
+
+
+def _prepare_workers(spark: "SparkSession", master: str) -> None:
+    """Send this package to the workers, and wait for the first of them."""
+    context = spark.sparkContext
+    context.addPyFile(str(package()))
+    deadline = time.monotonic() + WORKERS_S
+    executors = context._jsc.sc().getExecutorMemoryStatus()
+    while executors.size() < 2:  # The driver counts as one.
+        if time.monotonic() > deadline:
+            spark.stop()
+            raise SparkUnavailable(
+                f"{master} has no worker with free cores and memory; start one, or end another "
+                "application there"
+            )
+        time.sleep(0.1)
+        executors = context._jsc.sc().getExecutorMemoryStatus()
+
+
+def _addresses(master: str) -> list[tuple[str, int]]:
+    """The hosts and ports of a standalone cluster's masters."""
+    if not master.startswith("spark://"):
+        return [(master, 0)]
+    found = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise SparkUnavailable(f"--master {master!r}: write spark://HOST:PORT, usually 7077")
+        found.append((host, int(port)))
+    return found
+
+
+def _driver_memory_mb() -> int:
+    """A quarter of the machine, but not less than 1 GiB and not more than 4."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return 1024
+    return min(4096, max(1024, total // 4 // 2**20))
 
 
 def _java_version(java: Path | str) -> int | None:

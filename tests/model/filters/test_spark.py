@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sterna import Filter
 from sterna.model.event import Scalar
 from sterna.model.filters import values
-from sterna.pipeline.session import SparkUnavailable, require_java
+from sterna.pipeline.errors import SparkUnavailable
+from sterna.pipeline.session import require_java
 from tests.scale import CAMPAIGN, examples
 from tests.strategies import NAMES, NUMBERS, STRINGS, events, filter_texts
 

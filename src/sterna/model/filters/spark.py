@@ -196,7 +196,7 @@ class _Translation:
                 raise UnboundError(f"the filter refers to ${name}: bind it to a value first")
 
     def _attribute(self, name: str) -> Operand:
-        found = _column(self.schema, name)
+        found = attribute_column(self.schema, name)
         if found is None:
             return Operand()
         sql, kind = found
@@ -224,7 +224,7 @@ class _Translation:
 # ---- Columns
 
 
-def _column(schema: StructType, name: str) -> tuple[str, DataType] | None:
+def attribute_column(schema: StructType, name: str) -> tuple[str, DataType] | None:
     """The SQL of an attribute's column and its type."""
     kinds = {part.name: part.dataType for part in schema.fields}
     entries = kinds.get("attributes")

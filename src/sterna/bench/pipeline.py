@@ -1,0 +1,111 @@
+"""How fast the pipeline is: a list of measurements, each on one Spark session."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sterna.pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SOURCE_SHARE, SOURCE_MIN = 10, 2_000
+"""One in so many events is written to journals, to be read from there; at least so many."""
+
+Progress = Callable[[str], None]
+Figures = dict[str, Any]
+"""What a measurement found, as JSON has it."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a measurement works with."""
+
+    spark: "SparkSession"
+    folder: Path
+    """An empty folder of its own."""
+    progress: Progress
+    events: int
+    subscriptions: int
+    match_rate: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much is measured, and where."""
+
+    measurements: Sequence[str] = ()
+    """Their names; none: all."""
+    events: int = 1_000_000
+    subscriptions: int = 100_000
+    match_rate: float = 0.001
+    rounds: int = 3
+    master: str = "local[*]"
+    data: Path | None = None
+
+
+def run(options: Options, progress: Progress) -> Figures:
+    """Measure, one after the other."""
+    progress(f"starting Spark ({options.master})")
+    started = time.perf_counter()
+    spark = spark_session("sterna bench pipeline", options.master)
+    found: Figures = {"spark_start_s": round(time.perf_counter() - started, 1)}
+    try:
+        for name in options.measurements or MEASUREMENTS:
+            with tempfile.TemporaryDirectory(prefix="sterna-bench-", dir=options.data) as folder:
+                setting = Setting(
+                    spark=spark,
+                    folder=Path(folder),
+                    progress=progress,
+                    events=options.events,
+                    subscriptions=options.subscriptions,
+                    match_rate=options.match_rate,
+                    rounds=options.rounds,
+                )
+                found[name] = MEASUREMENTS[name](setting)
+    finally:
+        spark.stop()
+    return found
+
+
+def _matching(setting: Setting) -> Figures:
+    from sterna.bench import bulk_matching  # noqa: PLC0415 - numba is large.
+
+    return bulk_matching.run(setting)
+
+
+def _source(setting: Setting) -> Figures:
+    """How fast `format("sterna")` reads the journals of brokers and clients."""
+    from sterna.bench.audit_journals import write_journals  # noqa: PLC0415 - NumPy is large.
+
+    count = max(SOURCE_MIN, setting.events // SOURCE_SHARE)
+    setting.progress(f"writing the journals of {count:,} events")
+    written = write_journals(setting.folder / "journals", count, clients=20, publishers=10)
+    found: Figures = {"events_written": count, "facts_written": written.facts}
+    for table in ("events", "deliveries", "facts"):
+        read = setting.spark.read.format("sterna").option("table", table)
+        rows = read.load(str(setting.folder / "journals"))
+        seconds = []
+        for number in range(setting.rounds + 1):  # The first one warms up.
+            setting.progress(f"reading {table}: round {number} of {setting.rounds}")
+            started = time.perf_counter()
+            rows.write.format("noop").mode("overwrite").save()
+            seconds.append(time.perf_counter() - started)
+        many = rows.count()
+        median = statistics.median(seconds[1:])
+        found[table] = {
+            "rows": many,
+            "seconds": round(median, 2),
+            "seconds_spread": [round(min(seconds[1:]), 2), round(max(seconds[1:]), 2)],
+            "rows_per_s": round(many / median),
+        }
+    return found
+
+
+MEASUREMENTS: dict[str, Callable[[Setting], Figures]] = {"matching": _matching, "source": _source}
+"""By name, what can be measured."""

@@ -1,0 +1,21 @@
+"""`sterna pipeline`: all bulk data work, on Spark."""
+
+import typer
+
+from sterna.cli.pipeline import audit, match, mine, report, run
+
+app = typer.Typer(
+    help="Archive, match, mine and audit events in bulk, on Spark.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+app.command(name="run")(run.run)
+app.command(name="match")(match.match)
+app.command(name="mine")(mine.mine)
+app.command(name="audit")(audit.audit)
+app.command(name="report")(report.report)
+
+
+@app.callback()
+def pipeline() -> None:
+    """Archive, match, mine and audit events in bulk, on Spark."""

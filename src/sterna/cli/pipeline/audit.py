@@ -1,0 +1,131 @@
+"""`sterna pipeline audit`: was anything lost, repeated or out of order?"""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from sterna.cli.output import NO, console, errors, print_json
+from sterna.cli.pipeline.options import LOCAL, Json, Master, spark_for, told
+
+if TYPE_CHECKING:
+    from sterna.pipeline.audit import Verdict
+
+SHOWN_MAX = 20
+
+
+def audit(
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Journals of brokers and clients, also in directories below."
+        ),
+    ],
+    grace: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Longer than any message is on its way while its sender and receiver are "
+            "connected, and than clocks differ.",
+        ),
+    ] = 5.0,
+    advertisements: Annotated[
+        bool | None,
+        typer.Option(
+            "--advertisements/--no-advertisements",
+            help="Whether the network delivers only what was advertised. [default: yes if there are"
+            " any]",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the result as JSON, with every finding."),
+    ] = None,
+    master: Master = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Compare what was published with what arrived: exit 0 if every delivery was right, 1 if not.
+
+    Reads the journals of clients (`connect(…, journal=DIR)`) and brokers. Each wrong delivery is
+    named: what is wrong, the event, the client, and the brokers that the event came by.
+    """
+    with told(as_json=as_json):
+        _check(directory, out)
+    with spark_for("audit", master, as_json=as_json) as spark:
+        from sterna.pipeline.audit import audit_journals  # noqa: PLC0415 - Spark is large.
+
+        verdict = audit_journals(
+            spark, directory, grace_us=round(grace * 1e6), advertisements=advertisements
+        )
+    document = _document(verdict)
+    if out is not None:
+        _write(out, document)
+    if as_json:
+        print_json(document)
+    else:
+        _show(verdict)
+    if not verdict.is_clean:
+        raise typer.Exit(NO)
+
+
+def _check(directory: Path, out: Path | None) -> None:
+    """Fail before a long run rather than after it."""
+    from sterna.pipeline.errors import PipelineError  # noqa: PLC0415
+
+    if not directory.is_dir():
+        raise PipelineError(f"there is no directory {directory}: give one with journals")
+    if out is not None and not out.parent.is_dir():
+        raise PipelineError(f"there is no folder {out.parent} for {out.name}: make it first")
+
+
+def _document(verdict: "Verdict") -> dict[str, Any]:
+    return {
+        "clean": verdict.is_clean,
+        "published": verdict.published,
+        "owed": verdict.owed,
+        "delivered": verdict.delivered,
+        "faults": {str(fault): count for fault, count in sorted(verdict.faults.items())},
+        "findings": [
+            {
+                "fault": str(finding.fault),
+                "client": finding.client,
+                "publisher": finding.publisher,
+                "seq": finding.seq,
+                "path": list(finding.path),
+                **({"simulation": finding.world} if finding.world else {}),
+            }
+            for finding in verdict.findings
+        ],
+    }
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    """All of it or nothing."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def _show(verdict: "Verdict") -> None:
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row("published", f"{verdict.published:,}")
+    table.add_row("delivered", f"{verdict.delivered:,}")
+    table.add_row("of those, owed for sure", f"{verdict.owed:,}")
+    for fault, count in sorted(verdict.faults.items()):
+        table.add_row(str(fault), f"[bold red]{count:,}[/bold red]")
+    console.print(table)
+    if verdict.is_clean:
+        console.print("every delivery was right")
+        return
+    errors.print(f"[bold red]{verdict.faults.total():,} deliveries are wrong[/bold red]")
+    for finding in verdict.findings[:SHOWN_MAX]:
+        errors.print(str(finding), markup=False, soft_wrap=True)
+    if verdict.faults.total() > SHOWN_MAX:
+        errors.print("… --json or --out FILE tells all of them", markup=False)

@@ -1,0 +1,62 @@
+"""What all commands of the pipeline have in common: options, a Spark session, progress, errors."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sterna.cli.output import errors, fail
+from sterna.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Master = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        help="Where Spark runs: `local[*]` is this machine; `spark://HOST:7077`, `yarn` and "
+        "`k8s://…` are clusters.",
+    ),
+]
+Out = Annotated[
+    Path, typer.Option(metavar="DIR", help="The folder to write to; made if it is not there.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+LOCAL = "local[*]"
+
+
+@contextmanager
+def spark_for(command: str, master: str, *, as_json: bool) -> "Iterator[SparkSession]":
+    """A session for one command, or the one that runs. What goes wrong is told in one line."""
+    with told(as_json=as_json), errors.status(f"starting Spark ({master}) …") as status:
+        from sterna.pipeline.progress import shown  # noqa: PLC0415 - Spark is large and optional.
+        from sterna.pipeline.session import running_session, spark_session  # noqa: PLC0415
+
+        running = running_session()
+        spark = running or spark_session(f"sterna pipeline {command}", master)
+        try:
+            with shown(spark, status.update):
+                yield spark
+        finally:
+            if running is None:
+                spark.stop()
+
+
+@contextmanager
+def told(*, as_json: bool) -> Iterator[None]:
+    """Errors that the user can do something about, in one line each."""
+    try:
+        yield
+    except PipelineError as error:
+        fail(str(error), as_json=as_json)
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        from sterna.pipeline.session import first_line  # noqa: PLC0415
+        from sterna.pipeline.source.errors import reason  # noqa: PLC0415
+
+        fail(reason(error) or f"Spark failed: {first_line(error)}", as_json=as_json)

@@ -1,0 +1,46 @@
+"""`sterna pipeline report`: the pipeline's tables as one page for people."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sterna.cli.output import console, print_json
+from sterna.cli.pipeline.options import LOCAL, Json, Master, spark_for
+
+
+def report(
+    tables: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", help="The tables: what `run` or `mine` wrote; not all need be there."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    master: Master = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Write one HTML page with pictures: traffic, handovers, movements, predictions, audit.
+
+    The page needs no other file and no network. Parts whose table is missing say so.
+    """
+    with spark_for("report", master, as_json=as_json) as spark:
+        from sterna.pipeline.report.gathering import tables_in  # noqa: PLC0415 - it needs Spark.
+        from sterna.pipeline.report.page import write  # noqa: PLC0415
+
+        written = write(tables_in(spark, tables), out)
+    if as_json:
+        print_json(
+            {
+                "path": str(written.path),
+                "bytes": written.path.stat().st_size,
+                "sections": written.sections,
+                "missing": written.missing,
+            }
+        )
+    else:
+        console.print(f"The report is {written.path}.")
+        if written.missing:
+            console.print(f"No tables for: {', '.join(written.missing).lower()}.")

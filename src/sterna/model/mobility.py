@@ -1,0 +1,399 @@
+"""Where clients will go next: a model mined from where they went, in one small file."""
+
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from struct import Struct as Layout
+from typing import NamedTuple
+
+import h3
+import msgspec
+
+from sterna.model.location import LocationError, MovementGraph
+
+MAGIC = b"STERNAMM"
+VERSION = 1
+
+WHOLE = 100
+"""Counts are kept in hundredths: a move of long ago may count for less than one of today."""
+
+_HEAD = Layout("<8sHQI")  # Magic, version, length of the body, CRC-32 of version, length and body.
+_NUMBERS = Layout("<HQ")
+
+_QUARTER_US = 15 * 60 * 1_000_000
+_PARTS = (0,) * 6 + (1,) * 4 + (2,) * 5 + (3,) * 5 + (0,) * 4
+"""The part of the day of each hour: night, morning, midday, evening."""
+
+FEATURES = ("place", "previous", "client", "part", "hour", "quarter")
+"""What a context may consist of. `part`, `hour` and `quarter` are of a working day or a weekend."""
+
+
+class MobilityModelError(LocationError):
+    """A file that is no mobility model, or cannot be used; says what to do."""
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a model is."""
+
+    places: int
+    clients: int
+    moves: int
+    """Pairs of places, one leading to the other."""
+    counts: int
+    """Pairs of a context and a place where somebody went in it."""
+
+
+class Contexts(msgspec.Struct, frozen=True, kw_only=True):
+    """How often clients went where, for each value of some features. Columns side by side."""
+
+    features: tuple[str, ...]
+    keys: list[int]
+    """The features' values, context by context."""
+    sizes: list[int]
+    """How many destinations each context has."""
+    destinations: list[int]
+    counts: list[int]
+
+
+class Predictor(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain of contexts, from coarse to fine: where one knows little, the one before it says."""
+
+    name: str
+    levels: tuple[int, ...]
+    """Numbers of contexts."""
+    strengths: tuple[float, ...]
+    """For each level, how many moves the opinion of the level before it is worth."""
+    weight: float
+    """Its part in the blend."""
+
+
+class Dwell(msgspec.Struct, frozen=True, kw_only=True):
+    """How long clients stayed at a place, in seconds."""
+
+    count: int
+    mean_s: float
+    p10_s: float
+    p50_s: float
+    p90_s: float
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands in the file."""
+
+    sizes: Sizes
+    until_us: int
+    """What happened later is not in the model."""
+    grid: str
+    """What the places are: `h3:9`, `square:500` (metres), or empty for names."""
+    near: float
+    """In a grid, the part of clients without history that goes to a neighbouring cell."""
+    places: list[str]
+    clients: list[str]
+    popularity: list[int]
+    """How often clients went to each place."""
+    contexts: list[Contexts]
+    predictors: list[Predictor]
+    moves: list[tuple[int, int, int]]
+    """The movement graph: origin, destination, how often."""
+    dwell: dict[int, Dwell]
+
+
+class Prediction(NamedTuple):
+    """A place and how probable it is."""
+
+    place: str
+    probability: float
+
+
+class MobilityModel:
+    """Answers where a client goes next, how long it stays, and what it can reach."""
+
+    def __init__(self, document: Document) -> None:
+        _check(document)
+        self.document = document
+        self._place_numbers = {name: number for number, name in enumerate(document.places)}
+        self._client_numbers = {name: number for number, name in enumerate(document.clients)}
+        self._found = [dict(_ranges(each)) for each in document.contexts]
+        self._blend = [(each, each.weight) for each in document.predictors if each.weight > 0]
+        self._popular = sorted(
+            range(len(document.places)), key=lambda n: (-document.popularity[n], n)
+        )
+        # Each place counts once more than it was gone to: nothing is impossible.
+        self._popularity = [each + WHOLE for each in document.popularity]
+        self._popularity_all = sum(self._popularity)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "MobilityModel":
+        """Read a file that `save` wrote. No code in it is run."""
+        path = Path(path)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise MobilityModelError(f"cannot read {path}: {error.strerror}") from None
+        try:
+            return cls.from_bytes(data)
+        except MobilityModelError as error:
+            raise MobilityModelError(f"{path}: {error}") from None
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "MobilityModel":
+        """The model of a file's content."""
+        if len(data) < _HEAD.size or not data.startswith(MAGIC):
+            raise MobilityModelError("not a mobility model; `sterna pipeline mine` makes one")
+        _, version, length, checksum = _HEAD.unpack_from(data)
+        if version != VERSION:
+            raise MobilityModelError(
+                f"a mobility model of version {version}, and this is for version {VERSION}: "
+                "mine it again with this version of Sterna"
+            )
+        body = memoryview(data)[_HEAD.size :]
+        if len(body) != length or _checksum(version, body) != checksum:
+            raise MobilityModelError("damaged: copy or mine it again")
+        try:
+            return cls(msgspec.msgpack.decode(body, type=Document))
+        except msgspec.MsgspecError as error:
+            raise MobilityModelError(f"not what a mobility model holds: {error}") from None
+
+    def to_bytes(self) -> bytes:
+        """The content of a file."""
+        body = msgspec.msgpack.encode(self.document)
+        return _HEAD.pack(MAGIC, VERSION, len(body), _checksum(VERSION, body)) + body
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to a file; one that is there is replaced once the new one is complete."""
+        path = Path(path)
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            partial.write_bytes(self.to_bytes())
+            partial.replace(path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise MobilityModelError(f"cannot write {path}: {error.strerror}") from None
+
+    def __repr__(self) -> str:
+        sizes = self.sizes
+        return f"<MobilityModel of {sizes.places} places and {sizes.counts} counts>"
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.document.sizes
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return tuple(self.document.places)
+
+    def next(
+        self,
+        place: str,
+        client: str | None = None,
+        previous: str | None = None,
+        time_us: int | None = None,
+        count: int = 3,
+    ) -> list[Prediction]:
+        """The most probable next places of a client that leaves `place`, best first.
+
+        The more is given, the better: who it is, the place it was at before, and when it leaves.
+        What the model has never seen is as good as not given.
+        """
+        return self.ranked(self._blend, place, client, previous, time_us, count)
+
+    def probabilities(
+        self,
+        place: str,
+        client: str | None = None,
+        previous: str | None = None,
+        time_us: int | None = None,
+    ) -> dict[str, float]:
+        """How probable each place is as the next one; they sum to 1."""
+        count = len(self.document.places) + len(self._neighbours(place))
+        return dict(self.ranked(self._blend, place, client, previous, time_us, count))
+
+    def ranked(
+        self,
+        blend: Sequence[tuple[Predictor, float]],
+        place: str,
+        client: str | None = None,
+        previous: str | None = None,
+        time_us: int | None = None,
+        count: int = 3,
+    ) -> list[Prediction]:
+        """What some of the predictors say together, each with its weight."""
+        factors, rest = self._factors(blend, self._values(place, client, previous, time_us))
+        scores: dict[int, float] = {}
+        for level, begin, end, factor in factors:
+            contexts = self.document.contexts[level]
+            found = zip(contexts.destinations[begin:end], contexts.counts[begin:end], strict=True)
+            for destination, times in found:
+                scores[destination] = scores.get(destination, 0.0) + factor * times
+        around = self._neighbours(place)
+        near = rest * self.document.near if around else 0.0
+        popular = (rest - near) / self._popularity_all if self._popularity_all else 0.0
+        for number in self._others(scores, around, count):
+            scores[number] = 0.0
+        names, popularity = self.document.places, self._popularity
+        named = {
+            names[number]: score + popular * popularity[number] for number, score in scores.items()
+        }
+        for name in around:
+            named[name] = named.get(name, 0.0) + near / len(around)
+        best = sorted(named.items(), key=lambda item: (-item[1], item[0]))[:count]
+        return [Prediction(*each) for each in best]
+
+    def graph(self) -> MovementGraph:
+        """Which place leads to which. One way: nobody is taken to go back the same way."""
+        return self._graph
+
+    def ploc(self, place: str, steps: int) -> frozenset[str]:
+        """The places that can be reached in at most so many steps."""
+        return self._graph.ploc(place, steps)
+
+    def dwell(self, place: str) -> Dwell | None:
+        """How long clients stay at a place; None if nobody was seen to come and go."""
+        number = self._place_numbers.get(place)
+        return None if number is None else self.document.dwell.get(number)
+
+    @cached_property
+    def _graph(self) -> MovementGraph:
+        names = self.document.places
+        edges = ((names[a], names[b]) for a, b, _ in self.document.moves)
+        return MovementGraph(edges, locations=names, directed=True)
+
+    def _values(
+        self, place: str, client: str | None, previous: str | None, time_us: int | None
+    ) -> dict[str, int]:
+        """What is known, in numbers."""
+        found = {
+            "place": self._place_numbers.get(place),
+            "previous": None if previous is None else self._place_numbers.get(previous),
+            "client": None if client is None else self._client_numbers.get(client),
+        }
+        values = {name: number for name, number in found.items() if number is not None}
+        if time_us is not None:
+            values["part"], values["hour"], values["quarter"] = buckets(time_us)
+        return values
+
+    def _factors(
+        self, blend: Sequence[tuple[Predictor, float]], values: dict[str, int]
+    ) -> tuple[list[tuple[int, int, int, float]], float]:
+        """What each count is multiplied with, and what is left to popular and neighbouring places.
+
+        A level says (count + strength * what the level before it says) / (all counts + strength).
+        So each level's counts are multiplied with a factor, and the levels need no merging.
+        """
+        found: dict[int, tuple[int, int, int] | None] = {}
+        factors: dict[int, float] = {}
+        rest = 0.0
+        for predictor, weight in blend:
+            share = weight
+            for position in range(len(predictor.levels) - 1, -1, -1):
+                level = predictor.levels[position]
+                if level not in found:
+                    found[level] = self._find(level, values)
+                context = found[level]
+                if context is not None:
+                    strength = predictor.strengths[position] * WHOLE
+                    everything = context[2] + strength
+                    factors[level] = factors.get(level, 0.0) + share / everything
+                    share *= strength / everything
+            rest += share
+        ranges = {level: context for level, context in found.items() if context is not None}
+        return [(level, *ranges[level][:2], factor) for level, factor in factors.items()], rest
+
+    def _find(self, level: int, values: dict[str, int]) -> tuple[int, int, int] | None:
+        """Where the destinations of a context stand, and the sum of their counts."""
+        try:
+            key = tuple([values[name] for name in self.document.contexts[level].features])
+        except KeyError:  # Not known.
+            return None
+        return self._found[level].get(key)
+
+    def _others(self, scores: dict[int, float], around: tuple[str, ...], count: int) -> list[int]:
+        """Places without a score that may be among the best: popular ones, and neighbours."""
+        popular = (number for number in self._popular if number not in scores)
+        near = {number for name in around if (number := self._place_numbers.get(name)) is not None}
+        return [*islice(popular, count), *(near - scores.keys())]
+
+    def _neighbours(self, place: str) -> tuple[str, ...]:
+        if not self.document.near:
+            return ()
+        return neighbours(self.document.grid, place)
+
+
+def buckets(time_us: int) -> tuple[int, int, int]:
+    """Part, hour and quarter of an hour of a time; those of the weekend are numbered on."""
+    quarters = time_us // _QUARTER_US
+    weekend = (quarters // 96 + 3) % 7 >= 5  # 1970 began on a Thursday.
+    quarter = quarters % 96
+    hour = quarter // 4
+    return _PARTS[hour] + 4 * weekend, hour + 24 * weekend, quarter + 96 * weekend
+
+
+def neighbours(grid: str, place: str) -> tuple[str, ...]:
+    """The cells around a cell; none where places are no cells."""
+    kind = grid.partition(":")[0]
+    if kind == "h3" and h3.is_valid_cell(place):
+        return tuple(sorted(set(h3.grid_disk(place, 1)) - {place}))
+    if kind == "square":
+        column, _, row = place.partition(",")
+        try:
+            x, y = int(column), int(row)
+        except ValueError:
+            return ()
+        steps = [(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1) if (a, b) != (0, 0)]
+        return tuple(f"{x + a},{y + b}" for a, b in steps)
+    return ()
+
+
+def _ranges(contexts: Contexts) -> Iterator[tuple[tuple[int, ...], tuple[int, int, int]]]:
+    """Where the destinations of each context stand, and the sum of their counts."""
+    width = len(contexts.features)
+    begin = 0
+    for number, size in enumerate(contexts.sizes):
+        end = begin + size
+        key = tuple(contexts.keys[number * width : (number + 1) * width])
+        yield key, (begin, end, sum(contexts.counts[begin:end]))
+        begin = end
+
+
+def _check(document: Document) -> None:
+    """Make sure that all numbers point at something."""
+    places = len(document.places)
+    problems = [
+        document.sizes
+        != Sizes(
+            places=places,
+            clients=len(document.clients),
+            moves=len(document.moves),
+            counts=sum(len(each.counts) for each in document.contexts),
+        ),
+        len(document.popularity) != places or any(each < 0 for each in document.popularity),
+        not 0 <= document.near < 1,
+        not all(0 <= a < places and 0 <= b < places for a, b, _ in document.moves),
+        not all(_is_consistent(each, places) for each in document.contexts),
+        not all(
+            len(each.levels) == len(each.strengths)
+            and all(0 <= level < len(document.contexts) for level in each.levels)
+            and all(0 < number < math.inf for number in each.strengths)
+            and 0 <= each.weight <= 1
+            for each in document.predictors
+        ),
+    ]
+    if any(problems):
+        raise MobilityModelError("contradicts itself: mine it again")
+
+
+def _is_consistent(contexts: Contexts, places: int) -> bool:
+    return (
+        set(contexts.features) <= set(FEATURES)
+        and len(contexts.keys) == len(contexts.features) * len(contexts.sizes)
+        and sum(contexts.sizes) == len(contexts.destinations) == len(contexts.counts)
+        and all(0 <= destination < places for destination in contexts.destinations)
+        and all(number > 0 for number in (*contexts.sizes, *contexts.counts))
+    )
+
+
+def _checksum(version: int, body: bytes | memoryview) -> int:
+    return zlib.crc32(body, zlib.crc32(_NUMBERS.pack(version, len(body))))

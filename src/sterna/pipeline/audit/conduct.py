@@ -1,0 +1,320 @@
+"""What each client did: when it was there, what it asked for and offered, and when it left."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from hashlib import blake2b
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name.
+
+from sterna.model.delivery import FOREVER
+from sterna.model.filters import Filter
+from sterna.pipeline.audit.presence import Presence, connections_of
+from sterna.pipeline.audit.stated import LIVE, Stated, moments
+
+SUBSCRIPTION = "subscription"
+FOLLOWING = "following"
+"""All that a subscription that depends on its client may mean while it lasts."""
+OFFER = "offer"
+"""An advertisement."""
+
+CLIENTS_AT_ONCE = 1_000
+
+_COLUMNS = ("name", "filter", "published", "publishers", "seqs")
+
+PARTITIONS = 16
+"""How many parts clients, and later events, are dealt with in."""
+
+
+_LONG = pa.int64()
+
+
+def _list_of(**fields: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.struct(list(fields.items())))
+
+
+_ARROW = pa.schema(
+    {
+        "world": pa.string(),
+        "client": pa.string(),
+        "connections": _list_of(since=_LONG, until=_LONG),
+        "asks": _list_of(
+            role=pa.string(),
+            filter_id=_LONG,
+            filter=pa.string(),
+            **dict.fromkeys(("asked", "settled", "ended", "forgotten", "lasted"), _LONG),
+        ),
+        "farewells": _list_of(moment=_LONG, last=_LONG),
+        "oblivions": _list_of(moment=_LONG, heard=_LONG),
+        "discarded": pa.list_(_LONG),
+        "settled": pa.list_(_LONG),
+    }
+)
+
+CONDUCT = """
+    world STRING, client STRING,
+    connections ARRAY<STRUCT<since: BIGINT, until: BIGINT>>,
+    asks ARRAY<STRUCT<role: STRING, filter_id: BIGINT, filter: STRING,
+        asked: BIGINT, settled: BIGINT, ended: BIGINT, forgotten: BIGINT, lasted: BIGINT>>,
+    farewells ARRAY<STRUCT<moment: BIGINT, last: BIGINT>>,
+    oblivions ARRAY<STRUCT<moment: BIGINT, heard: BIGINT>>,
+    discarded ARRAY<BIGINT>,
+    settled ARRAY<BIGINT>
+"""
+"""A client: its connections; its asks with the moments of `sterna.model.delivery.Span`, and the
+last moment (`lasted`) at which an event may have left its publisher to arrive before the end; when
+it left for good, and its last event that had arrived; when it was forgotten, and its last event
+that the network had heard of; its events that it had no room for. The row without a client has the
+moments at which nothing was on its way in a world."""
+
+
+def controls(stated: Stated) -> DataFrame:
+    """The facts that say who was where and wanted what: few, next to those about events."""
+    return stated(
+        (
+            *("Subscribed", "Adapted", "Unsubscribed", "Advertised", "Unadvertised"),
+            *("Attached", "Detached", "Left", "Purged", "ClientForgotten", "Settled"),
+        ),
+        *("client", *_COLUMNS),
+    )
+
+
+def conducts(
+    control: DataFrame,
+    seen: DataFrame | None,
+    heard: DataFrame | None,
+    *,
+    grace_us: int,
+    partitions: int = PARTITIONS,
+) -> DataFrame:
+    """What every client did.
+
+    From facts that say it, and the signs of life and the events that brokers have `heard` of, if
+    they matter: where nobody says when nothing was on its way, and where advertisements count.
+    """
+    own = control.where("kind NOT IN ('ClientForgotten', 'Settled')").withColumn(
+        "client", F.col("at")
+    )
+    rows = own.unionByName(_oblivions(control, heard), allowMissingColumns=True)
+    if seen is not None:
+        rows = rows.unionByName(seen, allowMissingColumns=True)
+    share = F.pmod(F.hash("world", "client"), F.lit(partitions)).cast("int")
+    everyone = F.explode(F.sequence(F.lit(0), F.lit(partitions - 1)))
+    settled = control.where("kind = 'Settled'").select("world", "moment", everyone.alias("share"))
+    rows = (
+        rows.withColumn("share", share)
+        .select("world", "client", "kind", "moment", "position", "turn", "share", *_COLUMNS)
+        .unionByName(settled, allowMissingColumns=True)
+    )
+    return (
+        rows.repartitionById(partitions, "share")
+        .sortWithinPartitions("client", "world", "position", "turn", "moment")
+        .mapInArrow(partial(_conducts, grace=moments(grace_us)), CONDUCT)
+    )
+
+
+def all_conducts(stated: Stated, *, grace_us: int, partitions: int = PARTITIONS) -> DataFrame:
+    """What every client did, whatever may matter."""
+    return conducts(
+        *(controls(stated), signs_of_life(stated), hearings(stated)),
+        grace_us=grace_us,
+        partitions=partitions,
+    )
+
+
+def signs_of_life(stated: Stated) -> DataFrame:
+    """The first and the last fact of each node (`moment`, `published`), by its clock."""
+    return (
+        stated(None)
+        .where(F.col("world") == LIVE)
+        .groupBy("world", F.col("at").alias("client"))
+        .agg(F.min("moment").alias("moment"), F.max("moment").alias("published"))
+        .withColumn("kind", F.lit("Seen"))
+    )
+
+
+def hearings(stated: Stated) -> DataFrame:
+    """When the network had heard of events of clients, up to which number."""
+    taken = stated(["Accepted", "Quenched"], "link", "seqs")
+    whose = F.when(F.col("kind") == "Accepted", F.col("link")).otherwise(F.col("at"))
+    return taken.select(
+        "world",
+        whose.alias("client"),
+        F.col("moment").alias("heard_at"),
+        F.array_max("seqs").alias("heard"),
+    )
+
+
+def _oblivions(control: DataFrame, heard: DataFrame | None) -> DataFrame:
+    """When each client was forgotten, with the last event that the network had heard of by then."""
+    forgotten = control.where("kind = 'ClientForgotten'").select("world", "client", "moment")
+    if heard is None:
+        times = forgotten.withColumn("heard", F.lit(None).cast("long"))
+    else:
+        in_time = heard.join(F.broadcast(forgotten), ["world", "client"]).where("heard_at < moment")
+        times = forgotten.unionByName(in_time.drop("heard_at"), allowMissingColumns=True)
+    return (
+        times.groupBy("world", "client", "moment")
+        .agg(F.max("heard").alias("published"))
+        .withColumn("kind", F.lit("ClientForgotten"))
+    )
+
+
+def filter_id(world: str, text: str, role: str) -> int:
+    """What stands for a filter in tables.
+
+    64 bits: of a million filters, two are taken for one in one of 30 million audits.
+    """
+    name = "\0".join((world, text, str(role == FOLLOWING)))
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
+
+
+# ---- One partition
+
+_Row = dict[str, Any]
+
+
+def _conducts(batches: Iterator[pa.RecordBatch], grace: int) -> Iterator[pa.RecordBatch]:
+    settled: dict[str, list[int]] = {}
+    is_first_share = False
+    told: list[_Row] = []
+    rows = (row for batch in batches for row in batch.to_pylist())
+    for client, of_client in groupby(rows, key=itemgetter("client")):
+        if client is None:
+            for row in of_client:
+                settled.setdefault(row["world"], []).append(row["moment"])
+                is_first_share = row["share"] == 0
+            for world, known in settled.items():
+                known.sort()
+                if is_first_share:
+                    told.append({"world": world, "client": "", "settled": known})
+            continue
+        for world, given in groupby(of_client, key=itemgetter("world")):
+            conduct = _conduct(list(given), settled.get(world), grace)
+            told.append({"world": world, "client": client, **conduct})
+        if len(told) >= CLIENTS_AT_ONCE:
+            yield _batch(told)
+            told = []
+    if told:
+        yield _batch(told)
+
+
+def _batch(told: list[_Row]) -> pa.RecordBatch:
+    empty: _Row = {name: [] for name in _ARROW.names}
+    return pa.RecordBatch.from_pylist([empty | each for each in told], _ARROW)
+
+
+def _conduct(rows: Sequence[_Row], settled: list[int] | None, grace: int) -> _Row:
+    links = [
+        (row["moment"], row["kind"] == "Attached")
+        for row in rows
+        if row["kind"] in {"Attached", "Detached"}
+    ]
+    connections = connections_of(links)
+    world, client = rows[0]["world"], rows[0]["client"]
+    if settled is None:
+        connections = _seen(connections, rows) if world == LIVE else []
+    presence = Presence(connections, settled=settled, grace=grace)
+    oblivions = [row for row in rows if row["kind"] == "ClientForgotten"]
+    cuts = sorted(row["moment"] for row in oblivions)
+    return {
+        "connections": [{"since": since, "until": until} for since, until in connections],
+        "asks": [
+            _ask(world, presence, *span) for asked in _asks(rows) for span in _cut(asked, cuts)
+        ],
+        "farewells": [
+            {"moment": row["moment"], "last": row["published"]}
+            for row in rows
+            if row["kind"] == "Left"
+        ],
+        "oblivions": [
+            {"moment": row["moment"], "heard": row["published"] or 0} for row in oblivions
+        ],
+        "discarded": [
+            seq
+            for row in rows
+            if row["kind"] == "Purged"
+            for publisher, seq in zip(
+                row["publishers"] * (len(row["seqs"]) if len(row["publishers"]) == 1 else 1),
+                row["seqs"],
+                strict=True,
+            )
+            if publisher == client
+        ],
+    }
+
+
+def _seen(connections: list[tuple[int, int]], rows: Sequence[_Row]) -> list[tuple[int, int]]:
+    """Connections as far as the client gave signs of life: it may have died unnoticed."""
+    first, last = next((row["moment"], row["published"]) for row in rows if row["kind"] == "Seen")
+    return [(max(since, first), min(until, last)) for since, until in connections]
+
+
+_Asked = tuple[str, str, int, int]
+"""Role, filter, since when, until when."""
+
+
+def _asks(rows: Iterable[_Row]) -> Iterator[_Asked]:
+    """What a client asked for and offered, each time it meant something else."""
+    open_: dict[tuple[str, str], tuple[str, int]] = {}
+
+    def end(role: str, name: str, moment: int) -> Iterator[_Asked]:
+        if (role, name) in open_:
+            text, asked = open_.pop((role, name))
+            yield role, text, asked, moment
+
+    for row in rows:
+        name, text, moment = row["name"], row["filter"], row["moment"]
+        match row["kind"]:
+            case "Subscribed":
+                role = SUBSCRIPTION if _is_bound(text) else FOLLOWING
+                open_[role, name] = text, moment
+            case "Adapted":
+                yield from end(SUBSCRIPTION, name, moment)
+                open_[SUBSCRIPTION, name] = text, moment
+            case "Unsubscribed":
+                yield from end(SUBSCRIPTION, name, moment)
+                yield from end(FOLLOWING, name, moment)
+            case "Advertised":
+                open_[OFFER, name] = text, moment
+            case "Unadvertised":
+                yield from end(OFFER, name, moment)
+    for role, name in list(open_):
+        yield from end(role, name, FOREVER)
+
+
+def _cut(asked: _Asked, cuts: Sequence[int]) -> Iterator[_Asked]:
+    """What a client still wants when it is forgotten, the network has to learn anew."""
+    role, text, since, until = asked
+    if role == FOLLOWING:
+        yield asked
+        return
+    ends = [since, *(cut for cut in cuts if since < cut < until), until]
+    yield from ((role, text, start, end) for start, end in pairwise(ends))
+
+
+def _ask(world: str, presence: Presence, role: str, text: str, asked: int, ended: int) -> _Row:
+    settled, forgotten = presence.after(asked), presence.after(ended)
+    return {
+        "role": role,
+        "filter_id": filter_id(world, text, role),
+        "filter": text,
+        "asked": asked,
+        "settled": FOREVER if settled is None else settled,
+        "ended": ended,
+        "forgotten": FOREVER if forgotten is None else forgotten,
+        "lasted": presence.before(ended),
+    }
+
+
+_DEPENDS = re.compile(r"\$|myloc", re.IGNORECASE)
+
+
+def _is_bound(text: str) -> bool:
+    """Whether a filter depends on nothing; most need not be parsed to see that."""
+    return _DEPENDS.search(text) is None or Filter(text).is_bound

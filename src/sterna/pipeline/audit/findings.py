@@ -1,0 +1,89 @@
+"""The wrong deliveries of the ledger, each with the way its event took."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name.
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+from sterna.model.delivery import Fault
+from sterna.pipeline.audit.conduct import PARTITIONS, all_conducts
+from sterna.pipeline.audit.ledger import EVENT, GRACE_US, NOT_WANTED, identities, ledger
+from sterna.pipeline.audit.publications import published
+from sterna.pipeline.audit.stated import Stated, in_table, slack
+
+FINDINGS = StructType(
+    [
+        StructField("world", StringType(), nullable=False),
+        StructField("fault", StringType(), nullable=False),
+        StructField("client", StringType(), nullable=False),
+        StructField("publisher", StringType(), nullable=False),
+        StructField("seq", LongType(), nullable=False),
+        StructField("path", ArrayType(StringType(), containsNull=False), nullable=False),
+    ]
+)
+"""A wrong delivery: `world` is empty for brokers and clients, or the journal of a simulation;
+`fault` is one of `sterna.model.delivery.Fault`; `path` has the hops that brokers stated."""
+
+
+def findings(
+    facts: DataFrame,
+    *,
+    grace_us: int = GRACE_US,
+    advertisements: bool | None = None,
+    partitions: int = PARTITIONS,
+) -> DataFrame:
+    """Every wrong delivery that the facts of journals show."""
+    stated = in_table(facts)
+    known = all_conducts(stated, grace_us=grace_us, partitions=partitions)
+    judged = ledger(facts, grace_us=grace_us, advertisements=advertisements, partitions=partitions)
+    return explained(wrong(judged), stated, known, grace_us=grace_us)
+
+
+def wrong(lines: DataFrame) -> DataFrame:
+    """The faults in lines of a ledger, one a row."""
+    return lines.where(F.size("faults") > 0).select(
+        "world", "client", "publisher", "seq", F.inline("faults").alias("fault", "moment")
+    )
+
+
+def explained(
+    wrong: DataFrame, stated: Stated, known: DataFrame, *, grace_us: int = GRACE_US
+) -> DataFrame:
+    """Wrong deliveries with their paths, and what nobody wanted told from what nobody published."""
+    events = wrong.select(*EVENT).distinct()
+    said = (
+        identities(published(stated, known, "publishers", "seqs"), "world", "moment")
+        .join(F.broadcast(events), list(EVENT), "left_semi")
+        .groupBy(*EVENT)
+        .agg(F.max("moment").alias("published"))
+    )
+    hops = (
+        identities(
+            stated(["Forwarded"], "link", "publishers", "seqs").where("link IS NOT NULL"),
+            "world",
+            "moment",
+            "at",
+            "link",
+        )
+        .join(F.broadcast(events), list(EVENT), "left_semi")
+        .groupBy(*EVENT)
+        .agg(F.array_sort(F.collect_list(F.struct("moment", "at", "link"))).alias("hops"))
+    )
+    is_published = F.coalesce(
+        F.col("published") <= F.col("moment") + slack(grace_us), F.lit(col=False)
+    )
+    fault = (
+        F.when(F.col("fault") != NOT_WANTED, F.col("fault"))
+        .when(is_published, str(Fault.UNASKED))
+        .otherwise(str(Fault.UNPUBLISHED))
+    )
+    path = F.transform(
+        F.coalesce(
+            "hops", F.array().cast("array<struct<moment: bigint, at: string, link: string>>")
+        ),
+        lambda hop: F.concat(hop["at"], F.lit(" → "), hop["link"]),
+    )
+    return (
+        wrong.join(said, list(EVENT), "left")
+        .join(hops, list(EVENT), "left")
+        .select("world", fault.alias("fault"), "client", "publisher", "seq", path.alias("path"))
+    )

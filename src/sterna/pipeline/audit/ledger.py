@@ -1,0 +1,192 @@
+"""The ledger: for each client and event, what was owed, what came, and what is wrong with it."""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the usual name.
+
+from sterna.model.delivery import Fault
+from sterna.pipeline.audit.conduct import OFFER, PARTITIONS, SUBSCRIPTION, all_conducts
+from sterna.pipeline.audit.publications import publications
+from sterna.pipeline.audit.stated import LIVE, Stated, in_table, slack
+
+GRACE_US = 5_000_000
+
+EVENT = ("world", "publisher", "seq")
+LINE = ("world", "client", "publisher", "seq")
+
+NOT_WANTED = "not wanted"
+"""It came to a client that never asked for anything like it: unasked, if it was ever published."""
+
+
+def ledger(
+    facts: DataFrame,
+    *,
+    grace_us: int = GRACE_US,
+    advertisements: bool | None = None,
+    partitions: int = PARTITIONS,
+) -> DataFrame:
+    """A line for each client and each event that was for it or came to it.
+
+    `is_owed`, how often it was `delivered`, and `faults`: an array of (fault, moment).
+    `advertisements` says whether the network needs them; None: if there are any.
+    """
+    stated = in_table(facts)
+    known = all_conducts(stated, grace_us=grace_us, partitions=partitions)
+    events = publications(
+        *(stated, known),
+        grace_us=grace_us,
+        advertisements=advertisements,
+        partitions=partitions,
+    )
+    return lines(stated, known, events, grace_us=grace_us)
+
+
+def lines(
+    stated: Stated, known: DataFrame, events: DataFrame, *, grace_us: int = GRACE_US
+) -> DataFrame:
+    """The ledger, from facts, what clients did, and what was published."""
+    wanted = _wanted(events, known.select("world", "client", F.inline("asks")))
+    rows = wanted.unionByName(_arrived(stated), allowMissingColumns=True)
+    return _judged(rows, slack(grace_us))
+
+
+def identities(facts: DataFrame, *columns: str) -> DataFrame:
+    """A row for each event of each fact: these columns, `place` in the fact, publisher, seq."""
+    # A single publisher stands for all. Zipped first: each row would carry all names otherwise.
+    names = F.when(
+        F.size("publishers") == 1, F.array_repeat(F.get("publishers", F.lit(0)), F.size("seqs"))
+    ).otherwise(F.col("publishers"))
+    pairs = F.arrays_zip(names.alias("publisher"), F.col("seqs").alias("seq"))
+    return facts.select(*columns, F.posexplode(pairs).alias("place", "event")).select(
+        *columns, "place", "event.publisher", "event.seq"
+    )
+
+
+# ---- Lines: what each client was to get, and what came.
+
+
+def _wanted(events: DataFrame, asks: DataFrame) -> DataFrame:
+    """A row for each event and each subscription that matches it."""
+    is_owed = (
+        (F.col("role") == SUBSCRIPTION)
+        & (F.col("settled") <= F.col("published"))
+        & (F.col("published") <= F.col("ended"))
+        & F.coalesce(F.col("out") <= F.col("lasted"), F.lit(col=False))
+    )
+    return (
+        events.withColumn("filter_id", F.explode("matched"))
+        .join(F.broadcast(asks.where(F.col("role") != OFFER)), ["world", "filter_id"])
+        .select(
+            *LINE,
+            is_owed.alias("is_owed"),
+            "published",
+            F.struct(
+                "asked", "ended", "forgotten", (F.col("role") == SUBSCRIPTION).alias("is_exact")
+            ).alias("span"),
+        )
+    )
+
+
+def _arrived(stated: Stated) -> DataFrame:
+    """A row for each event that came to a client, whether its application saw it or not.
+
+    And for each that had to be discarded for a client, if that was said: `is_purged`.
+    """
+    is_purged = F.col("kind").isin("Purged", "Discarded", "Missed")
+    came = identities(
+        stated(
+            ["Delivered", "Stray", "Purged", "Discarded", "Missed"],
+            *("client", "anywhere", "publishers", "seqs"),
+        )
+        # A simulation knows better than its clients what brokers discarded.
+        .where((F.col("kind") != "Missed") | (F.col("world") == LIVE)),
+        *("world", "kind", "at", "client", "moment", "position", "turn", "anywhere"),
+    )
+    arrival = F.struct(
+        "position",
+        "turn",
+        "place",
+        "moment",
+        (F.col("kind") == "Stray").alias("is_stray"),
+        F.coalesce("anywhere", F.lit(col=False)).alias("anywhere"),
+    )
+    return came.select(
+        "world",
+        F.coalesce("client", "at").alias("client"),
+        "publisher",
+        "seq",
+        is_purged.alias("is_purged"),
+        F.when(~is_purged, arrival).alias("arrival"),
+    )
+
+
+def _judged(rows: DataFrame, slack: Column) -> DataFrame:
+    """The lines, from their rows."""
+    is_delivery = ~F.col("arrival.is_stray")
+    earlier = (
+        Window.partitionBy("world", "client", "publisher")
+        .orderBy("arrival.position", "arrival.turn", "arrival.place")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    # By client and publisher: the lines of events are then in the same partition already.
+    rows = rows.repartition("world", "client", "publisher").withColumn(
+        "last_seq", F.max(F.when(is_delivery, F.col("seq"))).over(earlier)
+    )
+    grouped = rows.groupBy(*LINE).agg(
+        F.coalesce(F.max("is_owed"), F.lit(col=False)).alias("is_owed"),
+        F.coalesce(F.max("is_purged"), F.lit(col=False)).alias("is_purged"),
+        F.max("published").alias("published"),
+        F.collect_list("span").alias("spans"),
+        F.collect_list(
+            F.when(F.col("arrival").isNotNull(), F.struct("arrival.*", "last_seq"))
+        ).alias("arrivals"),
+    )
+    deliveries = F.array_sort(F.filter("arrivals", lambda arrival: ~arrival["is_stray"]))
+    return grouped.withColumn("deliveries", deliveries).select(
+        *LINE,
+        (F.col("is_owed") & ~F.col("is_purged")).alias("is_owed"),
+        F.size("deliveries").alias("delivered"),
+        _faults(slack).alias("faults"),
+    )
+
+
+def _faults(slack: Column) -> Column:
+    """What is wrong with a line: each fault, and the moment of what came."""
+    deliveries, never = F.col("deliveries"), F.lit(None).cast("long")
+    first = F.get(deliveries, F.lit(0))
+    lost = F.col("is_owed") & ~F.col("is_purged") & (F.size("deliveries") == 0)
+    swapped = F.col("seq") < first["last_seq"]
+    repeated = F.greatest(F.size("deliveries") - 1, F.lit(0))
+    return F.concat(
+        F.when(lost, F.array(_fault(Fault.LOST, never))).otherwise(_none()),
+        F.when(swapped, F.array(_fault(Fault.REORDERED, first["moment"]))).otherwise(_none()),
+        F.array_repeat(_fault(Fault.DUPLICATED, first["moment"]), repeated),
+        F.filter(
+            F.transform("arrivals", lambda arrival: _fault_of(arrival, slack)),
+            lambda fault: fault.isNotNull(),
+        ),
+    )
+
+
+def _fault_of(arrival: Column, slack: Column) -> Column:
+    """What is wrong with one arrival by itself, or null."""
+    moment = arrival["moment"]
+
+    def permits(span: Column) -> Column:
+        is_asked = span["asked"] <= moment
+        explains = F.col("published") - slack <= span["forgotten"]
+        allows = span["is_exact"] & (arrival["anywhere"] | (moment <= span["ended"]))
+        return is_asked & F.when(arrival["is_stray"], explains).otherwise(allows)
+
+    return (
+        F.when(F.size("spans") == 0, _fault(NOT_WANTED, moment))
+        .when(F.col("published") > moment + slack, _fault(Fault.UNPUBLISHED, moment))
+        .when(~F.exists("spans", permits), _fault(Fault.UNASKED, moment))
+    )
+
+
+def _fault(fault: str, moment: Column) -> Column:
+    return F.struct(F.lit(str(fault)).alias("fault"), moment.alias("moment"))
+
+
+def _none() -> Column:
+    return F.array().cast("array<struct<fault: string, moment: bigint>>")

@@ -1,0 +1,85 @@
+"""When a client was there, long enough for all that was on its way to have come."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+
+from sterna.model.delivery import FOREVER
+
+BEGINNING = 0
+
+
+class Presence:
+    """The connections of a client, and when everything on its way to or from it had come.
+
+    Where it is known when nothing was on its way (`settled`), that is at each such moment in a
+    connection. Elsewhere it is whenever a connection has stood for a whole `grace` period.
+    """
+
+    def __init__(
+        self,
+        connections: Iterable[tuple[int, int]],
+        *,
+        settled: Sequence[int] | None = None,
+        grace: int = 0,
+    ) -> None:
+        self._settled = settled
+        self._grace = grace
+        self._connections = [
+            (since, until)
+            for since, until in connections
+            if settled is not None or until - since >= grace
+        ]
+        self._since = [since for since, _ in self._connections]
+        self._enough = [until - grace for _, until in self._connections]
+        self._stays = bool(self._connections) and self._connections[-1][1] == FOREVER
+
+    def after(self, moment: int) -> int | None:
+        """When all that was on its way at a moment had come; None if the client was not there.
+
+        FOREVER: it is there at the end, and nobody has looked since.
+        """
+        if self._settled is None:
+            place = bisect_left(self._enough, moment)
+            if place == len(self._connections):
+                return None
+            return max(self._since[place], moment) + self._grace
+        for place in range(bisect_left(self._settled, moment), len(self._settled)):
+            if self._is_there(self._settled[place]):
+                return self._settled[place]
+        return FOREVER if self._stays else None
+
+    def before(self, moment: int) -> int | None:
+        """The last moment of which all that was on its way had come by another moment."""
+        if self._settled is None:
+            place = bisect_right(self._since, moment - self._grace) - 1
+            return None if place < 0 else min(self._connections[place][1], moment) - self._grace
+        if moment == FOREVER and self._stays:
+            return FOREVER
+        for place in range(bisect_right(self._settled, moment) - 1, -1, -1):
+            if self._is_there(self._settled[place]):
+                return self._settled[place]
+        return None
+
+    def _is_there(self, moment: int) -> bool:
+        place = bisect_right(self._since, moment) - 1
+        return place >= 0 and moment < self._connections[place][1]
+
+
+def connections_of(links: Iterable[tuple[int, bool]]) -> list[tuple[int, int]]:
+    """The connections of a client, from the moments at which a link came or went, in order.
+
+    One that has not ended lasts for ever; one that had begun before all that is known, always did.
+    """
+    connections: list[tuple[int, int]] = []
+    since: int | None = None
+    is_first = True
+    for moment, is_there in links:
+        if is_first and not is_there:
+            since = BEGINNING
+        if is_there and since is None:
+            since = moment
+        elif not is_there and since is not None:
+            connections.append((since, moment))
+            since = None
+        is_first = False
+    return [*connections, *([(since, FOREVER)] if since is not None else [])]

@@ -1,0 +1,1 @@
+"""The declarative pipeline: which tables are made of which, and how Spark runs it."""

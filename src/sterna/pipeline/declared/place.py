@@ -1,0 +1,123 @@
+"""The directory of the tables: whose it is, who writes to it, and what a run leaves there."""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
+
+from sterna.pipeline.errors import PipelineError
+
+VERSION = 1
+"""Of the tables and their checkpoints. A run leaves alone what has another one."""
+
+MARK, LOCK, CHECKPOINTS, RUN = "_sterna.json", "_lock", "_checkpoints", "_run"
+
+
+@contextmanager
+def held(root: Path) -> Iterator[None]:
+    """Make sure that tables can be written here, and that nobody else does."""
+    _check_ours(root)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = os.open(root / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise PipelineError(
+            f"{root} cannot be written ({error.strerror}): give another folder with --out"
+        ) from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise PipelineError(
+                f"another run writes to {root}: wait until it is done, or give another --out"
+            ) from None
+        mark = root / MARK
+        if not mark.exists():
+            half = mark.with_suffix(".half")
+            half.write_text(json.dumps({"tables": VERSION}) + "\n", encoding="utf-8")
+            half.rename(mark)
+        yield
+    finally:
+        os.close(lock)
+
+
+def check_version(root: Path) -> None:
+    """Make sure that the tables have the version that this program writes."""
+    version = _version(root)
+    if version not in {None, VERSION}:
+        raise PipelineError(
+            f"{root} has version {version} of the tables and this program writes {VERSION}: make "
+            "them anew with --full-refresh, or give another --out"
+        )
+
+
+@contextmanager
+def views_folder(root: Path, names: Iterable[str]) -> Iterator[Path]:
+    """An empty folder; what is in it at the end replaces the views, each at once."""
+    folder = root / RUN
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield folder
+        for name in names:
+            if (root / name).exists():
+                (root / name).rename(folder / f"old {name}")
+            (folder / name).rename(root / name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def replacing(root: Path) -> Iterator[Path]:
+    """Another folder beside this one, which takes its place at the end."""
+    fresh = root.with_name(f".{root.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    old = root.with_name(f".{root.name}.old")
+    try:
+        yield fresh
+        shutil.rmtree(old, ignore_errors=True)
+        root.rename(old)
+        fresh.rename(root)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def plain_path(root: Path) -> Iterator[Path]:
+    """A path of the folder without spaces and the like, which Spark would write otherwise.
+
+    It finds no checkpoints below such a path: it makes `%20` of a space, once too often.
+    """
+    if quote(str(root)) == str(root):
+        yield root
+        return
+    with TemporaryDirectory(prefix="sterna-") as folder:
+        link = Path(folder) / "tables"
+        link.symlink_to(root)
+        yield link
+
+
+def _check_ours(root: Path) -> None:
+    if root.exists() and not root.is_dir():
+        raise PipelineError(f"{root} is a file: give a folder for the tables with --out")
+    is_ours = (root / MARK).exists() or not root.exists()
+    if not is_ours and any(entry.name != LOCK for entry in root.iterdir()):
+        raise PipelineError(
+            f"{root} is not empty and holds no tables of Sterna: give another folder with --out"
+        )
+
+
+def _version(root: Path) -> object:
+    try:
+        said = json.loads((root / MARK).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return "unknown"
+    return said.get("tables", "unknown") if isinstance(said, dict) else "unknown"

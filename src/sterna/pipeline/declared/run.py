@@ -1,0 +1,200 @@
+"""One run of the pipeline: bring the tables of a folder up to date with journals."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow.parquet as pq
+
+from sterna.pipeline.declared import engine, place
+from sterna.pipeline.declared.files import TableFiles
+from sterna.pipeline.declared.format import table_format
+from sterna.pipeline.declared.graph import define, delivery_audit
+from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.source import reason, register
+from sterna.pipeline.source.journals import Directory
+from sterna.pipeline.tables.schemas import GROWING, NAMES, VIEWS, with_inputs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("sterna.pipeline")
+
+AUDIT = "delivery_audit"
+
+SETTINGS = {
+    "spark.sql.pipelines.execution.maxConcurrentFlows": "2",
+    "spark.sql.pipelines.maxFlowRetryAttempts": "3",
+    "spark.sql.pipelines.execution.watchdog.minRetryTime": "1s",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+"""A table that is read starts processes, so few are read at once; on a busy machine one that does
+not start in time is tried again. Which events are known is kept on disk, not in memory."""
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """How many rows a table has."""
+
+    total: int
+    new: int | None = None
+    """How many of them this run has added; views are always new."""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has done."""
+
+    tables: dict[str, Rows]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables in a folder."""
+
+    root: Path
+
+    def files(self, name: str) -> TableFiles:
+        """Those of a table that grows."""
+        return TableFiles(self.root / name, GROWING[name].is_daily)
+
+    def totals(self) -> dict[str, int]:
+        """How many rows each of them has."""
+        return {name: self.files(name).total_rows for name in GROWING}
+
+    def checkpoint(self, name: str) -> Path:
+        """Where Spark remembers what it has read for a table."""
+        return self.root / place.CHECKPOINTS / engine.CATALOG / engine.DATABASE / name / name / "0"
+
+
+def run(
+    spark: "SparkSession",
+    journals: Path,
+    root: Path,
+    *,
+    full_refresh: bool = False,
+    fail_on_data_loss: bool = True,
+    only: Collection[str] = NAMES,
+    say: Callable[[str], None] = log.debug,
+) -> Summary:
+    """Read what is new in journals and add it to the tables in `root`; make the views anew.
+
+    A full refresh reads everything, and what it makes takes the place of what was there. `only`
+    some tables, and those that they are made of, may be brought up to date.
+    """
+    began = time.monotonic()
+    names = _chosen(only, full_refresh=full_refresh)
+    journals, root = journals.absolute(), root.absolute()
+    check_journals(journals)
+    made = [name for name in VIEWS if name in names]
+    with ExitStack() as stack:
+        stack.enter_context(place.held(root))
+        if full_refresh:
+            fresh = stack.enter_context(place.replacing(root))
+            stack.enter_context(place.held(fresh))
+            tables = Tables(fresh)
+        else:
+            place.check_version(root)
+            tables = Tables(root)
+        before = _recovered(tables)
+        views = stack.enter_context(place.views_folder(tables.root, made))
+        definition = partial(define, names=names, fail_on_data_loss=fail_on_data_loss)
+        _update(spark, tables, views, partial(definition, journals=journals), say)
+        if AUDIT in names:
+            say("The delivery audit is RUNNING.")
+            delivery_audit(spark, journals).write.parquet(str(views / AUDIT))
+        counts = {
+            name: Rows(total=total, new=total - before[name])
+            for name, total in tables.totals().items()
+            if name in names
+        } | {name: Rows(total=_rows_in(views / name)) for name in made}
+    return Summary(tables=counts, seconds=round(time.monotonic() - began, 2))
+
+
+def check_journals(journals: Path) -> None:
+    """Make sure that there is something to read, or say what to do."""
+    Directory(str(journals), live=True).extents()
+
+
+def _chosen(only: Collection[str], *, full_refresh: bool) -> frozenset[str]:
+    unknown = sorted(set(only) - set(NAMES))
+    if unknown:
+        raise PipelineError(f"there is no table {unknown[0]!r}; there are {', '.join(NAMES)}")
+    if full_refresh and set(only) != set(NAMES):
+        raise PipelineError("a full refresh makes all tables anew: leave out --only")
+    return with_inputs(only)
+
+
+def _recovered(tables: Tables) -> dict[str, int]:
+    """The rows of each table after what a killed run left is finished."""
+    for name in GROWING:
+        files = tables.files(name)
+        files.recover()
+        files.path.mkdir(exist_ok=True)
+        last = files.last_commit()
+        if (
+            last is not None
+            and not (tables.checkpoint(name) / "offsets" / str(last.batch)).exists()
+        ):
+            raise PipelineError(
+                f"{tables.root} has lost the checkpoint of {name}, which says what is archived: "
+                "make the tables anew with --full-refresh, or give another --out"
+            )
+    return tables.totals()
+
+
+def _update(
+    spark: "SparkSession",
+    tables: Tables,
+    views: Path,
+    definition: "Callable[[SparkSession], None]",
+    say: Callable[[str], None],
+) -> None:
+    """Let Spark run the pipeline; tables and checkpoints are in one folder, views in another."""
+    with place.plain_path(tables.root) as storage, engine.connected(spark) as session:
+        register(session)
+        for key, value in SETTINGS.items():
+            session.conf.set(key, value)
+        for name, table in GROWING.items():
+            session.dataSource.register(table_format(table, tables.files(name)))
+        # The catalog is in memory: the tables themselves are all that lasts.
+        session.sql(f"DROP DATABASE IF EXISTS {engine.DATABASE} CASCADE")
+        session.sql(f"CREATE DATABASE {engine.DATABASE} LOCATION {_quoted(views)}")
+        with _told():
+            engine.execute(
+                session,
+                partial(definition, session),
+                storage=storage,
+                settings=SETTINGS,
+                say=say,
+            )
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the source says is wrong, in the words of this command."""
+    try:
+        yield
+    except Exception as error:
+        sentence = reason(error)
+        if sentence is None:
+            raise
+        raise PipelineError(sentence.replace("set failOnDataLoss=false", "use --lossy")) from error
+
+
+def _quoted(path: Path) -> str:
+    text = str(path).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{text}'"
+
+
+def _rows_in(folder: Path) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))

@@ -1,0 +1,65 @@
+"""What workers tell about their work: how much memory they took, and where the time went."""
+
+import os
+import resource
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pyspark import Accumulator, SparkContext
+from pyspark.accumulators import AccumulatorParam
+
+Told = dict[str, dict[str, Any]]
+"""By worker process, what it has told."""
+
+_UNIT = 1 if sys.platform == "darwin" else 1024
+"""In which the system counts memory."""
+
+
+@dataclass
+class Work:
+    """What a worker process has done in one task."""
+
+    loaded: int = 0
+    """Shares it had to load."""
+    load_s: float = 0.0
+    decode_s: float = 0.0
+    """Out of Arrow, into what the index reads."""
+    match_s: float = 0.0
+    encode_s: float = 0.0
+    """Back into Arrow."""
+    cpu_s: float = field(default_factory=lambda: -time.process_time())
+    """Processor time of the whole task, with what Spark's own part of the process takes."""
+    events: int = 0
+    pairs: int = 0
+    index_bytes: int = 0
+    memory_bytes: int = 0
+    """The most that the process has ever had in memory."""
+
+    def tell(self, listener: "Accumulator[Told] | None") -> None:
+        if listener is None:
+            return
+        self.cpu_s += time.process_time()
+        self.memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT
+        listener.add({f"{os.uname().nodename}:{os.getpid()}": asdict(self)})
+
+
+class _Sum(AccumulatorParam[Told]):
+    def zero(self, value: Told) -> Told:  # noqa: ARG002
+        return {}
+
+    def addInPlace(self, value1: Told, value2: Told) -> Told:  # noqa: N802 - Spark's name.
+        for worker, told in value2.items():
+            known = value1.get(worker)
+            value1[worker] = told if known is None else _together(known, told)
+        return value1
+
+
+def _together(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    return {name: max(a[name], b[name]) if "bytes" in name else a[name] + b[name] for name in a}
+
+
+def listener(context: SparkContext) -> "Accumulator[Told]":
+    """Something that workers tell their figures; its `value` has them by process."""
+    return context.accumulator({}, _Sum())

@@ -1,0 +1,1 @@
+"""From where clients were to where they will be: visits, movement graphs, predictors."""

@@ -1,0 +1,83 @@
+"""What is learnt from, what is tuned on, and what is held out to test on."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name.
+
+from sterna.pipeline.errors import PipelineError
+
+VALIDATION = 0.3
+"""The last part of the time that is learnt from, which the predictors are tuned on."""
+
+HELD_OUT_CLIENTS = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """From when on clients were seen, and when the last one was seen leaving, in microseconds."""
+
+    begin_us: int
+    end_us: int
+    own_clocks: bool
+    """Whether all clients begin at the same moment: then each has its own clock."""
+    visits: int
+    clients: int
+    places: int
+    median_dwell_s: float | None
+
+
+def span(visits: DataFrame) -> Span:
+    """The time that visits cover."""
+    row = (
+        clients(visits)
+        .agg(
+            F.unix_micros(F.min("begin")).alias("begin_us"),
+            F.unix_micros(F.max("end")).alias("end_us"),
+            (F.min("begin") == F.max("begin")).alias("own_clocks"),
+            F.sum("visits").alias("visits"),
+            F.count(F.lit(1)).alias("clients"),
+        )
+        .first()
+    )
+    stayed_us = F.unix_micros("left") - F.unix_micros("arrived")
+    places = visits.agg(
+        F.count_distinct("place").alias("places"),
+        F.percentile(F.when(stayed_us > 0, stayed_us / 1e6), 0.5).alias("median_dwell_s"),
+    ).first()
+    if row is None or places is None or not row.clients:
+        raise PipelineError("nobody was anywhere: the input has no visits; give more data")
+    found = {**row.asDict(), **places.asDict()}
+    return Span(**{**found, "own_clocks": bool(row.own_clocks) and row.clients > 1})
+
+
+def clients(visits: DataFrame) -> DataFrame:
+    """From when on each client was seen, and when it was seen leaving last."""
+    return visits.groupBy("client").agg(
+        F.min("arrived").alias("begin"),
+        F.coalesce(F.max("left"), F.max("arrived")).alias("end"),
+        F.count(F.lit(1)).alias("visits"),
+    )
+
+
+def with_cuts(rows: DataFrame, visits: DataFrame, whole: Span, holdout: float) -> DataFrame:
+    """Rows of clients, with where their time begins and is cut.
+
+    What is known before `validation` is learnt from, what happens between it and `cut` is tuned on,
+    what happens from `cut` on is tested on. `held_out` is whether the client is.
+    """
+    part = F.pmod(F.xxhash64("client"), F.lit(1000)) < round(HELD_OUT_CLIENTS * 1000)
+    rows = rows.withColumn("held_out", part)
+    begin, end = F.lit(whole.begin_us), F.lit(whole.end_us)
+    if whole.own_clocks:
+        ends = clients(visits).select("client", F.unix_micros("end").alias("end_us"))
+        rows = rows.join(ends, "client")
+        end = F.col("end_us")
+    learnt = 1 - holdout
+    cuts = {"begin": 0.0, "validation": learnt * (1 - VALIDATION), "cut": learnt}
+    for name, at in cuts.items():
+        moment = begin + ((end - begin) * at).cast("long")
+        if at == 1.0:  # Nothing is held out, and the last moment counts, too.
+            moment = end + 1
+        rows = rows.withColumn(name, F.timestamp_micros(moment))
+    return rows.drop("end_us")

@@ -1,0 +1,1 @@
+"""The tables of the pipeline as one page for people."""

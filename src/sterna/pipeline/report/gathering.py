@@ -1,0 +1,177 @@
+"""The few numbers that pictures are drawn from, out of tables of any size."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the usual name.
+
+from sterna.pipeline.errors import PipelineError
+
+LINKS_MAX = 8
+"""Links that have a line of their own; the others are one line together."""
+MOVES_MAX = 400
+"""Moves that are drawn, the most frequent ones."""
+PLACES_MAX = 12
+"""Places whose dwell times are drawn."""
+FINDINGS_MAX = 20
+"""Wrong deliveries that are listed."""
+SLICES = 120
+"""Points of a line over time."""
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A directory of tables, not all of which need be there."""
+
+    spark: SparkSession
+    directory: Path
+
+    def get(self, name: str) -> DataFrame | None:
+        """A table, or nothing."""
+        return self.spark.read.parquet(str(self.directory / name)) if name in self.names else None
+
+    @property
+    def names(self) -> list[str]:
+        """The tables that are there."""
+        return sorted(
+            each.name
+            for each in self.directory.iterdir()
+            if not each.name.startswith((".", "_")) and any(each.rglob("*.parquet"))
+        )
+
+
+def tables_in(spark: SparkSession, directory: Path) -> Tables:
+    """The tables of a directory; one that has none is an error."""
+    if not directory.is_dir():
+        raise PipelineError(f"there is no directory {directory}; give the --out of another command")
+    tables = Tables(spark, directory)
+    if not tables.names:
+        raise PipelineError(
+            f"{directory} has no tables; `sterna pipeline run` and `sterna pipeline mine` make them"
+        )
+    return tables
+
+
+def traffic(tables: Tables) -> Rows | None:
+    """Events per link over time; links with little traffic are one."""
+    found = tables.get("traffic")
+    if found is None:
+        return None
+    link = F.concat_ws(" → ", "broker", "link")
+    found = found.select(link.alias("link"), F.col("minute").alias("time"), "events")
+    busy = found.groupBy("link").agg(F.sum("events").alias("all")).orderBy(F.desc("all"), "link")
+    largest = [row.link for row in busy.limit(LINKS_MAX).collect()]
+    named = F.when(F.col("link").isin(largest), F.col("link")).otherwise("all others")
+    return _rows(
+        _sliced(found.withColumn("link", named))
+        .groupBy("link", "time")
+        .agg(F.sum("events").alias("events"), F.first("slice_s").alias("slice_s"))
+    )
+
+
+def handovers(tables: Tables) -> Rows | None:
+    """Steps of handovers over time, by kind."""
+    found = tables.get("handovers")
+    if found is None:
+        return None
+    return _rows(_sliced(found).groupBy("kind", "time").agg(F.count(F.lit(1)).alias("count")))
+
+
+def waiting(tables: Tables) -> Rows:
+    """How long handovers took, and how long clients waited for a first event: hundredths of each.
+
+    A handover takes from its start at a broker to the end of the same at the same broker.
+    """
+    found: Rows = []
+    steps, latencies = tables.get("handovers"), tables.get("bootstrap_latency")
+    if steps is not None:
+        in_order = Window.partitionBy("client", "broker").orderBy("time", "position", "turn")
+        took = (F.unix_micros(F.lead("time").over(in_order)) - F.unix_micros("time")) / 1e6
+        ended = F.lead("kind").over(in_order) == "finished"
+        pairs = steps.where("kind IN ('started', 'finished')").select(
+            "kind", F.when(ended, took).alias("seconds")
+        )
+        found += _hundredths(pairs.where("kind = 'started'"), F.lit("handover"))
+    if latencies is not None:
+        first = latencies.withColumn("seconds", F.col("latency_s"))
+        found += _hundredths(first, F.concat(F.lit("first event: "), F.col("cause")))
+    return found
+
+
+def movement_graph(tables: Tables) -> Rows | None:
+    """The most frequent moves from place to place."""
+    found = tables.get("movement_graph")
+    if found is None:
+        return None
+    return _rows(
+        found.where("origin != destination")
+        .orderBy(F.desc("count"), "origin", "destination")
+        .limit(MOVES_MAX)
+    )
+
+
+def visits_per_place(tables: Tables) -> Rows | None:
+    """How often each place was visited."""
+    found = tables.get("visits")
+    return None if found is None else _rows(found.groupBy("place").count())
+
+
+def places(tables: Tables) -> Rows | None:
+    """Where places are."""
+    found = tables.get("places")
+    return None if found is None else _rows(found)
+
+
+def dwell(tables: Tables) -> Rows | None:
+    """How long clients stay at the places with the most visits."""
+    found = tables.get("dwell")
+    if found is None:
+        return None
+    return _rows(found.orderBy(F.desc("count"), "place").limit(PLACES_MAX))
+
+
+def evaluation(tables: Tables) -> Rows | None:
+    """How good predictions were."""
+    found = tables.get("evaluation")
+    return None if found is None else _rows(found)
+
+
+def audit(tables: Tables) -> dict[str, Any] | None:
+    """What was lost, repeated or out of order, and how much was delivered."""
+    found = tables.get("delivery_audit")
+    if found is None:
+        return None
+    deliveries = tables.get("deliveries")
+    return {
+        "faults": {row["fault"]: row["count"] for row in _rows(found.groupBy("fault").count())},
+        "findings": _rows(found.orderBy("client", "publisher", "seq").limit(FINDINGS_MAX)),
+        "deliveries": None if deliveries is None else deliveries.count(),
+    }
+
+
+def _rows(table: DataFrame) -> Rows:
+    found: Rows = table.toArrow().to_pylist()
+    return found
+
+
+def _hundredths(table: DataFrame, name: Column) -> Rows:
+    parts = [number / 100 for number in range(101)]
+    return _rows(
+        table.where("seconds IS NOT NULL")
+        .groupBy(name.alias("name"))
+        .agg(F.count(F.lit(1)).alias("count"), F.percentile("seconds", parts).alias("seconds"))
+    )
+
+
+def _sliced(table: DataFrame) -> DataFrame:
+    """The table with times that are rounded down, so that a line has not too many points."""
+    seconds = F.unix_seconds("time")
+    row = table.agg(F.min(seconds).alias("first"), F.max(seconds).alias("last")).first()
+    span_s = (row.last or 0) - (row.first or 0) if row is not None else 0
+    slice_s = max(60, 60 * round(span_s / 60 / SLICES))
+    start = F.timestamp_seconds(F.floor(seconds / slice_s) * slice_s)
+    return table.withColumns({"time": start, "slice_s": F.lit(slice_s)})

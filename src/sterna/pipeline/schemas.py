@@ -1,0 +1,122 @@
+"""The tables that the pipeline reads from journals, column by column."""
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from sterna.model.filters.spark import ATTRIBUTES_TYPE
+
+
+def _schema(**columns: DataType | tuple[DataType, bool]) -> StructType:
+    """A table; a column that may be null is a pair with True."""
+    return StructType(
+        [
+            StructField(name, type_[0], type_[1])
+            if isinstance(type_, tuple)
+            else StructField(name, type_, nullable=False)
+            for name, type_ in columns.items()
+        ]
+    )
+
+
+_STRING, _LONG, _TIME = StringType(), LongType(), TimestampType()
+_TEXT = (_STRING, True)
+_COUNT = (_LONG, True)
+
+_PLACE = {"journal": _STRING, "position": _LONG, "turn": IntegerType()}
+"""Where a fact stands: who wrote it down, which input caused it, the how-manieth of that input."""
+
+FACTS = _schema(
+    **_PLACE,
+    kind=_STRING,
+    at=_STRING,
+    time=_TIME,
+    link=_TEXT,
+    source=_TEXT,
+    peer=_TEXT,
+    client=_TEXT,
+    name=_TEXT,
+    filter=_TEXT,
+    location=_TEXT,
+    value=_TEXT,
+    replayed=_COUNT,
+    held=_COUNT,
+    given_up=_COUNT,
+    published=_COUNT,
+    anywhere=(BooleanType(), True),
+    publishers=(ArrayType(_STRING, containsNull=False), True),
+    seqs=(ArrayType(_LONG, containsNull=False), True),
+    events=(BinaryType(), True),
+)
+"""All facts as the journal has them (docs/reference/journal.md): one row a fact and link."""
+
+EVENTS = _schema(
+    publisher=_STRING,
+    seq=_LONG,
+    time=_TIME,
+    attributes=ATTRIBUTES_TYPE,
+    payload=BinaryType(),
+    at=_STRING,
+    at_time=_TIME,
+    **_PLACE,
+)
+"""Events in full: when they were published, and where and when that was written down (`at`: the
+border broker that accepted them or, from a client's journal, the publisher)."""
+
+DELIVERIES = _schema(
+    client=_STRING,
+    publisher=_STRING,
+    seq=_LONG,
+    time=_TIME,
+    kind=_STRING,
+    anywhere=BooleanType(),
+    place=IntegerType(),
+    **_PLACE,
+)
+"""Events that reached clients, one a row: Delivered, Stray, Recalled, Repeated or Missed (`kind`).
+`place` counts the events of one fact, from 0."""
+
+MOVEMENTS = _schema(
+    client=_STRING,
+    kind=_STRING,
+    time=_TIME,
+    broker=_TEXT,
+    location=_TEXT,
+    **_PLACE,
+)
+"""Clients that came to a broker (`attached`), went (`detached`), or are elsewhere (`moved`)."""
+
+STATISTICS = _schema(
+    broker=_STRING,
+    kind=_STRING,
+    time=_TIME,
+    link=_TEXT,
+    source=_TEXT,
+    client=_TEXT,
+    events=_LONG,
+    replayed=_COUNT,
+    held=_COUNT,
+    given_up=_COUNT,
+    **_PLACE,
+)
+"""What brokers did, in numbers: a row a fact and link, without the identities of events."""
+
+BAD_RECORDS = _schema(
+    journal=_STRING,
+    file=_TEXT,
+    position=_COUNT,
+    turn=(IntegerType(), True),
+    kind=_TEXT,
+    reason=_STRING,
+    raw=(BinaryType(), True),
+)
+"""What could not be read, and why."""

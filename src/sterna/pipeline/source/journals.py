@@ -1,0 +1,219 @@
+"""Journals in directories: which files there are, what they hold, and how tasks share them."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+import pyarrow as pa
+
+from sterna.journal.index import (
+    Entry,
+    Index,
+    first_message,
+    index_of,
+    open_segment,
+    read_columns,
+    read_message,
+)
+from sterna.journal.segments import FINISHED, OPEN, SegmentName, between, finished_path
+from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.source.origins import Origin, Piece, Span, Spans
+from sterna.pipeline.source.query import Bad
+
+TASK_BYTES = 16 * 2**20
+"""About how much of the files a task reads at most: a second or two of work."""
+SMALL_BYTES = 2**18
+"""Less than this is not worth a task of its own."""
+
+
+@dataclass(frozen=True)
+class FilePiece:
+    """Batches of one file that stand together."""
+
+    journal: str
+    path: Path
+    span: Span
+    entries: tuple[Entry, ...] = ()
+    damage: str | None = None
+    """What is wrong behind them."""
+    damage_at: int = 0
+    """The position that stands for it."""
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Bad]:
+        """The facts with these columns, and in its place what cannot be read."""
+        try:
+            if self.entries:
+                yield from self._batches(columns)
+        except FileNotFoundError:
+            yield self._bad(
+                f"{self.path} was removed before it was read: let the broker keep more "
+                "(journal.bytes_max) or read more often",
+                self.span.start,
+            )
+        if self.damage is not None:
+            yield self._bad(self.damage, self.damage_at)
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Bad]:
+        with open_segment(self.path) as file:
+            schema = first_message(file)
+            for entry in self.entries:
+                message = read_message(file, entry)
+                if message is not None:
+                    yield between(read_columns(schema, message, columns), *self.span)
+                else:
+                    yield self._bad(
+                        f"{file.name} has been changed at byte {entry.place}", entry.first
+                    )
+
+    def _bad(self, reason: str, position: int) -> Bad:
+        return Bad(reason, position=position, file=str(self.path))
+
+
+_Key = tuple[str, int, int]
+"""What the name of a file says, whether it is finished or not."""
+
+
+class Directory(Origin):
+    """All journals below a directory; remembers what it has seen of their files."""
+
+    def __init__(self, path: str, *, live: bool) -> None:
+        """`live` journals are read again and again while they are written."""
+        self._path = Path(path)
+        self._live = live
+        self._seen: dict[_Key, SegmentName] = {}
+        self._indexes: dict[_Key, Index] = {}
+
+    def extents(self) -> dict[str, Span]:
+        """What there is of each journal now."""
+        found = {}
+        for node, segments in self._segments().items():
+            indexes = [self._index(segment) for segment in segments]
+            found[node] = Span(indexes[0].start, indexes[-1].end)
+        return found
+
+    def tasks(self, spans: Spans, count_min: int | None) -> list[list[Piece]]:
+        """These stretches in pieces, a list for each task."""
+        segments = self._segments()
+        pieces = [
+            piece
+            for node, span in spans.items()
+            if span.start < span.end
+            for piece in self._pieces(node, span, segments.get(node, []))
+        ]
+        return _shared(pieces, count_min)
+
+    def first_batch(self, journal: str, span: Span) -> pa.RecordBatch | None:
+        """The first facts of a stretch, with their positions and times."""
+        for piece in self._pieces(journal, span, self._segments().get(journal, [])):
+            for batch in piece.batches(["position", "time_us"]):
+                if not isinstance(batch, Bad) and len(batch):
+                    return batch
+        return None
+
+    def _segments(self) -> dict[str, list[SegmentName]]:
+        """The files of each journal, in order."""
+        listed = {segment[:3]: segment for segment in sorted(_files_below(self._path))}
+        for key, segment in self._seen.items():
+            if key not in listed and _is_there(segment):  # It was renamed while they were listed.
+                listed[key] = segment
+        self._seen = listed
+        found = sorted(listed.values())
+        segments = {node: list(files) for node, files in groupby(found, attrgetter("node"))}
+        for node, files in segments.items():
+            places = sorted({str(file.path.parent) for file in files})
+            if len(places) > 1:
+                raise PipelineError(
+                    f"the journal of {node} is in {places[0]} and in {places[1]}: "
+                    "read a directory in which each journal stands once"
+                )
+        return segments
+
+    def _index(self, segment: SegmentName) -> Index:
+        key = segment[:3]
+        try:
+            index = index_of(segment, self._indexes.get(key), live=self._live)
+        except FileNotFoundError:  # Removed since the directory was listed.
+            return Index(segment.position)
+        self._indexes[key] = index
+        return index
+
+    def _pieces(self, node: str, span: Span, segments: list[SegmentName]) -> Iterator[FilePiece]:
+        before: Index | None = None
+        for segment in segments:
+            index = self._index(segment)
+            piece = FilePiece(node, segment.path, span)
+            gap = None if before is None else _gap(before, index)
+            if gap is not None and gap.start < span.end and span.start < gap.end:
+                missing = f"positions {gap.start} to {gap.end - 1} of {node} are missing"
+                yield replace(piece, damage=f"{missing} before {segment.path}", damage_at=gap.start)
+            entries = tuple(e for e in index.entries if span.start <= e.last and e.first < span.end)
+            is_damaged = index.damage is not None and span.start <= index.following < span.end
+            if entries or is_damaged:
+                yield replace(
+                    piece,
+                    entries=entries,
+                    damage=index.damage if is_damaged else None,
+                    damage_at=index.following,
+                )
+            before = index if before is None or index.end >= before.end else before
+
+
+def _files_below(path: Path) -> Iterator[SegmentName]:
+    if path.is_file():
+        files: Iterable[Path] = [path]
+    elif path.is_dir():
+        files = (
+            Path(folder, name)
+            for folder, _, names in os.walk(path, followlinks=True)
+            for name in names
+            if name.endswith((FINISHED, OPEN))
+        )
+    else:
+        raise PipelineError(f"{path} is not there: give the directory of a journal or of several")
+    found = [name for name in map(SegmentName.of, files) if name is not None]
+    if not found:
+        raise PipelineError(
+            f"{path} has no journal (files *{FINISHED}) in it or below: give the directory "
+            "that was given to sterna up as --data, or wait until a broker has written something"
+        )
+    yield from found
+
+
+def _gap(before: Index, index: Index) -> Span | None:
+    """What neither of two files has that follow each other, although one should."""
+    is_gap = before.damage is None and before.end < index.start
+    return Span(before.end, index.start) if is_gap else None
+
+
+def _is_there(segment: SegmentName) -> bool:
+    path = segment.path
+    return path.exists() or (segment.is_open and finished_path(path).exists())
+
+
+def _shared(pieces: list[FilePiece], count_min: int | None) -> list[list[Piece]]:
+    """Cut pieces between batches, so that all tasks get about the same number of bytes."""
+    left = sum(len(piece.entries) for piece in pieces)
+    total = sum(entry.size_bytes for piece in pieces for entry in piece.entries)
+    count = max(
+        count_min or 1, -(-total // TASK_BYTES), min(os.cpu_count() or 1, total // SMALL_BYTES)
+    )
+    tasks: list[list[Piece]] = [[]]
+    filled = 0
+    for piece in pieces:
+        cut = 0
+        for number, entry in enumerate(piece.entries):
+            to_come = min(count - len(tasks), left)
+            is_full = filled * count >= total * len(tasks) or left == to_come
+            if to_come and is_full and (tasks[-1] or cut < number):
+                if cut < number:
+                    part = piece.entries[cut:number]
+                    tasks[-1].append(replace(piece, entries=part, damage=None))
+                tasks.append([])
+                cut = number
+            filled += entry.size_bytes
+            left -= 1
+        tasks[-1].append(replace(piece, entries=piece.entries[cut:]))
+    return tasks if tasks[-1] else []

@@ -1,0 +1,47 @@
+"""Where facts come from: journals, each with positions, in directories or at brokers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from sterna.pipeline.source.query import Bad
+
+
+class Span(NamedTuple):
+    """A stretch of a journal: positions from `start` to before `end`."""
+
+    start: int
+    end: int
+
+
+Spans = Mapping[str, Span]
+"""By journal."""
+
+
+class Piece(Protocol):
+    """Some facts of one journal that a worker reads by itself."""
+
+    @property
+    def journal(self) -> str:
+        """Whose facts."""
+
+    @property
+    def span(self) -> Span:
+        """The stretch that they are part of."""
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Bad]:
+        """The facts with at least these columns, and in its place what cannot be read."""
+
+
+class Origin(Protocol):
+    """Journals that belong together."""
+
+    def extents(self) -> dict[str, Span]:
+        """What there is of each journal now, by name in order."""
+
+    def tasks(self, spans: Spans, count_min: int | None) -> list[list[Piece]]:
+        """These stretches in pieces, a list for each task; at least so many if that can be."""
+
+    def first_batch(self, journal: str, span: Span) -> pa.RecordBatch | None:
+        """The first facts of a stretch, with their positions and times; None if it is empty."""

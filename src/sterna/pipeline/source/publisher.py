@@ -1,0 +1,100 @@
+"""The client that publishes what Spark has staged, for code that is not asynchronous."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sterna.core.names import LocalProtocolError
+from sterna.net.client import Client, connect
+from sterna.net.errors import SternaError
+from sterna.net.loop import new_event_loop
+from sterna.net.storage.errors import LogError
+from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.source.staged import Row
+from sterna.pipeline.source.staging import Outbox
+
+BROKERS_S = 60.0
+"""How long no broker at all may answer, before a batch is given up. The next attempt goes on."""
+
+_ADVERTISEMENT = "spark"
+
+
+class Publisher(Outbox):
+    """A client with all calls that a commit needs."""
+
+    def __init__(
+        self, brokers: Sequence[str], *, client: str, state: Path | None, advertise: str | None
+    ) -> None:
+        self._brokers = brokers
+        self._name = client
+        self._state = state
+        self._advertise = advertise
+        self._runner = asyncio.Runner(loop_factory=new_event_loop)
+        self._client: Client
+
+    def __enter__(self) -> Self:
+        try:
+            self._client = self._runner.run(self._connected())
+        except (SternaError, LogError, OSError) as error:
+            self._runner.close()
+            raise PipelineError(f"nothing is published: {error}") from error
+        except BaseException:
+            self._runner.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._runner:
+            self._runner.run(self._client.close(wait_s=5.0 if kind is None else 0.0))
+
+    @property
+    def published(self) -> int:
+        return self._client.published
+
+    @property
+    def event_bytes_max(self) -> int:
+        return self._client.event_bytes_max
+
+    def publish_all(self, rows: Iterable[Row]) -> None:
+        try:
+            self._runner.run(self._publish_all(rows))
+        except (SternaError, LocalProtocolError, ValueError) as error:
+            raise PipelineError(f"not all is published: {error}") from error
+
+    async def _connected(self) -> Client:
+        client = await connect(
+            *self._brokers, client=self._name, state=self._state, connect_s=BROKERS_S
+        )
+        if self._advertise is not None:
+            with contextlib.suppress(LocalProtocolError):  # It has, in a process before this.
+                client.advertise(self._advertise, name=_ADVERTISEMENT)
+        return client
+
+    async def _publish_all(self, rows: Iterable[Row]) -> None:
+        publishing = asyncio.create_task(self._drain_and_publish(rows))
+        until = time.monotonic() + BROKERS_S
+        while not publishing.done():
+            await asyncio.wait({publishing}, timeout=1.0)
+            if self._client.is_connected:
+                until = time.monotonic() + BROKERS_S
+            elif time.monotonic() > until:
+                publishing.cancel()
+                raise SternaError(
+                    f"none of {', '.join(self._brokers)} answers; start brokers, then the "
+                    "query again: what is left will be published"
+                )
+        await publishing
+
+    async def _drain_and_publish(self, rows: Iterable[Row]) -> None:
+        # What a process before this has left may fill the client's buffer, so it goes first.
+        await self._client.drain()
+        await self._client.publish_all(rows)

@@ -1,0 +1,56 @@
+"""From the raw tables of journals to those of the archive."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name.
+
+IDENTITY = ("publisher", "seq")
+
+HANDOVER_KINDS = {
+    "HandoverStarted": "started",
+    "JunctionFound": "junction",
+    "HandoverFinished": "finished",
+}
+SUBSCRIPTION_KINDS = {
+    "Subscribed": "subscribed",
+    "Adapted": "adapted",
+    "Unsubscribed": "unsubscribed",
+}
+
+
+def daily(rows: DataFrame) -> DataFrame:
+    """With the day (UTC) of each row's time: however late it comes, it goes there."""
+    return rows.withColumn("day", F.to_date("time"))
+
+
+def events(accepted: DataFrame) -> DataFrame:
+    """Each event once, also when a client handed it to two brokers, however far apart."""
+    return daily(accepted.dropDuplicates([*IDENTITY]))
+
+
+def handovers(statistics: DataFrame) -> DataFrame:
+    """The steps of handovers."""
+    return daily(
+        statistics.where(F.col("kind").isin(*HANDOVER_KINDS)).select(
+            "client",
+            "broker",
+            _renamed("kind", HANDOVER_KINDS),
+            *("time", "replayed", "held", "journal", "position", "turn"),
+        )
+    )
+
+
+def subscriptions(facts: DataFrame) -> DataFrame:
+    """What clients asked for, and until when."""
+    return daily(
+        facts.where(F.col("kind").isin(*SUBSCRIPTION_KINDS)).select(
+            F.col("at").alias("client"),
+            F.col("name").alias("subscription"),
+            _renamed("kind", SUBSCRIPTION_KINDS),
+            *("filter", "time", "journal", "position", "turn"),
+        )
+    )
+
+
+def _renamed(column: str, names: dict[str, str]) -> Column:
+    pairs = [part for pair in names.items() for part in pair]
+    return F.element_at(F.create_map(*map(F.lit, pairs)), F.col(column)).alias(column)

@@ -1,0 +1,95 @@
+"""`sterna pipeline audit`: what it tells of journals, and its exit status."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sterna.bench.audit_journals import write_journals
+from sterna.cli.main import app
+from sterna.core.facts import Accepted, Attached
+from sterna.core.names import Peer
+from sterna.journal import Journal
+from sterna.model.event import Event
+
+PUBLISHED = 600
+
+
+def run(*arguments: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["pipeline", "audit", *map(str, arguments)])
+    return result.exit_code, result.stdout
+
+
+@pytest.mark.spec("PL-5")
+@pytest.mark.usefixtures("spark")
+def test_planted_faults_are_found_and_named_exactly(tmp_path: Path) -> None:
+    """One event lost, one twice, two that changed places; nothing else is wrong."""
+    journals = tmp_path / "journals"
+    written = write_journals(journals, PUBLISHED, batch=7, clients=10, publishers=4)
+    out = tmp_path / "found.json"
+
+    status, printed = run(journals, "--json", "--out", out)
+
+    document = json.loads(printed)
+    assert status == 1
+    assert (document["published"], document["owed"]) == (PUBLISHED, 5 * PUBLISHED)
+    assert document["delivered"] == 5 * PUBLISHED
+    found = [
+        (each["fault"], each["client"], each["publisher"], each["seq"])
+        for each in document["findings"]
+    ]
+    assert sorted(found) == sorted((str(fault), *rest) for fault, *rest in written.planted)
+    assert {tuple(each["path"]) for each in document["findings"]} == {
+        ("B1 → B2", "B2 → B3", "B3 → client-0")
+    }
+    assert json.loads(out.read_text(encoding="utf-8")) == document
+    assert {each.name for each in tmp_path.iterdir()} == {"journals", "found.json"}
+
+
+@pytest.mark.spec("PL-5")
+@pytest.mark.usefixtures("spark")
+def test_a_simulation_is_judged_from_its_journal(tmp_path: Path) -> None:
+    """The same numbers as the simulator's own, and exit status 0 if nothing is wrong."""
+    options = ["--brokers", "3", "--clients", "4", "--events", "30", "--journal", str(tmp_path)]
+    simulated = CliRunner().invoke(app, ["sim", "run", *options, "--json"])
+    assert simulated.exit_code == 0, simulated.output
+
+    status, printed = run(tmp_path, "--json")
+
+    said, document = json.loads(simulated.stdout), json.loads(printed)
+    assert status == 0
+    assert document["clean"] is True
+    assert document["owed"] > 0
+    for name in ("published", "owed", "delivered", "findings"):
+        assert document[name] == said[name]
+    again = CliRunner().invoke(app, ["sim", "run", *options, "--json"])
+    assert again.exit_code == 2
+    assert "has a journal of simulation-0 already" in json.loads(again.stdout)["error"]
+
+
+@pytest.mark.spec("PL-5")
+@pytest.mark.usefixtures("spark")
+def test_without_journals_of_clients_nothing_can_be_said(tmp_path: Path) -> None:
+    """And that must not look like a clean audit."""
+    journal = Journal(tmp_path, "B1")
+    event = Event(publisher="pat", seq=1, time_us=0, attributes={"x": 1})
+    journal.record(0, [Attached(at="B1", time=1, link="pat", peer=Peer.CLIENT)])
+    journal.record(1, [Accepted(at="B1", time=2, link="pat", events=(event,))])
+    journal.close()
+
+    status, printed = run(tmp_path, "--json")
+
+    assert status == 2
+    assert "no client that subscribes has kept a journal" in json.loads(printed)["error"]
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    """It is said at once, before Spark starts."""
+    status, printed = run(tmp_path / "nowhere", "--json")
+    assert status == 2
+    assert "there is no directory" in json.loads(printed)["error"]
+
+    status, printed = run(tmp_path, "--out", tmp_path / "no" / "out.json", "--json")
+    assert status == 2
+    assert "make it first" in json.loads(printed)["error"]

@@ -1,0 +1,160 @@
+"""The rules of the audit, without Spark: who was there when, and what was asked for how long."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.model.delivery import FOREVER
+from sterna.model.filters import Filter
+from sterna.pipeline.audit import conduct, publications
+from sterna.pipeline.audit.presence import Presence, connections_of
+from tests.scale import examples
+
+GRACE = 5
+
+
+@st.composite
+def stretches(draw: st.DrawFn) -> list[tuple[int, int]]:
+    """Connections one after the other, the last of them perhaps for ever."""
+    ends = sorted(draw(st.sets(st.integers(0, 60), max_size=8)))
+    found = [pair for number, pair in enumerate(pairwise(ends)) if number % 2 == 0]
+    lasts: bool = draw(st.booleans())
+    if found and lasts:
+        found[-1] = (found[-1][0], FOREVER)
+    return found
+
+
+def settled_moments() -> st.SearchStrategy[list[int]]:
+    return st.sets(st.integers(0, 70), max_size=8).map(sorted)
+
+
+@pytest.mark.spec("PL-5")
+@given(stretches(), settled_moments(), st.integers(0, 70))
+@examples(200)
+def test_with_moments_of_calm_the_first_one_in_a_connection_counts(
+    connections: list[tuple[int, int]], settled: list[int], moment: int
+) -> None:
+    """As in the oracle: a client that is there at the end gets what is still on its way."""
+    there = [each for each in settled if any(a <= each < b for a, b in connections)]
+    stays = bool(connections) and connections[-1][1] == FOREVER
+    presence = Presence(connections, settled=settled)
+
+    later = [each for each in there if each >= moment]
+    assert presence.after(moment) == (later[0] if later else FOREVER if stays else None)
+    earlier = [each for each in there if each <= moment]
+    assert presence.before(moment) == (earlier[-1] if earlier else None)
+    assert presence.before(FOREVER) == (FOREVER if stays else there[-1] if there else None)
+
+
+@pytest.mark.spec("PL-5")
+@given(stretches(), st.integers(0, 70), st.integers(0, 70))
+@examples(300)
+def test_without_them_a_whole_grace_period_in_one_connection_counts(
+    connections: list[tuple[int, int]], moment: int, end: int
+) -> None:
+    """All that was on its way at a moment has come by the end, if such a period lies between."""
+    connections = [(since, min(until, 60)) for since, until in connections]
+    presence = Presence(connections, grace=GRACE)
+    periods = [
+        (start, start + GRACE)
+        for since, until in connections
+        for start in range(since, until - GRACE + 1)
+    ]
+
+    calm = [stop for start, stop in periods if start >= moment]
+    assert presence.after(moment) == (min(calm) if calm else None)
+    before = presence.before(end)
+    is_calm = any(start >= moment and stop <= end for start, stop in periods)
+    assert is_calm == (before is not None and moment <= before)
+
+
+def test_a_journal_that_begins_in_a_connection_or_ends_in_one() -> None:
+    """What was removed from its beginning began somewhere; what has not ended lasts."""
+    links = [(5, False), (7, True), (8, True), (9, False), (9, False), (20, True)]
+
+    assert connections_of(links) == [(0, 5), (7, 9), (20, FOREVER)]
+    assert connections_of([]) == []
+
+
+def row(kind: str, moment: int, **more: Any) -> dict[str, Any]:
+    empty = dict.fromkeys(("name", "filter", "published", "publishers", "seqs"))
+    return {"world": "", "client": "ann", "kind": kind, "moment": moment, **empty, **more}
+
+
+def asks(*rows: dict[str, Any], settled: list[int] | None = None) -> list[tuple[Any, ...]]:
+    found = conduct._conduct(rows, settled, GRACE)["asks"]
+    names = ("role", "filter", "asked", "settled", "ended", "forgotten", "lasted")
+    return [tuple(ask[name] for name in names) for ask in found]
+
+
+@pytest.mark.spec("PL-5")
+def test_a_subscription_that_follows_its_client_means_something_else_each_time() -> None:
+    """What it says where the client is, is owed; what it may say anywhere, may come in vain."""
+    rows = (
+        row("Attached", 0),
+        row("Subscribed", 1, name="x", filter="a IN myloc"),
+        row("Adapted", 1, name="x", filter="a = 'here'"),
+        row("Adapted", 10, name="x", filter="a = 'there'"),
+        row("Unsubscribed", 20, name="x"),
+    )
+
+    assert sorted(asks(*rows, settled=[5, 15, 25])) == [
+        ("following", "a IN myloc", 1, 5, 20, 25, 15),
+        ("subscription", "a = 'here'", 1, 5, 10, 15, 5),
+        ("subscription", "a = 'there'", 10, 15, 20, 25, 15),
+    ]
+
+
+@pytest.mark.spec("PL-5")
+def test_who_was_forgotten_has_to_be_learnt_anew() -> None:
+    """Until the network has settled again, nothing is owed to it."""
+    rows = (
+        row("ClientForgotten", 30),
+        row("Attached", 0),
+        row("Subscribed", 1, name="x", filter="a = 1"),
+    )
+
+    assert asks(*rows, settled=[10, 40]) == [
+        ("subscription", "a = 1", 1, 10, 30, 40, 10),
+        ("subscription", "a = 1", 30, 40, FOREVER, FOREVER, FOREVER),
+    ]
+
+
+@pytest.mark.spec("PL-5")
+def test_by_clocks_a_connection_lasts_until_the_last_sign_of_life() -> None:
+    """A client that was killed says nothing; it must not be taken for one that lost events."""
+    rows = (
+        row("Seen", 0, published=50),
+        row("Attached", 0),
+        row("Subscribed", 10, name="x", filter="a = 1"),
+    )
+
+    assert asks(*rows) == [("subscription", "a = 1", 10, 15, FOREVER, FOREVER, 45)]
+
+
+def test_dollars_and_myloc_in_texts_do_not_make_a_filter_depend_on_its_client() -> None:
+    for text in ("a = '$price'", "a = 'myloc'", "a = 1", "a IN myloc(2)", "a < $limit"):
+        assert conduct._is_bound(text) == Filter(text).is_bound
+
+
+def test_filters_are_told_apart_by_world_and_meaning() -> None:
+    ids = {
+        conduct.filter_id(world, text, role)
+        for world in ("", "simulation-1")
+        for text in ("a = 1", "a = 2")
+        for role in (conduct.SUBSCRIPTION, conduct.FOLLOWING)
+    }
+
+    assert len(ids) == 8
+    same = conduct.filter_id("", "a = 1", conduct.OFFER)
+    assert same == conduct.filter_id("", "a = 1", conduct.SUBSCRIPTION)
+
+
+def test_matches_by_filter_become_matches_by_event() -> None:
+    found = {7: [0, 2], -3: [2], 5: []}
+
+    assert publications._by_event(found, 4).to_pylist() == [[7], [], [7, -3], []]
+    assert publications._by_event({}, 2).to_pylist() == [[], []]

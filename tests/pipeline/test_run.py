@@ -1,0 +1,260 @@
+"""PL-2: whole runs of the pipeline, over journals that grow."""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from sterna.cli.main import app
+from sterna.core.facts import (
+    Accepted,
+    Attached,
+    Delivered,
+    Forwarded,
+    HandoverFinished,
+    HandoverStarted,
+    Moved,
+    Subscribed,
+)
+from sterna.core.names import Peer
+from sterna.journal import Journal
+from sterna.model.event import Event
+from sterna.model.filters import Filter
+from sterna.pipeline.declared.run import Summary, run
+from sterna.pipeline.tables import read
+from tests.pipeline.recorded import Recorded, Row, expected, in_order, plain
+from tests.scale import CAMPAIGN
+
+pytestmark = pytest.mark.spec("PL-2")
+
+START_US = 1_700_000_000_000_000
+DAY_US = 86_400_000_000
+
+
+def events(*seqs: int, days: int = 0) -> tuple[Event, ...]:
+    return tuple(
+        Event(
+            publisher="p",
+            seq=seq,
+            time_us=START_US + days * DAY_US + seq,
+            attributes={"n": seq, "s": "é"},
+            payload=b"x" * seq,
+        )
+        for seq in seqs
+    )
+
+
+def accepted(broker: str, *seqs: int, days: int = 0) -> Accepted:
+    """Written down at the same moment, however long ago the events were published."""
+    return Accepted(at=broker, time=START_US, link="p", events=events(*seqs, days=days))
+
+
+def sent(broker: str, link: str, *seqs: int) -> Forwarded:
+    return Forwarded(at=broker, time=START_US, source="p", to={link: events(*seqs)})
+
+
+def delivered(*seqs: int) -> Delivered:
+    return Delivered(at="c", time=START_US + 7, events=events(*seqs))
+
+
+def moved(location: str) -> Moved:
+    return Moved(at="c", time=START_US, location=location)
+
+
+FIRST: Recorded = {
+    "B1": [
+        (1, [Attached(at="B1", time=START_US, link="c", peer=Peer.CLIENT)]),
+        (2, [accepted("B1", 1, 2, 3), sent("B1", "c", 1, 2, 3)]),
+        (3, [accepted("B1", 4, days=-30)]),
+    ],
+    "B2": [
+        (1, [accepted("B2", 3, 5), sent("B2", "B1", 3, 5)]),
+        (2, [HandoverStarted(at="B2", time=START_US, client="c")]),
+        (3, [HandoverFinished(at="B2", time=START_US, client="c", replayed=1, held=0)]),
+    ],
+    "c": [
+        (1, [Subscribed(at="c", time=START_US, subscription="s", filter=Filter("n > 0"))]),
+        (2, [moved("A"), delivered(1, 2, 3), moved("B")]),
+    ],
+}
+MORE: Recorded = {
+    "B1": [(4, [accepted("B1", 5, 6), sent("B1", "c", 6)])],
+    "B2": [(4, [accepted("B2", 1, 2, 7, days=2)])],
+    "B3": [(1, [accepted("B3", 8, days=-60)])],
+    "c": [(3, [moved("B"), delivered(6), delivered(6), moved("A")])],
+}
+ALL = {node: [*FIRST.get(node, []), *MORE.get(node, [])] for node in {**FIRST, **MORE}}
+
+
+def write(directory: Path, recorded: Recorded) -> None:
+    for node, inputs in recorded.items():
+        journal = Journal(directory / node, node)
+        for position, facts in inputs:
+            journal.record(position, facts)
+        journal.close()
+
+
+def damage(directory: Path) -> None:
+    """A journal of another broker, with one whole batch and half of another."""
+    journal = Journal(directory / "bad", "bad")
+    for position in (1, 2):
+        journal.record(position, [accepted("bad", 100 + position)])
+        journal.flush()
+    journal.close()
+    (file,) = (directory / "bad").glob("*.arrows")
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def stored(tables: Path, name: str) -> list[Row]:
+    """What any reader of parquet finds, and nothing but parquet."""
+    return [
+        row
+        for file in sorted((tables / name).rglob("*.parquet"))
+        for batch in pq.ParquetFile(file).iter_batches()
+        for row in plain(batch)
+    ]
+
+
+def each_once(rows: Iterable[Row]) -> dict[Any, Row]:
+    """Events by identity; which of the brokers that accepted one is told is open."""
+    content = ("publisher", "seq", "time", "attributes", "payload")
+    return {(r["publisher"], r["seq"]): {name: r[name] for name in content} for r in rows}
+
+
+def check(tables: Path, recorded: Recorded, *names: str) -> None:
+    """The tables hold what the journals say."""
+    archived = stored(tables, "events")
+    good = [row for row in archived if row["journal"] != "bad"]
+    assert len(good) == len({(row["publisher"], row["seq"]) for row in good})
+    # The one that came first counts, and the rest of the content is the same.
+    assert {key: row["payload"] for key, row in each_once(good).items()} == {
+        key: row["payload"] for key, row in each_once(expected(recorded, "events")).items()
+    }
+    for name in names or ("deliveries", "movements", "statistics"):
+        found = [row for row in stored(tables, name) if row["journal"] != "bad"]
+        assert in_order(found) == in_order(expected(recorded, name)), name
+    for file in (tables / "events").rglob("*.parquet"):
+        times = pq.ParquetFile(file).read()["time"].to_pylist()
+        assert {str(time.date()) for time in times} == {file.parent.name.removeprefix("day=")}
+
+
+def offsets(tables: Path, name: str) -> list[dict[str, int]]:
+    """How far each batch of a table has read each journal."""
+    folder = tables / "_checkpoints" / "spark_catalog" / "sterna" / name / name / "0" / "offsets"
+    files = sorted((int(file.name), file) for file in folder.glob("[0-9]*"))
+    return [json.loads(file.read_text().splitlines()[-1]) for _, file in files]
+
+
+def test_tables_grow_with_their_journals(spark: SparkSession, tmp_path: Path) -> None:
+    """Two runs add what is new, once, and make the same as one run over everything."""
+    journals, tables = tmp_path / "a b's journals", tmp_path / "a b's tables"
+    write(journals, FIRST)
+    damage(journals)
+
+    summary = run(
+        spark, journals, tables, only=["events", "handovers", "bad_records", "movement_graph"]
+    )
+
+    check(tables, FIRST, "movements")
+    assert {name: (rows.total, rows.new) for name, rows in summary.tables.items()} == {
+        "events": (6, 6),  # One is from what is left of the damaged journal.
+        "movements": (3, 3),
+        "handovers": (2, 2),
+        "bad_records": (1, 1),
+        "visits": (2, None),
+        "movement_graph": (1, None),
+    }
+    (bad,) = stored(tables, "bad_records")
+    assert bad["journal"] == "bad"
+    assert "cut off" in bad["reason"]
+
+    write(journals, MORE)
+    answer = CliRunner().invoke(
+        app,
+        [
+            *("pipeline", "run", str(journals), "--out", str(tables), "--json"),
+            *("--only", "events", "--only", "movement_graph"),
+        ],
+    )
+
+    assert answer.exit_code == 0, answer.output
+    told = json.loads(answer.stdout)
+    assert told["out"] == str(tables)
+    assert {name: rows["new"] for name, rows in told["tables"].items() if rows["new"]} == {
+        "events": 3,  # 6, 7 and 8; the others were there.
+        "movements": 2,
+    }
+    assert list(told["tables"]) == ["events", "movements", "visits", "movement_graph"]
+    check(tables, ALL, "movements")
+    steps = offsets(tables, "events")
+    assert [{name: step.get(name) for name in ("B1", "B2", "B3", "c")} for step in steps] == [
+        {"B1": 4, "B2": 4, "B3": None, "c": 3},
+        {"B1": 5, "B2": 5, "B3": 2, "c": 4},
+    ]
+    assert not (tables / "_run").exists()
+    graph = stored(tables, "movement_graph")
+    assert sorted((row["origin"], row["destination"], row["count"]) for row in graph) == [
+        ("A", "B", 1),
+        ("B", "A", 1),
+    ]
+    table = read(spark, tables, "events").where("day < '2023-10-01'")
+    late = datetime.fromtimestamp(START_US / 1e6, UTC).date()
+    assert [(row.seq, (late - row.day).days) for row in table.collect()] == [(8, 60)]
+
+
+@pytest.mark.skipif(CAMPAIGN == 1, reason="several whole runs take a minute")
+def test_a_run_again_changes_nothing_and_a_full_refresh_makes_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Runs are idempotent; what the journals have lost is said, and a refresh keeps what it can."""
+    journals, tables = tmp_path / "journals", tmp_path / "tables"
+    write(journals, ALL)
+    first = run(spark, journals, tables)
+    assert {name: rows.total for name, rows in first.tables.items()} == {
+        "events": 8,
+        "deliveries": 5,
+        "movements": 5,
+        "handovers": 2,
+        "subscriptions": 1,
+        "statistics": 11,
+        "bad_records": 0,
+        "visits": 3,
+        "dwell": 1,
+        "movement_graph": 2,
+        "next_broker": 0,
+        "traffic": 2,
+        "bootstrap_latency": 2,
+        "delivery_audit": first.tables["delivery_audit"].total,
+    }
+    check(tables, ALL)
+    traffic = [(row["broker"], row["link"], row["events"]) for row in stored(tables, "traffic")]
+    assert sorted(traffic) == [("B1", "c", 4), ("B2", "B1", 2)]
+    names = list(first.tables)
+    content = {name: in_order(stored(tables, name)) for name in names}
+
+    again = run(spark, journals, tables)
+
+    assert all(not rows.new for rows in again.tables.values())
+    assert {name: in_order(stored(tables, name)) for name in names} == content
+
+    refreshed = run(spark, journals, tables, full_refresh=True)
+
+    assert refreshed.tables == first.tables
+    check(tables, ALL)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+    for file in (journals / "B2").glob("*"):
+        file.unlink()
+    write(journals, {"B1": [(9, [accepted("B1", 9)])]})
+    told = CliRunner().invoke(app, ["pipeline", "run", str(journals), "--out", str(tables)])
+    assert told.exit_code == 2
+    assert "the journal of B2 is not in" in told.output
+    assert "use --lossy to go on with what there is" in told.output
+    assert isinstance(run(spark, journals, tables, fail_on_data_loss=False), Summary)
+    assert len(stored(tables, "events")) == first.tables["events"].total + 1

@@ -1,0 +1,140 @@
+"""PL-2: where tables may be written, and what is said where not; no run gets as far as Spark."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sterna.cli.main import app
+from sterna.pipeline.declared import place
+from sterna.pipeline.declared.run import run
+from sterna.pipeline.errors import PipelineError
+from tests.pipeline.test_run import FIRST, write
+
+pytestmark = pytest.mark.spec("PL-2")
+
+
+def unusable(tmp_path: Path, kind: str) -> Path:
+    """A folder that cannot be written to, for one reason or the other."""
+    tables = tmp_path / "tables"
+    match kind:
+        case "file":
+            tables.write_text("")
+        case "foreign":
+            tables.mkdir()
+            (tables / "thesis.txt").write_text("")
+        case "version":
+            tables.mkdir()
+            (tables / place.MARK).write_text('{"tables": 99}')
+        case "nonsense":
+            tables.mkdir()
+            (tables / place.MARK).write_text("[")
+        case "checkpoint":
+            (tables / "events" / "_commits").mkdir(parents=True)
+            (tables / place.MARK).write_text('{"tables": 1}')
+            (tables / "events" / "_commits" / f"{3:020d}.json").write_text(
+                '{"batch": 3, "rows": 0, "total_rows": 5, "files": []}'
+            )
+    return tables
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("file", "is a file: give a folder for the tables with --out"),
+        ("foreign", "is not empty and holds no tables of Sterna: give another folder with --out"),
+        ("version", "has version 99 of the tables and this program writes 1: make them anew with"),
+        ("nonsense", "has version unknown of the tables"),
+        ("checkpoint", "has lost the checkpoint of events, which says what is archived: make"),
+    ],
+)
+def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path, kind: str, sentence: str) -> None:
+    """One sentence says what to do, before Spark has any work, and nothing has changed."""
+    journals = tmp_path / "journals"
+    write(journals, {"c": FIRST["c"]})
+    tables = unusable(tmp_path, kind)
+    before = sorted(path.name for path in tables.rglob("*") if path.is_file())
+
+    with pytest.raises(PipelineError, match=sentence):
+        run(None, journals, tables)  # type: ignore[arg-type]
+
+    after = sorted(path.name for path in tables.rglob("*") if path.is_file())
+    assert [name for name in after if name != place.LOCK] == before
+
+
+def test_two_runs_do_not_write_to_the_same_tables(tmp_path: Path) -> None:
+    """The second one says so, and the first one goes on."""
+    write(tmp_path / "journals", {"c": FIRST["c"]})
+    with (
+        place.held(tmp_path / "tables"),
+        pytest.raises(
+            PipelineError, match=r"another run writes to .*tables: wait until it is done"
+        ),
+    ):
+        run(None, tmp_path / "journals", tmp_path / "tables")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("made", "sentence"), [(False, "is not there"), (True, "has no journal")])
+def test_a_directory_without_journals_is_told(tmp_path: Path, made: bool, sentence: str) -> None:
+    """Before Spark starts, and without making any tables."""
+    if made:
+        (tmp_path / "journals").mkdir()
+
+    answer = CliRunner().invoke(
+        app, ["pipeline", "run", str(tmp_path / "journals"), "--json"], catch_exceptions=False
+    )
+
+    assert answer.exit_code == 2
+    assert sentence in json.loads(answer.stdout)["error"]
+    assert not (tmp_path / "journals" / "tables").exists()
+
+
+def test_views_are_replaced_when_all_are_made(tmp_path: Path) -> None:
+    """A run that fails leaves the views of the last one."""
+    (tmp_path / "visits").mkdir()
+    (tmp_path / "visits" / "old").touch()
+    with suppress(PipelineError), place.views_folder(tmp_path, ["visits"]) as folder:
+        (folder / "visits").mkdir()
+        raise PipelineError("no")
+    assert (tmp_path / "visits" / "old").exists()
+
+    with place.views_folder(tmp_path, ["visits"]) as folder:
+        (folder / "visits").mkdir()
+        (folder / "visits" / "new").touch()
+
+    assert [path.name for path in tmp_path.rglob("*")] == ["visits", "new"]
+
+
+def test_a_full_refresh_that_fails_leaves_the_tables(tmp_path: Path) -> None:
+    """What is new takes the place of what was there when it is whole, and leaves nothing else."""
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    (tables / "old").touch()
+    with suppress(PipelineError), place.replacing(tables) as fresh:
+        fresh.mkdir()
+        raise PipelineError("no")
+    assert [path.name for path in tmp_path.rglob("*")] == ["tables", "old"]
+
+    with place.replacing(tables) as fresh:
+        fresh.mkdir()
+        (fresh / "new").touch()
+
+    assert [path.name for path in tmp_path.rglob("*")] == ["tables", "new"]
+
+
+@pytest.mark.parametrize(
+    ("only", "full_refresh", "sentence"),
+    [
+        (["evnts"], False, "there is no table 'evnts'; there are events, deliveries"),
+        (["events"], True, "a full refresh makes all tables anew: leave out --only"),
+    ],
+)
+def test_a_wrong_choice_of_tables_is_told(
+    tmp_path: Path, only: list[str], full_refresh: bool, sentence: str
+) -> None:
+    """Before anything is read or written."""
+    with pytest.raises(PipelineError, match=sentence):
+        run(None, tmp_path, tmp_path / "tables", only=only, full_refresh=full_refresh)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
