@@ -41,9 +41,9 @@ from tests.sim.walks import walks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RUNS = 100
+RUNS = 40
 """With roaming clients, and half as many with clients that walk about."""
-LIVE_RUNS = 20
+LIVE_RUNS = 8
 GRACE_US = 300_000
 """Longer than anything takes in the runs that are journals of brokers and clients."""
 

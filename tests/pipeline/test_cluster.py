@@ -17,6 +17,7 @@ from sterna.model.filters import Filter
 from sterna.pipeline.errors import SparkUnavailable
 from sterna.pipeline.session import check_master, settings
 from tests.pipeline.cluster import cluster
+from tests.scale import CAMPAIGN
 
 STERNA = Path(sys.executable).with_name("sterna")
 
@@ -40,6 +41,7 @@ def _written(directory: Path) -> Path:
     return directory
 
 
+@pytest.mark.skipif(CAMPAIGN == 1, reason="takes minutes; make test-long")
 @pytest.mark.spec("PL-7", "PL-3", "PL-4", "PL-5")
 def test_match_mine_and_audit_on_a_cluster(tmp_path: Path) -> None:
     """A master and two workers get the package sent, and give the answers of a local run."""
@@ -67,7 +69,7 @@ def test_match_mine_and_audit_on_a_cluster(tmp_path: Path) -> None:
     assert len(told["where"]) == 2
     assert all(".zip" in place for place in told["where"]), "workers use what was sent to them"
     matched, mined, audited = told["said"]
-    assert (matched["exit_code"], matched["output"]["matches"]) == (0, 3)
+    assert (matched["exit_code"], matched["output"]["pairs"]) == (0, 3)
     assert mined["exit_code"] == 0
     assert mined["output"]["accuracy_at_3"] > 0
     assert audited["exit_code"] == 1

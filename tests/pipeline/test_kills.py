@@ -128,6 +128,7 @@ def event(number: int) -> Row:
 # ---- Whole jobs
 
 
+@pytest.mark.skipif(CAMPAIGN == 1, reason="takes a minute; make test-long")
 @pytest.mark.spec("PL-1")
 def test_a_spark_job_that_is_killed_again_and_again_publishes_each_row_once(
     network: LocalNetwork, tmp_path: Path
