@@ -1,8 +1,6 @@
 """What lies before a broker's own memory comes from the archive: all of it, once, in order."""
 
-import json
 import os
-import shutil
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -40,23 +38,13 @@ SCHEMA = pa.schema(
 FIELDS = {bool: "bool", int: "int", float: "float", str: "string"}
 
 
-def write(
-    tables: Path, files: Sequence[Sequence[Event]], *, rows: int = 3, log: bool = True
-) -> None:
-    """Tables as Spark writes them: a folder a day, and a log that names the files that count."""
-    table = tables / "events"
-    entries = []
-    for number, events in enumerate(files):
+def write(tables: Path, files: Sequence[Sequence[Event]], *, rows: int = 3, first: int = 0) -> None:
+    """Tables as the pipeline writes them: a folder a day, in which every file counts."""
+    for number, events in enumerate(files, start=first):
         for day in sorted({_day(event.time_us) for event in events}):
-            path = table / f"day={day}" / f"part-{number}.snappy.parquet"
+            path = tables / "events" / f"day={day}" / f"part-{number}.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, [event for event in events if _day(event.time_us) == day], rows)
-            entries.append({"path": path.as_uri(), "action": "add"})
-    if log:
-        (table / "_spark_metadata").mkdir(parents=True, exist_ok=True)
-        for number, entry in enumerate(entries):
-            name = table / "_spark_metadata" / str(number)
-            name.write_text(f"v1\n{json.dumps(entry)}", encoding="utf-8")
 
 
 def _write(path: Path, events: Sequence[Event], rows: int) -> None:
@@ -123,29 +111,10 @@ def test_the_last_events_that_match(
 
 
 @pytest.mark.spec("PA-6")
-def test_only_what_was_committed_counts(tmp_path: Path) -> None:
-    """Files of a job that was killed are not in Spark's log, nor are those that it took back."""
-    write(tmp_path, [[event(1, NOW_US)], [event(2, NOW_US)]])
-    write(tmp_path, [[], [], [event(3, NOW_US)]], log=False)
-    log = tmp_path / "events" / "_spark_metadata"
-    archive = Archive(tmp_path)
-    assert [each.seq for each in archive.past(Filter("TRUE"))] == [1, 2]
-
-    compact = [json.loads(path.read_text().splitlines()[1]) for path in sorted(log.iterdir())]
-    (log / "1.compact").write_text("v1\n" + "\n".join(json.dumps(each) for each in compact))
-    assert [each.seq for each in archive.past(Filter("TRUE"))] == [1, 2]
-    (log / "0").unlink()
-    (log / "1").unlink()
-    (log / "2").write_text("v1\n" + json.dumps({**compact[0], "action": "delete"}))
-    assert [each.seq for each in archive.past(Filter("TRUE"))] == [2]
-
-
-@pytest.mark.spec("PA-6")
 def test_files_whose_times_overlap_are_all_read(tmp_path: Path) -> None:
     """That enough was found in the newest file does not mean that it has the last events."""
     write(tmp_path, [[event(1, NOW_US + 1), event(10, NOW_US + 10)]], rows=9)
-    write(tmp_path, [[], [event(2, NOW_US + 2), event(9, NOW_US + 9)]], rows=9, log=False)
-    shutil.rmtree(tmp_path / "events" / "_spark_metadata")
+    write(tmp_path, [[event(2, NOW_US + 2), event(9, NOW_US + 9)]], rows=9, first=1)
     assert [each.seq for each in Archive(tmp_path).past(Filter("TRUE"), events_max=2)] == [9, 10]
 
 

@@ -23,7 +23,7 @@ def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def main(master: str, commands: list[list[str]]) -> None:
-    spark = spark_session("sterna-tests", master)
+    spark = spark_session("sterna-tests", master, {"spark.sql.shuffle.partitions": "2"})
     rows = spark.range(2, numPartitions=2).mapInArrow(where, "where string").collect()
     said = []
     for command in commands:

@@ -26,7 +26,7 @@ from sterna.journal import rows_of
 from sterna.model.delivery import Fault
 from sterna.model.event import Event
 from sterna.model.filters import Filter
-from sterna.pipeline.audit import Finding, Verdict, audit
+from sterna.pipeline.audit import Finding, Verdict, audit, in_table
 from sterna.pipeline.schemas import FACTS
 from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.network import Observer
@@ -135,7 +135,8 @@ def judged(spark: "SparkSession") -> Judged:
     worlds = [table(run.facts, run.name) for run in judged.runs]
     journals = [table(run.facts) for run in judged.live]
     together = pa.concat_tables([*worlds, *journals])
-    judged.verdict = audit(spark.createDataFrame(together, FACTS), grace_us=GRACE_US, partitions=2)
+    facts = in_table(spark.createDataFrame(together, FACTS))
+    judged.verdict = audit(facts, grace_us=GRACE_US, partitions=2)
     return judged
 
 

@@ -38,9 +38,10 @@ def test_with_moments_of_calm_the_first_one_in_a_connection_counts(
     connections: list[tuple[int, int]], settled: list[int], moment: int
 ) -> None:
     """As in the oracle: a client that is there at the end gets what is still on its way."""
-    there = [each for each in settled if any(a <= each < b for a, b in connections)]
-    stays = bool(connections) and connections[-1][1] == FOREVER
     presence = Presence(connections, settled=settled)
+    connections = connections or [(0, FOREVER)]  # Nobody says that it was not there.
+    there = [each for each in settled if any(a <= each < b for a, b in connections)]
+    stays = connections[-1][1] == FOREVER
 
     later = [each for each in there if each >= moment]
     assert presence.after(moment) == (later[0] if later else FOREVER if stays else None)

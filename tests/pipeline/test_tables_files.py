@@ -1,7 +1,7 @@
 """PL-2: the files of tables that grow; each batch is there once, whatever is killed when."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -132,6 +132,22 @@ def test_a_task_that_failed_leaves_nothing(tmp_path: Path) -> None:
     assert visible(table) == []
     table.recover()
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_commit_that_failed_is_ended_though_spark_discards_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark aborts a batch also if its commit failed; what was committed must survive that."""
+    for step in range(20):
+        table = TableFiles(tmp_path / str(step), is_daily=True)
+        table.commit(0, table.stage([rows(range(10))]))
+        staged = table.stage([rows(range(10, 20))])
+        with killed_at(step, monkeypatch), suppress(Killed):
+            table.commit(1, staged)
+        table.discard(staged)
+
+        table.commit(1, table.stage([rows(range(10, 20))]))  # The flow is tried again.
+        assert visible(table) == list(range(20)), step
 
 
 @given(

@@ -243,7 +243,7 @@ class Journal:
         self._file_since = self._clock()
         self._append(schema_message(schema_of(self._node, min(self._written + 1, position))))
         self._messages = 1
-        _sync_directory(self.directory)
+        sync_directory(self.directory)
 
     def _append(self, data: bytes) -> None:
         assert self._file is not None  # noqa: S101 - for the type checker.
@@ -260,7 +260,7 @@ class Journal:
         os.close(self._file)
         self._file = None
         self._path.rename(finished_path(self._path))
-        _sync_directory(self.directory)
+        sync_directory(self.directory)
         if self._bytes_max is not None:
             self._prune(self._bytes_max)
 
@@ -312,7 +312,7 @@ def _finish_all(directory: Path, node: str) -> Recovery:
             os.fsync(file.fileno())
         segment.path.rename(finished_path(segment.path))
     if count:
-        _sync_directory(directory)
+        sync_directory(directory)
     return Recovery(segments=count, batches=batches, bytes_cut=bytes_cut)
 
 
@@ -360,7 +360,8 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make sure that the names of its files are on disk."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,13 +1,11 @@
 """Reads events from the tables that the data pipeline has written, without Spark."""
 
 import heapq
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,8 +16,6 @@ from sterna.model.filters import Filter
 
 COLUMNS = ["publisher", "seq", "time", "attributes", "payload"]
 
-_LOG = "_spark_metadata"
-"""Where Spark says which files of a table count: others are of jobs that were killed."""
 _VALUES = ("bool", "int", "float", "string")
 _LEAST_US, _GREATEST_US = -(2**63), 2**63 - 1
 
@@ -108,16 +104,10 @@ class Archive:
         if not self._table.is_dir():
             return []
         days: dict[str, list[Path]] = {}
-        for path in self._files():
+        for path in sorted(self._table.glob("day=*/*.parquet")):
             days.setdefault(path.parent.name.removeprefix("day="), []).append(path)
         first, last = _day(since_us), _day(until_us)
         return [days[day] for day in sorted(days, reverse=True) if first <= day <= last]
-
-    def _files(self) -> Iterable[Path]:
-        log = self._table / _LOG
-        if not log.is_dir():
-            return sorted(self._table.glob("day=*/*.parquet"))
-        return sorted(_committed(self._table, log))
 
     def _groups_of(self, path: Path) -> list[Group]:
         known = self._groups.get(path)
@@ -126,36 +116,10 @@ class Archive:
         return known
 
 
-def _committed(table: Path, log: Path) -> Iterator[Path]:
-    """The files that Spark's log of a table names, wherever the table is now."""
-    numbers = {path.name: path for path in log.iterdir() if not path.name.startswith(".")}
-    compacted = max(
-        (int(name.removesuffix(".compact")) for name in numbers if name.endswith(".compact")),
-        default=-1,
-    )
-    files: dict[str, None] = {}
-    for name, path in sorted(numbers.items(), key=lambda item: int(item[0].split(".")[0])):
-        if int(name.split(".")[0]) < compacted or (
-            int(name.split(".")[0]) == compacted and not name.endswith(".compact")
-        ):
-            continue
-        for line in path.read_text(encoding="utf-8").splitlines()[1:]:  # The first is a version.
-            entry = json.loads(line)
-            if entry["action"] == "delete":
-                files.pop(entry["path"], None)
-            else:
-                files[entry["path"]] = None
-    for name in files:
-        path = Path(unquote(urlparse(name).path))
-        yield table / path.parent.name / path.name
-
-
 def _groups(path: Path) -> Iterator[Group]:
     metadata = pq.read_metadata(path)
-    column = metadata.schema.to_arrow_schema().get_field_index("time")
-    place = next(
-        (n for n in range(metadata.num_columns) if metadata.schema.column(n).path == "time"), column
-    )
+    names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    place = names.index("time")
     for number in range(metadata.num_row_groups):
         known = metadata.row_group(number).column(place).statistics
         if known is None or not known.has_min_max:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sterna.pipeline.errors import SparkUnavailable
-from sterna.pipeline.shipping import package
+from sterna.pipeline.shipping import LOCATORS, package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,6 +88,8 @@ def settings(master: str = LOCAL) -> dict[str, str]:
             "spark.driver.memory": f"{_driver_memory_mb()}m",
             "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
         }
+    else:
+        found["spark.executorEnv.NUMBA_CACHE_LOCATOR_CLASSES"] = LOCATORS
     if is_here(master):  # Nobody else needs to reach this process.
         found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -1,7 +1,14 @@
 """The delivery audit: the oracle's rules (`sterna.model.delivery`) as joins over journals."""
 
-from sterna.pipeline.audit.findings import FINDINGS, findings
-from sterna.pipeline.audit.ledger import ledger
+from sterna.pipeline.audit.stated import Stated, in_journals, in_table
 from sterna.pipeline.audit.verdict import Finding, Verdict, audit, audit_journals
 
-__all__ = ["FINDINGS", "Finding", "Verdict", "audit", "audit_journals", "findings", "ledger"]
+__all__ = [
+    "Finding",
+    "Stated",
+    "Verdict",
+    "audit",
+    "audit_journals",
+    "in_journals",
+    "in_table",
+]

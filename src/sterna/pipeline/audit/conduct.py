@@ -118,15 +118,6 @@ def conducts(
     )
 
 
-def all_conducts(stated: Stated, *, grace_us: int, partitions: int = PARTITIONS) -> DataFrame:
-    """What every client did, whatever may matter."""
-    return conducts(
-        *(controls(stated), signs_of_life(stated), hearings(stated)),
-        grace_us=grace_us,
-        partitions=partitions,
-    )
-
-
 def signs_of_life(stated: Stated) -> DataFrame:
     """The first and the last fact of each node (`moment`, `published`), by its clock."""
     return (

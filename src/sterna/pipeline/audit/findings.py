@@ -2,40 +2,11 @@
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from sterna.model.delivery import Fault
-from sterna.pipeline.audit.conduct import PARTITIONS, all_conducts
-from sterna.pipeline.audit.ledger import EVENT, GRACE_US, NOT_WANTED, identities, ledger
+from sterna.pipeline.audit.ledger import EVENT, GRACE_US, NOT_WANTED, identities
 from sterna.pipeline.audit.publications import published
-from sterna.pipeline.audit.stated import Stated, in_table, slack
-
-FINDINGS = StructType(
-    [
-        StructField("world", StringType(), nullable=False),
-        StructField("fault", StringType(), nullable=False),
-        StructField("client", StringType(), nullable=False),
-        StructField("publisher", StringType(), nullable=False),
-        StructField("seq", LongType(), nullable=False),
-        StructField("path", ArrayType(StringType(), containsNull=False), nullable=False),
-    ]
-)
-"""A wrong delivery: `world` is empty for brokers and clients, or the journal of a simulation;
-`fault` is one of `sterna.model.delivery.Fault`; `path` has the hops that brokers stated."""
-
-
-def findings(
-    facts: DataFrame,
-    *,
-    grace_us: int = GRACE_US,
-    advertisements: bool | None = None,
-    partitions: int = PARTITIONS,
-) -> DataFrame:
-    """Every wrong delivery that the facts of journals show."""
-    stated = in_table(facts)
-    known = all_conducts(stated, grace_us=grace_us, partitions=partitions)
-    judged = ledger(facts, grace_us=grace_us, advertisements=advertisements, partitions=partitions)
-    return explained(wrong(judged), stated, known, grace_us=grace_us)
+from sterna.pipeline.audit.stated import Stated, slack
 
 
 def wrong(lines: DataFrame) -> DataFrame:

@@ -4,9 +4,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.model.delivery import Fault
-from sterna.pipeline.audit.conduct import OFFER, PARTITIONS, SUBSCRIPTION, all_conducts
-from sterna.pipeline.audit.publications import publications
-from sterna.pipeline.audit.stated import LIVE, Stated, in_table, slack
+from sterna.pipeline.audit.conduct import OFFER, SUBSCRIPTION
+from sterna.pipeline.audit.stated import LIVE, Stated, slack
 
 GRACE_US = 5_000_000
 
@@ -17,33 +16,14 @@ NOT_WANTED = "not wanted"
 """It came to a client that never asked for anything like it: unasked, if it was ever published."""
 
 
-def ledger(
-    facts: DataFrame,
-    *,
-    grace_us: int = GRACE_US,
-    advertisements: bool | None = None,
-    partitions: int = PARTITIONS,
-) -> DataFrame:
-    """A line for each client and each event that was for it or came to it.
-
-    `is_owed`, how often it was `delivered`, and `faults`: an array of (fault, moment).
-    `advertisements` says whether the network needs them; None: if there are any.
-    """
-    stated = in_table(facts)
-    known = all_conducts(stated, grace_us=grace_us, partitions=partitions)
-    events = publications(
-        *(stated, known),
-        grace_us=grace_us,
-        advertisements=advertisements,
-        partitions=partitions,
-    )
-    return lines(stated, known, events, grace_us=grace_us)
-
-
 def lines(
     stated: Stated, known: DataFrame, events: DataFrame, *, grace_us: int = GRACE_US
 ) -> DataFrame:
-    """The ledger, from facts, what clients did, and what was published."""
+    """A line for each client and each event that was for it or came to it.
+
+    From facts, what clients did (`known`), and what was published. `is_owed`, how often it was
+    `delivered`, and `faults`: an array of (fault, moment).
+    """
     wanted = _wanted(events, known.select("world", "client", F.inline("asks")))
     rows = wanted.unionByName(_arrived(stated), allowMissingColumns=True)
     return _judged(rows, slack(grace_us))

@@ -12,7 +12,8 @@ class Presence:
     """The connections of a client, and when everything on its way to or from it had come.
 
     Where it is known when nothing was on its way (`settled`), that is at each such moment in a
-    connection. Elsewhere it is whenever a connection has stood for a whole `grace` period.
+    connection; a client of which nobody says whether it is connected, is. Elsewhere it is whenever
+    a connection has stood for a whole `grace` period.
     """
 
     def __init__(
@@ -29,6 +30,8 @@ class Presence:
             for since, until in connections
             if settled is not None or until - since >= grace
         ]
+        if settled is not None and not self._connections:
+            self._connections = [(BEGINNING, FOREVER)]
         self._since = [since for since, _ in self._connections]
         self._enough = [until - grace for _, until in self._connections]
         self._stays = bool(self._connections) and self._connections[-1][1] == FOREVER

@@ -43,13 +43,19 @@ def in_table(facts: DataFrame) -> Stated:
     return stated
 
 
-def in_journals(spark: SparkSession, directory: Path) -> Stated:
+def in_journals(spark: SparkSession, directory: Path, *, bad_records: str = "fail") -> Stated:
     """Facts of all journals below a directory; only what is asked for is read."""
 
     def stated(kinds: Sequence[str] | None, *columns: str) -> DataFrame:
         wanted = StructType([FACTS[name] for name in (*PLACE, *columns)])
-        reader = spark.read.format("sterna").option("table", "facts").schema(wanted)
-        facts = reader.option("pushDown", "true").load(str(directory))  # Used only here.
+        facts = (
+            spark.read.format("sterna")
+            .option("table", "facts")
+            .option("badRecords", bad_records)
+            .option("pushDown", "true")  # This DataFrame is used only once.
+            .schema(wanted)
+            .load(str(directory))
+        )
         return _placed(facts if kinds is None else facts.where(F.col("kind").isin(*kinds)))
 
     return stated

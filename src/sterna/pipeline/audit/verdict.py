@@ -14,7 +14,7 @@ from sterna.pipeline.audit.conduct import PARTITIONS, conducts, controls, hearin
 from sterna.pipeline.audit.findings import explained, wrong
 from sterna.pipeline.audit.ledger import GRACE_US, NOT_WANTED, lines
 from sterna.pipeline.audit.publications import publications
-from sterna.pipeline.audit.stated import LIVE, Stated, in_journals, in_table
+from sterna.pipeline.audit.stated import LIVE, Stated, in_journals
 from sterna.pipeline.errors import PipelineError
 
 FINDINGS_MAX = 100_000
@@ -67,9 +67,7 @@ def audit_journals(
     advertisements: bool | None = None,
 ) -> Verdict:
     """Judge every delivery that the journals below a directory tell of."""
-    verdict = _audit(
-        in_journals(spark, directory), grace_us, PARTITIONS, advertisements=advertisements
-    )
+    verdict = audit(in_journals(spark, directory), grace_us=grace_us, advertisements=advertisements)
     if not verdict.subscribed and not verdict.delivered:
         # Nothing is wrong where nothing is known; that must not look like a clean audit.
         raise PipelineError(
@@ -80,19 +78,17 @@ def audit_journals(
 
 
 def audit(
-    facts: DataFrame,
+    stated: Stated,
     *,
     grace_us: int = GRACE_US,
     advertisements: bool | None = None,
     partitions: int = PARTITIONS,
 ) -> Verdict:
-    """Judge every delivery that facts tell of."""
-    return _audit(in_table(facts), grace_us, partitions, advertisements=advertisements)
+    """Judge every delivery that facts tell of.
 
-
-def _audit(
-    stated: Stated, grace_us: int, partitions: int, *, advertisements: bool | None
-) -> Verdict:
+    `advertisements` says whether the network needs them; None: if there are any.
+    """
+    # Kept, as it is used more than once; Spark would also mix up what it asks the source for.
     control = controls(stated).persist()
     world, kind = F.col("world"), F.col("kind")
     (told,) = control.agg(

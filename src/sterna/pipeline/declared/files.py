@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sterna.journal.writing import sync_directory
+
 HELD_BYTES_MAX = 64 * 2**20
 """How much a task holds in memory to sort it; more becomes several files."""
 ROW_GROUP_ROWS = 64 * 2**10
@@ -68,6 +70,8 @@ class TableFiles:
                 held, held_bytes = [], 0
         if held:
             staged += self._write(pa.Table.from_batches(held))
+        if staged:
+            sync_directory(self._staged)
         return staged
 
     def commit(self, batch: int, staged: Sequence[Staged]) -> None:
@@ -91,9 +95,15 @@ class TableFiles:
         self._finish(commit)
 
     def discard(self, staged: Iterable[Staged]) -> None:
-        """Remove files that will not be part of the table."""
+        """Remove files that will not be part of the table.
+
+        Spark discards also what a commit that failed half-way has; that is part of the table.
+        """
+        last = self.last_commit()
+        committed = {name for name, _ in last.files} if last is not None else set()
         for file in staged:
-            (self._staged / file.name).unlink(missing_ok=True)
+            if file.name not in committed:
+                (self._staged / file.name).unlink(missing_ok=True)
 
     def recover(self) -> None:
         """Finish what a run that was killed left; nobody else may write now."""
@@ -169,6 +179,7 @@ class TableFiles:
             file.flush()
             os.fsync(file.fileno())
         half.rename(path)
+        sync_directory(path.parent)
 
     def _finish(self, commit: Commit) -> None:
         """Move files to where they belong; those that are not staged any more are there."""
@@ -180,6 +191,8 @@ class TableFiles:
             except FileNotFoundError:
                 if not target.exists():
                     raise
+        for folder in {(self.path / place).parent for _, place in commit.files}:
+            sync_directory(folder)
         for old in self._commits():
             if int(old.stem) < commit.batch:
                 old.unlink(missing_ok=True)

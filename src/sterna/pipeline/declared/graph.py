@@ -107,17 +107,13 @@ def define(
 def delivery_audit(spark: "SparkSession", journals: Path) -> "DataFrame":
     """What is wrong in the journals, as far as they are there.
 
-    It stands beside the graph: its plan is too deep for the messages of Spark Connect.
+    It stands beside the graph: an audit takes several queries.
     """
-    from sterna.pipeline.audit.findings import findings  # noqa: PLC0415
+    from sterna.pipeline.audit import audit, in_journals  # noqa: PLC0415 - numba is large.
 
-    facts = (
-        spark.read.format("sterna")
-        .option("table", "facts")
-        .option("badRecords", "skip")
-        .load(str(journals))
-    )
-    return findings(facts).to(VIEWS["delivery_audit"])
+    verdict = audit(in_journals(spark, journals, bad_records="skip"))
+    rows = [finding._asdict() for finding in verdict.findings]
+    return spark.createDataFrame(rows, VIEWS["delivery_audit"])
 
 
 def _growing(name: str) -> Definition:
