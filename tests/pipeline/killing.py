@@ -24,29 +24,30 @@ def run_and_kill(
     moments: Sequence[Callable[[], object]],
     chance: Random,
     between: Callable[[], None] = lambda: None,
-) -> int:
-    """Run a program, kill it so often with all it has started, and let it finish; its deaths.
+) -> None:
+    """Run a program, kill it so often with all it has started, and let it finish.
 
     Each time a moment is chosen; the program is killed a little after what it returns has changed.
+    One that is done before that moment comes is started again; `between` gives it more to do.
     """
-    deaths = 0
+    deaths = runs = 0
     while deaths < kills:
+        runs += 1
+        assert runs <= 5 * kills, "most runs are done before they can be killed"
         moment, more = chance.choice(moments), chance.randrange(3)
         job, messages = _start(command)
         for _ in range(1 + more):
             _wait_for_change(job, moment)
         time.sleep(chance.choice([0, 0.002, 0.02, 0.2]) * chance.random())
-        if job.poll() is not None:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+            deaths += job.wait() == -signal.SIGKILL
+        else:
             assert job.returncode == 0, _end(messages)
-            return deaths
-        os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
-        deaths += 1
         between()
     job, messages = _start(command)
     job.wait(JOB_S)
     assert job.returncode == 0, _end(messages)
-    return deaths
 
 
 def names(directory: Path, pattern: str) -> frozenset[str]:

@@ -84,6 +84,28 @@ def test_without_journals_of_clients_nothing_can_be_said(tmp_path: Path) -> None
     assert "no client that subscribes has kept a journal" in json.loads(printed)["error"]
 
 
+@pytest.mark.spec("PL-5")
+@pytest.mark.usefixtures("spark")
+def test_a_damaged_or_an_empty_journal_is_told(tmp_path: Path) -> None:
+    """An audit of half of the facts would accuse wrongly."""
+    write_journals(tmp_path / "journals", 60, batch=7, clients=5, publishers=2)
+    file = next(iter((tmp_path / "journals").rglob("*client-1*.arrows")))
+    file.write_bytes(file.read_bytes()[:-200])
+
+    status, printed = run(tmp_path / "journals", "--json", "--out", tmp_path / "out.json")
+
+    assert status == 2
+    error = json.loads(printed)["error"]
+    assert "is cut off" in error
+    assert error.endswith("; restore the file, or make tables of all that can be read with "
+                          "`sterna pipeline run --lossy`")
+    assert not (tmp_path / "out.json").exists()
+    (tmp_path / "empty").mkdir()
+    status, printed = run(tmp_path / "empty", "--json")
+    assert status == 2
+    assert "has no journal" in json.loads(printed)["error"]
+
+
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     """It is said at once, before Spark starts."""
     status, printed = run(tmp_path / "nowhere", "--json")

@@ -64,7 +64,7 @@ def test_match_mine_and_audit_on_a_cluster(tmp_path: Path) -> None:
         )
     assert ran.returncode == 0, ran.stderr[-4000:]
     told = json.loads(ran.stdout.splitlines()[-1])
-    assert len(told["where"]) == 2
+    assert len(set(told["where"])) == 2, "each worker has a folder of its own"
     assert all(".zip" in place for place in told["where"]), "workers use what was sent to them"
     matched, mined, audited = told["said"]
     assert (matched["exit_code"], matched["output"]["pairs"]) == (0, 3)
@@ -105,6 +105,27 @@ def test_a_cluster_that_cannot_be_used(
     assert (ran.returncode, ran.stdout) == (2, "")
     (line,) = ran.stderr.strip().splitlines()
     assert said in line
+
+
+@pytest.mark.spec("PL-7")
+@pytest.mark.parametrize("command", ["run", "audit"])
+def test_without_java(command: str, tmp_path: Path) -> None:
+    """One line that says what to install; nothing is written."""
+    journal = _written(tmp_path / "journal")
+    environment = {**os.environ, "PATH": str(tmp_path), "COLUMNS": "400"}
+    environment.pop("JAVA_HOME", None)
+    before = sorted(tmp_path.rglob("*"))
+    ran = subprocess.run(
+        [STERNA, "pipeline", command, journal],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    (line,) = ran.stderr.strip().splitlines()
+    assert "Spark needs Java 17 or newer, and none was found in the PATH. Install one" in line
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.spec("PL-7")

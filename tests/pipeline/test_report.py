@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -104,7 +105,12 @@ def test_a_page_has_all_that_the_tables_have(tmp_path: Path) -> None:
     write(tmp_path / "tables", *ROWS)
     out = tmp_path / "page" / "report.html"
 
-    code, document = reported("--tables", tmp_path / "tables", "--out", out)
+    write(tmp_path / "more", "evaluation", "dwell")
+    shutil.rmtree(tmp_path / "tables" / "evaluation")
+
+    code, document = reported(
+        *("--tables", tmp_path / "tables", "--tables", tmp_path / "more", "--out", out)
+    )
 
     assert code == 0
     assert document["missing"] == []
@@ -144,7 +150,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 def test_numbers_are_gathered_from_tables(spark: SparkSession, tmp_path: Path) -> None:
     """A handover lasts from its start to its end at the same broker; small links are one line."""
     write(tmp_path, "handovers", "bootstrap_latency", "traffic", "delivery_audit")
-    tables = Tables(spark, tmp_path)
+    tables = Tables(spark, gathering.folders_in(tmp_path))
 
     waits = {row["name"]: row for row in gathering.waiting(tables)}
     assert waits["handover"]["count"] == 2

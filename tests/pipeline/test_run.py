@@ -26,6 +26,7 @@ from sterna.core.names import Peer
 from sterna.journal import Journal
 from sterna.model.event import Event
 from sterna.model.filters import Filter
+from sterna.net.archive import Archive
 from sterna.pipeline.declared.run import Summary, run
 from sterna.pipeline.tables import read
 from tests.pipeline.recorded import Recorded, Row, expected, in_order, plain
@@ -208,6 +209,53 @@ def test_tables_grow_with_their_journals(spark: SparkSession, tmp_path: Path) ->
     assert [(row.seq, (late - row.day).days) for row in table.collect()] == [(8, 60)]
 
 
+def test_all_tables_of_a_run(spark: SparkSession, tmp_path: Path) -> None:
+    """What each of them has; brokers answer from them, and a page is made of them."""
+    journals, tables = tmp_path / "journals", tmp_path / "tables"
+    write(journals, ALL)
+
+    summary = run(spark, journals, tables)
+
+    assert {name: rows.total for name, rows in summary.tables.items()} == TOTALS
+    check(tables, ALL)
+    traffic = [(row["broker"], row["link"], row["events"]) for row in stored(tables, "traffic")]
+    assert sorted(traffic) == [("B1", "c", 4), ("B2", "B1", 2)]
+    (wrong,) = stored(tables, "delivery_audit")
+    assert wrong == {
+        **{"world": "", "fault": "duplicated", "client": "c", "publisher": "p", "seq": 6},
+        "path": ["B1 → c"],
+    }
+    past = Archive(tables).past(Filter("n >= 3 AND s = 'é'"), events_max=3)
+    assert [(event.seq, event.payload) for event in past] == [
+        (seq, b"x" * seq) for seq in (5, 6, 7)
+    ]
+    page = tmp_path / "report.html"
+    answer = CliRunner().invoke(
+        app, ["pipeline", "report", "--tables", str(tables), "--out", str(page), "--json"]
+    )
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.stdout)["missing"] == ["Prediction"]
+    assert "1 duplicated." in page.read_text(encoding="utf-8")
+
+
+TOTALS = {
+    "events": 8,
+    "deliveries": 5,
+    "movements": 5,
+    "handovers": 2,
+    "subscriptions": 1,
+    "statistics": 11,
+    "bad_records": 0,
+    "visits": 3,
+    "dwell": 0,  # All happened at once.
+    "movement_graph": 2,
+    "next_broker": 0,
+    "traffic": 2,
+    "bootstrap_latency": 2,
+    "delivery_audit": 1,
+}
+
+
 @pytest.mark.skipif(CAMPAIGN == 1, reason="several whole runs take a minute")
 def test_a_run_again_changes_nothing_and_a_full_refresh_makes_the_same(
     spark: SparkSession, tmp_path: Path
@@ -216,25 +264,7 @@ def test_a_run_again_changes_nothing_and_a_full_refresh_makes_the_same(
     journals, tables = tmp_path / "journals", tmp_path / "tables"
     write(journals, ALL)
     first = run(spark, journals, tables)
-    assert {name: rows.total for name, rows in first.tables.items()} == {
-        "events": 8,
-        "deliveries": 5,
-        "movements": 5,
-        "handovers": 2,
-        "subscriptions": 1,
-        "statistics": 11,
-        "bad_records": 0,
-        "visits": 3,
-        "dwell": 0,  # All happened at once.
-        "movement_graph": 2,
-        "next_broker": 0,
-        "traffic": 2,
-        "bootstrap_latency": 2,
-        "delivery_audit": first.tables["delivery_audit"].total,
-    }
-    check(tables, ALL)
-    traffic = [(row["broker"], row["link"], row["events"]) for row in stored(tables, "traffic")]
-    assert sorted(traffic) == [("B1", "c", 4), ("B2", "B1", 2)]
+    assert {name: rows.total for name, rows in first.tables.items()} == TOTALS
     names = list(first.tables)
     content = {name: in_order(stored(tables, name)) for name in names}
 

@@ -46,31 +46,28 @@ def test_a_run_that_is_killed_again_and_again_archives_each_event_once(tmp_path:
             journal.close()
 
     checkpoint = tables / "_checkpoints" / "spark_catalog" / "sterna" / "events" / "events" / "0"
-    deaths = 0
-    while deaths < KILLS:
-        grow()
-        # It ends when the job has survived: the moment that was chosen for it never came.
-        deaths += run_and_kill(
-            [
-                *("-c", "from sterna.cli.main import app; app()"),
-                *("pipeline", "run", str(journals), "--out", str(tables)),
-                *("--master", "local[2]", "--only", "events", "--only", "deliveries"),
-                *("--only", "movement_graph"),
-            ],
-            kills=KILLS - deaths,
-            moments=[
-                lambda: names(checkpoint / "offsets", "*"),
-                lambda: names(checkpoint / "commits", "*"),
-                lambda: names(tables / "events" / "_staged", "*"),
-                lambda: names(tables / "events" / "_commits", "*"),
-                lambda: names(tables / "events", "*/*.parquet"),
-                lambda: names(tables / "deliveries", "*/*.parquet"),
-                lambda: names(tables / "_run", "*"),
-            ],
-            chance=chance,
-            between=grow,
-        )
-        seqs = list(range(1, taken * STEP + 1))
-        assert sorted(row["seq"] for row in stored(tables, "events")) == seqs, f"seed {SEED}"
-        delivered = sorted(row["seq"] for row in stored(tables, "deliveries"))
-        assert delivered == sorted([*seqs, *seqs[9::10]]), f"seed {SEED}"  # What both brokers say.
+    grow()
+    run_and_kill(
+        [
+            *("-c", "from sterna.cli.main import app; app()"),
+            *("pipeline", "run", str(journals), "--out", str(tables)),
+            *("--master", "local[2]", "--only", "events", "--only", "deliveries"),
+            *("--only", "movement_graph"),
+        ],
+        kills=KILLS,
+        moments=[
+            lambda: names(checkpoint / "offsets", "*"),
+            lambda: names(checkpoint / "commits", "*"),
+            lambda: names(tables / "events" / "_staged", "*"),
+            lambda: names(tables / "events" / "_commits", "*"),
+            lambda: names(tables / "events", "*/*.parquet"),
+            lambda: names(tables / "deliveries", "*/*.parquet"),
+            lambda: names(tables / "_run", "*"),
+        ],
+        chance=chance,
+        between=grow,
+    )
+    seqs = list(range(1, taken * STEP + 1))
+    assert sorted(row["seq"] for row in stored(tables, "events")) == seqs, f"seed {SEED}"
+    delivered = sorted(row["seq"] for row in stored(tables, "deliveries"))
+    assert delivered == sorted([*seqs, *seqs[9::10]]), f"seed {SEED}"  # What both brokers say.

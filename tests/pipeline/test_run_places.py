@@ -117,11 +117,27 @@ def test_a_full_refresh_that_fails_leaves_the_tables(tmp_path: Path) -> None:
         raise PipelineError("no")
     assert [path.name for path in tmp_path.rglob("*")] == ["tables", "old"]
 
+    with suppress(OSError), place.replacing(tables):
+        pass  # There is nothing that could take its place.
+    assert [path.name for path in tmp_path.rglob("*")] == ["tables", "old"]
+
     with place.replacing(tables) as fresh:
         fresh.mkdir()
         (fresh / "new").touch()
 
     assert [path.name for path in tmp_path.rglob("*")] == ["tables", "new"]
+
+
+def test_tables_that_a_killed_refresh_had_set_aside_come_back(tmp_path: Path) -> None:
+    """Between two renames there are no tables at their place; the next run finds them."""
+    aside = tmp_path / ".tables.old"
+    aside.mkdir()
+    (aside / place.MARK).write_text('{"tables": 1}')
+    (aside / "old").touch()
+
+    with place.held(tmp_path / "tables"):
+        assert (tmp_path / "tables" / "old").exists()
+    assert not aside.exists()
 
 
 @pytest.mark.parametrize(

@@ -203,15 +203,36 @@ def test_files_of_another_version_or_shape(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("PL-1")
-def test_a_file_that_is_removed_while_it_is_read(tmp_path: Path) -> None:
-    """Between planning and reading, a broker may have made room."""
+@pytest.mark.parametrize("bad_records", ["fail", "skip"])
+def test_a_file_that_is_removed_while_it_is_read(tmp_path: Path, bad_records: str) -> None:
+    """Between planning and reading, a broker may have made room; that is no bad record."""
     path = written(tmp_path, close=True)
-    reader = r.reader(tmp_path)
+    reader = r.reader(tmp_path, badRecords=bad_records)
+    lossy = r.reader(tmp_path, badRecords=bad_records, failOnDataLoss=False)
     parts = reader.partitions()
     path.unlink()
 
     with pytest.raises(PipelineError, match="was removed before it was read: let the broker keep"):
         r.rows_in(reader, parts)
+    assert r.rows_in(lossy, parts) == []
+
+
+@pytest.mark.spec("PL-1")
+def test_a_file_that_is_missing_between_others(tmp_path: Path) -> None:
+    """What cannot be read may be skipped; what is not there any more is a loss."""
+    for position in (1, 3, 5):
+        journal = Journal(tmp_path, "B1")
+        journal.record(position, [accepted("B1", position, count=1)])
+        journal.close()
+    first, second, third = sorted(tmp_path.glob("*.arrows"))
+    second.unlink()
+
+    with pytest.raises(PipelineError, match="positions 2 to 3 of B1 are missing before"):
+        read(tmp_path, badRecords="skip")
+    assert positions(read(tmp_path, failOnDataLoss=False)) == [1, 5]
+    (bad,) = read(tmp_path, badRecords="only")
+    assert "are missing before" in bad["reason"]
+    assert first < third
 
 
 @pytest.mark.spec("PL-1")

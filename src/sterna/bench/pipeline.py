@@ -45,7 +45,8 @@ class Options:
     subscriptions: int = 100_000
     match_rate: float = 0.001
     rounds: int = 3
-    master: str = "local[*]"
+    master: str = "local[2]"
+    """As many cores as the plain processes have that it is compared with."""
     data: Path | None = None
 
 
@@ -107,5 +108,33 @@ def _source(setting: Setting) -> Figures:
     return found
 
 
-MEASUREMENTS: dict[str, Callable[[Setting], Figures]] = {"matching": _matching, "source": _source}
+def _audit(setting: Setting) -> Figures:
+    """How long an audit takes of journals in which each fact is about one event."""
+    from sterna.bench.audit_journals import write_journals  # noqa: PLC0415 - NumPy is large.
+    from sterna.pipeline.audit import audit_journals  # noqa: PLC0415
+
+    setting.progress(f"writing the journals of {setting.events:,} events")
+    written = write_journals(setting.folder / "journals", setting.events, batch=1)
+    setting.progress(f"auditing {written.facts:,} facts")
+    started = time.perf_counter()
+    verdict = audit_journals(setting.spark, setting.folder / "journals")
+    seconds = time.perf_counter() - started
+    found = {(each.fault, each.client, each.publisher, each.seq) for each in verdict.findings}
+    if found != set(written.planted):
+        raise AssertionError(f"planted were {written.planted}, found {verdict.findings}")
+    return {
+        "facts": written.facts,
+        "events": verdict.published,
+        "deliveries": verdict.delivered,
+        "planted_and_found": len(found),
+        "seconds": round(seconds, 1),
+        "facts_per_s": round(written.facts / seconds),
+    }
+
+
+MEASUREMENTS: dict[str, Callable[[Setting], Figures]] = {
+    "matching": _matching,
+    "source": _source,
+    "audit": _audit,
+}
 """By name, what can be measured."""

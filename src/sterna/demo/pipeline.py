@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.errors import PipelineError, SparkUnavailable
 from sterna.pipeline.session import spark_session
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Review:
     mined: Steps = field(default_factory=Counter)
     """… and those that the pipeline has found."""
     problem: str | None = None
-    """Why it has found nothing."""
+    """Why there is no Spark to find anything."""
 
     @property
     def is_clean(self) -> bool:
@@ -67,8 +67,10 @@ class Pipeline:
             spark = self._spark.result()
             began = time.perf_counter()
             return _review(spark, directory, walked, began)
-        except PipelineError as error:
+        except SparkUnavailable as error:
             return Review(problem=str(error))
+        except PipelineError as error:
+            return Review(findings=[str(error)])
 
 
 def _review(spark: "SparkSession", directory: Path, walked: Steps, began: float) -> Review:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from sterna.cli.output import NO, console, errors, print_json
 from sterna.cli.pipeline.options import LOCAL, Json, Master, spark_for, told
+from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from sterna.pipeline.audit import Verdict
@@ -44,7 +45,7 @@ def audit(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the result as JSON, with every finding."),
+        typer.Option(metavar="FILE", help="Write the result as JSON, with the findings (100,000 at most)."),
     ] = None,
     master: Master = LOCAL,
     as_json: Json = False,
@@ -64,7 +65,8 @@ def audit(
         )
     document = _document(verdict)
     if out is not None:
-        _write(out, document)
+        with told(as_json=as_json):
+            _write(out, document)
     if as_json:
         print_json(document)
     else:
@@ -75,8 +77,6 @@ def audit(
 
 def _check(directory: Path, out: Path | None) -> None:
     """Fail before a long run rather than after it."""
-    from sterna.pipeline.errors import PipelineError  # noqa: PLC0415
-
     if not directory.is_dir():
         raise PipelineError(f"there is no directory {directory}: give one with journals")
     if out is not None and not out.parent.is_dir():
@@ -107,8 +107,13 @@ def _document(verdict: "Verdict") -> dict[str, Any]:
 def _write(path: Path, document: dict[str, Any]) -> None:
     """All of it or nothing."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-    part.replace(path)
+    text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise PipelineError(f"cannot write {path}: {error.strerror}; give another --out") from None
 
 
 def _show(verdict: "Verdict") -> None:
@@ -117,7 +122,7 @@ def _show(verdict: "Verdict") -> None:
     table.add_column(justify="right")
     table.add_row("published", f"{verdict.published:,}")
     table.add_row("delivered", f"{verdict.delivered:,}")
-    table.add_row("of those, owed for sure", f"{verdict.owed:,}")
+    table.add_row("owed for sure", f"{verdict.owed:,}")
     for fault, count in sorted(verdict.faults.items()):
         table.add_row(str(fault), f"[bold red]{count:,}[/bold red]")
     console.print(table)
@@ -128,4 +133,4 @@ def _show(verdict: "Verdict") -> None:
     for finding in verdict.findings[:SHOWN_MAX]:
         errors.print(str(finding), markup=False, soft_wrap=True)
     if verdict.faults.total() > SHOWN_MAX:
-        errors.print("… --json or --out FILE tells all of them", markup=False)
+        errors.print("… --json or --out FILE tells more", markup=False)

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sterna.cli.output import console, print_json
-from sterna.cli.pipeline.options import LOCAL, Json, Master, spark_for
+from sterna.cli.pipeline.options import LOCAL, Json, Master, spark_for, told
+from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from sterna.pipeline.matching import Matching
@@ -82,6 +83,10 @@ def match(
     With `--out`, the pairs are written to DIR/pairs, or with `--count` their numbers to DIR/events
     and DIR/subscriptions. Without it they are counted and shown.
     """
+    with told(as_json=as_json):
+        for path in (events, subscriptions):
+            if not path.exists():
+                raise PipelineError(f"there is no file or folder {path}: give another path")
     with spark_for("match", master, as_json=as_json) as spark:
         from sterna.pipeline.matching import Layout, Matching  # noqa: PLC0415 - Spark is large.
         from sterna.pipeline.matching.figures import listener  # noqa: PLC0415
@@ -92,17 +97,17 @@ def match(
         from sterna.pipeline.matching.writing import folder_for  # noqa: PLC0415
 
         with folder_for(out) as folder:
-            told = listener(spark.sparkContext)
+            work = listener(spark.sparkContext)
             matching = Matching.plan(
                 read_events(spark, events),
                 read_subscriptions(spark, subscriptions),
                 layout=Layout(layout),
                 identity=None if identity is None else identity.split(","),
                 worker_memory_bytes=worker_memory * 1_000_000,
-                listener=told,
+                listener=work,
             )
             found = _found(matching, folder, pairs=out is not None and not count)
-    document = _document(matching, found, told.value, out)
+    document = _document(matching, found, work.value, out)
     if as_json:
         print_json(document)
     else:
@@ -143,7 +148,7 @@ def _found(matching: "Matching", folder: Path, *, pairs: bool) -> Found:
     )
 
 
-def _document(matching: "Matching", found: Found, told: "Told", out: Path | None) -> dict[str, Any]:
+def _document(matching: "Matching", found: Found, work: "Told", out: Path | None) -> dict[str, Any]:
     document: dict[str, Any] = {
         "pairs": found.pairs,
         "subscriptions": matching.subscriptions,
@@ -153,11 +158,11 @@ def _document(matching: "Matching", found: Found, told: "Told", out: Path | None
         "why": matching.why,
         "shares": matching.shares,
         "index_bytes": matching.index_bytes,
-        "workers": len(told),
-        "worker_memory_bytes": max((work["memory_bytes"] for work in told.values()), default=0),
+        "workers": len(work),
+        "worker_memory_bytes": max((each["memory_bytes"] for each in work.values()), default=0),
     }
     if found.events is not None:
-        document["events"] = sum(work["events"] for work in told.values()) // _visits(matching)
+        document["events"] = sum(each["events"] for each in work.values()) // _visits(matching)
         document["events_matched"] = found.events
     if out is not None:
         document["out"] = str(out)

@@ -28,6 +28,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 LOCAL = "local[*]"
 
+ADVICE = (
+    "restore the file, or make tables of all that can be read with `sterna pipeline run --lossy`"
+)
+"""Instead of the options of `format("sterna")`, which commands do not have."""
+
 
 @contextmanager
 def spark_for(command: str, master: str, *, as_json: bool) -> "Iterator[SparkSession]":
@@ -59,4 +64,8 @@ def told(*, as_json: bool) -> Iterator[None]:
         from sterna.pipeline.session import first_line  # noqa: PLC0415
         from sterna.pipeline.source.errors import reason  # noqa: PLC0415
 
-        fail(reason(error) or f"Spark failed: {first_line(error)}", as_json=as_json)
+        sentence = reason(error)
+        if sentence is None:
+            fail(f"Spark failed: {first_line(error)}", as_json=as_json)
+        cause, _, option = sentence.partition("; set ")
+        fail(f"{cause}; {ADVICE}" if option else cause, as_json=as_json)

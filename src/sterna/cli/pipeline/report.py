@@ -11,9 +11,11 @@ from sterna.cli.pipeline.options import LOCAL, Json, Master, spark_for
 
 def report(
     tables: Annotated[
-        Path,
+        list[Path],
         typer.Option(
-            metavar="DIR", help="The tables: what `run` or `mine` wrote; not all need be there."
+            metavar="DIR",
+            help="The tables: what `run` or `mine` wrote; not all need be there. May be given "
+            "again: of two tables with the same name, the last one counts.",
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path(
@@ -27,10 +29,13 @@ def report(
     The page needs no other file and no network. Parts whose table is missing say so.
     """
     with spark_for("report", master, as_json=as_json) as spark:
-        from sterna.pipeline.report.gathering import tables_in  # noqa: PLC0415 - it needs Spark.
+        from sterna.pipeline.report.gathering import (  # noqa: PLC0415 - it needs Spark.
+            Tables,
+            folders_in,
+        )
         from sterna.pipeline.report.page import write  # noqa: PLC0415
 
-        written = write(tables_in(spark, tables), out)
+        written = write(Tables(spark, folders_in(*tables)), out)
     if as_json:
         print_json(
             {

@@ -43,16 +43,17 @@ def in_table(facts: DataFrame) -> Stated:
     return stated
 
 
-def in_journals(spark: SparkSession, directory: Path, *, bad_records: str = "fail") -> Stated:
-    """Facts of all journals below a directory; only what is asked for is read."""
+def in_journals(spark: SparkSession, directory: Path, **options: str) -> Stated:
+    """Facts of all journals below a directory; only what is asked for is read.
+
+    The options are those of `format("sterna")`.
+    """
 
     def stated(kinds: Sequence[str] | None, *columns: str) -> DataFrame:
         wanted = StructType([FACTS[name] for name in (*PLACE, *columns)])
         facts = (
             spark.read.format("sterna")
-            .option("table", "facts")
-            .option("badRecords", bad_records)
-            .option("pushDown", "true")  # This DataFrame is used only once.
+            .options(table="facts", pushDown="true", **options)
             .schema(wanted)
             .load(str(directory))
         )

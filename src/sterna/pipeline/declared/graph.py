@@ -104,15 +104,18 @@ def define(
         )
 
 
-def delivery_audit(spark: "SparkSession", journals: Path) -> "DataFrame":
+def delivery_audit(
+    spark: "SparkSession", journals: Path, *, fail_on_data_loss: bool = True
+) -> "DataFrame":
     """What is wrong in the journals, as far as they are there.
 
     It stands beside the graph: an audit takes several queries.
     """
     from sterna.pipeline.audit import audit, in_journals  # noqa: PLC0415 - numba is large.
 
-    verdict = audit(in_journals(spark, journals, bad_records="skip"))
-    rows = [finding._asdict() for finding in verdict.findings]
+    options = {"badRecords": "skip", "failOnDataLoss": str(fail_on_data_loss).lower()}
+    verdict = audit(in_journals(spark, journals, **options))
+    rows = [{**each._asdict(), "fault": str(each.fault)} for each in verdict.findings]
     return spark.createDataFrame(rows, VIEWS["delivery_audit"])
 
 

@@ -21,6 +21,7 @@ MARK, LOCK, CHECKPOINTS, RUN = "_sterna.json", "_lock", "_checkpoints", "_run"
 @contextmanager
 def held(root: Path) -> Iterator[None]:
     """Make sure that tables can be written here, and that nobody else does."""
+    _put_back(root)
     _check_ours(root)
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -77,15 +78,27 @@ def replacing(root: Path) -> Iterator[Path]:
     """Another folder beside this one, which takes its place at the end."""
     fresh = root.with_name(f".{root.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
-    old = root.with_name(f".{root.name}.old")
+    old = _set_aside(root)
     try:
         yield fresh
         shutil.rmtree(old, ignore_errors=True)
         root.rename(old)
         fresh.rename(root)
     finally:
+        _put_back(root)
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _set_aside(root: Path) -> Path:
+    """Where a folder is while another takes its place."""
+    return root.with_name(f".{root.name}.old")
+
+
+def _put_back(root: Path) -> None:
+    """Undo what a run has begun that failed, or was killed, before another took its place."""
+    if not root.exists() and _set_aside(root).exists():
+        _set_aside(root).rename(root)
 
 
 @contextmanager

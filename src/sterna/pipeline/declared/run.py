@@ -111,7 +111,9 @@ def run(
         _update(spark, tables, views, partial(definition, journals=journals), say)
         if AUDIT in names:
             say("The delivery audit is RUNNING.")
-            delivery_audit(spark, journals).write.parquet(str(views / AUDIT))
+            with _told():
+                found = delivery_audit(spark, journals, fail_on_data_loss=fail_on_data_loss)
+                found.write.parquet(str(views / AUDIT))
         counts = {
             name: Rows(total=total, new=total - before[name])
             for name, total in tables.totals().items()

@@ -48,15 +48,20 @@ def read_subscriptions(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def _suffix(path: Path, what: str) -> str:
-    """What a file is, or the first one in a folder."""
+    """What a file is, or the first one in a folder; a journal, if there is one."""
     if path.is_file():
         return path.suffix
     if not path.is_dir():
         raise PipelineError(f"there is nothing at {path} to read {what} from")
-    for file in sorted(path.rglob("*")):
-        hidden = any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
-        if file.is_file() and file.suffix and not hidden:
-            return file.suffix
+    suffixes = [
+        file.suffix
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+        and file.suffix
+        and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+    ]
+    if suffixes:  # A broker keeps other files beside its journal.
+        return next((each for each in suffixes if each in JOURNAL_SUFFIXES), suffixes[0])
     raise PipelineError(f"{path} has no file to read {what} from")
 
 

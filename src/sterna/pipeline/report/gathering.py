@@ -1,5 +1,6 @@
 """The few numbers that pictures are drawn from, out of tables of any size."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,35 +26,37 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Tables:
-    """A directory of tables, not all of which need be there."""
+    """The folders of tables by name, not all of which need be there."""
 
     spark: SparkSession
-    directory: Path
+    folders: Mapping[str, Path]
 
     def get(self, name: str) -> DataFrame | None:
         """A table, or nothing."""
-        return self.spark.read.parquet(str(self.directory / name)) if name in self.names else None
+        folder = self.folders.get(name)
+        return None if folder is None else self.spark.read.parquet(str(folder))
 
-    @property
-    def names(self) -> list[str]:
-        """The tables that are there."""
-        return sorted(
-            each.name
-            for each in self.directory.iterdir()
+
+def folders_in(*directories: Path) -> dict[str, Path]:
+    """The tables of directories, the last one of a name; a directory without any is an error."""
+    found: dict[str, Path] = {}
+    for directory in directories:
+        if not directory.is_dir():
+            raise PipelineError(
+                f"there is no directory {directory}; give the --out of another command"
+            )
+        tables = {
+            each.name: each
+            for each in sorted(directory.iterdir())
             if not each.name.startswith((".", "_")) and any(each.rglob("*.parquet"))
-        )
-
-
-def tables_in(spark: SparkSession, directory: Path) -> Tables:
-    """The tables of a directory; one that has none is an error."""
-    if not directory.is_dir():
-        raise PipelineError(f"there is no directory {directory}; give the --out of another command")
-    tables = Tables(spark, directory)
-    if not tables.names:
-        raise PipelineError(
-            f"{directory} has no tables; `sterna pipeline run` and `sterna pipeline mine` make them"
-        )
-    return tables
+        }
+        if not tables:
+            raise PipelineError(
+                f"{directory} has no tables; `sterna pipeline run` and `sterna pipeline mine` make "
+                "them"
+            )
+        found |= tables
+    return found
 
 
 def traffic(tables: Tables) -> Rows | None:

@@ -52,7 +52,7 @@ def write(tables: Tables, path: Path) -> Written:
     """Write the report; one that is there is replaced once the new one is complete."""
     pictures.require_matplotlib()
     contents = {section: section.content(tables) for section in SECTIONS}
-    text = _page(tables.directory, contents)
+    text = _page(sorted({folder.parent for folder in tables.folders.values()}), contents)
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,13 +68,14 @@ def write(tables: Tables, path: Path) -> Written:
     )
 
 
-def _page(directory: Path, contents: dict[Section, str | None]) -> str:
+def _page(directories: list[Path], contents: dict[Section, str | None]) -> str:
     now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    head = f'<meta charset="utf-8"><title>Sterna: {escape(directory.name)}</title>'
+    named = escape(" and ".join(map(str, directories)))
+    head = f'<meta charset="utf-8"><title>Sterna: {named}</title>'
     parts = [
         "<!doctype html>",
         f'<html lang="en"><head>{head}<style>{_STYLE}</style></head><body>',
-        f"<h1>What the pipeline found</h1><p>Tables of {escape(str(directory))}, {now}</p>",
+        f"<h1>What the pipeline found</h1><p>Tables of {named}, {now}</p>",
     ]
     for section, content in contents.items():
         parts.append(f"<h2>{escape(section.title)}</h2>")
@@ -123,6 +124,8 @@ def _audit(tables: Tables) -> str | None:
     found = gathering.audit(tables)
     if found is None:
         return None
+    if not found["faults"] and not found["deliveries"]:
+        return '<p class="missing">Nothing is known of deliveries: no client kept a journal.</p>'
     if not found["faults"]:
         return f'<p class="good">Nothing is lost, repeated or out of order.{_among(found)}</p>'
     faults = ", ".join(f"{count:,} {name}" for name, count in sorted(found["faults"].items()))
@@ -138,7 +141,7 @@ def _audit(tables: Tables) -> str | None:
 
 
 def _among(found: dict[str, Any]) -> str:
-    return "" if found["deliveries"] is None else f" There are {found['deliveries']:,} deliveries."
+    return f" There are {found['deliveries']:,} deliveries." if found["deliveries"] else ""
 
 
 def _text(value: object) -> str:

@@ -28,7 +28,7 @@ class BrokerPiece:
             try:
                 yield from remote.read(self.url, start, end)
             except remote.FactsMissingError as error:
-                yield Bad(str(error), position=start, file=self.url)
+                yield Bad(str(error), position=start, file=self.url, is_gone=True)
                 start = max(error.following, start + 1)
             except SternaError as error:
                 raise PipelineError(str(error)) from None

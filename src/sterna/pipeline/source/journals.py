@@ -41,6 +41,8 @@ class FilePiece:
     """What is wrong behind them."""
     damage_at: int = 0
     """The position that stands for it."""
+    is_gap: bool = False
+    """Whether a file is missing there."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Bad]:
         """The facts with these columns, and in its place what cannot be read."""
@@ -52,9 +54,10 @@ class FilePiece:
                 f"{self.path} was removed before it was read: let the broker keep more "
                 "(journal.bytes_max) or read more often",
                 self.span.start,
+                is_gone=True,
             )
         if self.damage is not None:
-            yield self._bad(self.damage, self.damage_at)
+            yield self._bad(self.damage, self.damage_at, is_gone=self.is_gap)
 
     def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Bad]:
         with open_segment(self.path) as file:
@@ -68,8 +71,8 @@ class FilePiece:
                         f"{file.name} has been changed at byte {entry.place}", entry.first
                     )
 
-    def _bad(self, reason: str, position: int) -> Bad:
-        return Bad(reason, position=position, file=str(self.path))
+    def _bad(self, reason: str, position: int, *, is_gone: bool = False) -> Bad:
+        return Bad(reason, position=position, file=str(self.path), is_gone=is_gone)
 
 
 _Key = tuple[str, int, int]
@@ -148,7 +151,8 @@ class Directory(Origin):
             gap = None if before is None else _gap(before, index)
             if gap is not None and gap.start < span.end and span.start < gap.end:
                 missing = f"positions {gap.start} to {gap.end - 1} of {node} are missing"
-                yield replace(piece, damage=f"{missing} before {segment.path}", damage_at=gap.start)
+                reason = f"{missing} before {segment.path}"
+                yield replace(piece, damage=reason, damage_at=gap.start, is_gap=True)
             entries = tuple(e for e in index.entries if span.start <= e.last and e.first < span.end)
             is_damaged = index.damage is not None and span.start <= index.following < span.end
             if entries or is_damaged:

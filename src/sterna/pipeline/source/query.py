@@ -87,6 +87,8 @@ class Bad(NamedTuple):
     kind: str | None = None
     raw: bytes | None = None
     file: str | None = None
+    is_gone: bool = False
+    """It was there once, or should be: this is a loss, and no bad record."""
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, row: int, reason: str, raw: bytes | None = None) -> Self:

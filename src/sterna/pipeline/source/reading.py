@@ -59,7 +59,7 @@ def _rows(pieces: Sequence[Piece], query: Query) -> Iterator[pa.RecordBatch]:
 
 
 def _lost(bad: Bad, query: Query) -> None:
-    if query.fail_on_data_loss and query.bad_records is BadRecords.FAIL:
+    if query.fail_on_data_loss and (bad.is_gone or query.bad_records is BadRecords.FAIL):
         raise PipelineError(
             f"{bad.reason}; set failOnDataLoss=false to read the rest, or badRecords=only to see "
             "all that cannot be read"
