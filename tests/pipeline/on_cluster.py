@@ -6,6 +6,7 @@ python -m tests.pipeline.on_cluster MASTER '[["match", …], …]'
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 from typer.testing import CliRunner
@@ -19,7 +20,7 @@ def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import sterna
 
     for _ in batches:
-        yield pa.RecordBatch.from_pydict({"where": [sterna.__file__]})
+        yield pa.RecordBatch.from_pydict({"where": [str(Path(sterna.__file__).absolute())]})
 
 
 def main(master: str, commands: list[list[str]]) -> None:

@@ -97,8 +97,10 @@ def test_a_damaged_or_an_empty_journal_is_told(tmp_path: Path) -> None:
     assert status == 2
     error = json.loads(printed)["error"]
     assert "is cut off" in error
-    assert error.endswith("; restore the file, or make tables of all that can be read with "
-                          "`sterna pipeline run --lossy`")
+    assert error.endswith(
+        "; restore the file, or make tables of all that can be read with "
+        "`sterna pipeline run --lossy`"
+    )
     assert not (tmp_path / "out.json").exists()
     (tmp_path / "empty").mkdir()
     status, printed = run(tmp_path / "empty", "--json")

@@ -222,7 +222,11 @@ def test_all_tables_of_a_run(spark: SparkSession, tmp_path: Path) -> None:
     assert sorted(traffic) == [("B1", "c", 4), ("B2", "B1", 2)]
     (wrong,) = stored(tables, "delivery_audit")
     assert wrong == {
-        **{"world": "", "fault": "duplicated", "client": "c", "publisher": "p", "seq": 6},
+        "world": "",
+        "fault": "duplicated",
+        "client": "c",
+        "publisher": "p",
+        "seq": 6,
         "path": ["B1 → c"],
     }
     past = Archive(tables).past(Filter("n >= 3 AND s = 'é'"), events_max=3)

@@ -1,9 +1,12 @@
 """Reads events from the tables that the data pipeline has written, without Spark."""
 
 import heapq
+import logging
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +17,15 @@ import pyarrow.parquet as pq
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 
+log = logging.getLogger("sterna.broker")
+
+LOOK_S = 60.0
+"""After so long a question is answered with what was found."""
+
 COLUMNS = ["publisher", "seq", "time", "attributes", "payload"]
 
+_DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
+"""Clocks of clients may be wrong by more than a calendar has."""
 _VALUES = ("bool", "int", "float", "string")
 _LEAST_US, _GREATEST_US = -(2**63), 2**63 - 1
 
@@ -42,8 +52,10 @@ class Archive:
         self._table = tables / "events"
         self._events_max = events_max
         self._bytes_max = bytes_max
-        self._groups: dict[Path, list[Group]] = {}
-        """What is in each file; files never change."""
+        self._groups: dict[Path, tuple[tuple[int, int], list[Group]]] = {}
+        """What is in each file, and of which file that was said: a refresh replaces them."""
+        self.is_stopped = False
+        """Set by another thread that waits for this one."""
 
     def past(
         self,
@@ -69,7 +81,8 @@ class Archive:
     def _newest(
         self, filter_: Filter, days: list[list[Path]], wanted: int, since_us: int, until_us: int
     ) -> list[Event]:
-        found: list[tuple[int, str, int, Event]] = []
+        newest = _Newest(wanted, self._bytes_max)
+        until = time.monotonic() + LOOK_S
         for files in days:
             groups = sorted(
                 (group for path in files for group in self._groups_of(path)), reverse=True
@@ -77,25 +90,17 @@ class Archive:
             for group in groups:
                 if group.oldest_us > until_us or group.newest_us < since_us:
                     continue
-                if len(found) == wanted and group.newest_us < found[0][0]:
+                if group.newest_us < newest.bound_us:
                     break
+                if self.is_stopped or time.monotonic() > until:
+                    log.warning("looking into %s took too long: the rest is left out", self._table)
+                    return newest.since(group.newest_us + 1)
                 for event in _events(group, since_us, until_us):
-                    if filter_.matches(event.attributes):
-                        entry = (event.time_us, event.publisher, event.seq, event)
-                        (heapq.heappush if len(found) < wanted else heapq.heappushpop)(found, entry)
-            if len(found) == wanted:
-                break
-        return self._cut([event for *_, event in sorted(found, key=lambda entry: entry[:3])])
-
-    def _cut(self, events: list[Event]) -> list[Event]:
-        """As many of the last ones as may be sent."""
-        size_bytes = 0
-        for place, event in enumerate(reversed(events)):
-            size_bytes += 64 + len(event.payload) + 32 * len(event.attributes)
-            size_bytes += sum(len(v) for v in event.attributes.values() if isinstance(v, str))
-            if size_bytes > self._bytes_max:
-                return events[len(events) - place :]
-        return events
+                    if event.time_us >= newest.bound_us and filter_.matches(event.attributes):
+                        newest.add(event)
+            if newest.bound_us > _LEAST_US:
+                break  # Other days are older.
+        return newest.since(_LEAST_US)
 
     # ---- Files
 
@@ -104,16 +109,54 @@ class Archive:
         if not self._table.is_dir():
             return []
         days: dict[str, list[Path]] = {}
-        for path in sorted(self._table.glob("day=*/*.parquet")):
+        for path in sorted(self._table.glob(f"day={_DAY}/*.parquet")):
             days.setdefault(path.parent.name.removeprefix("day="), []).append(path)
+        listed = {path for files in days.values() for path in files}
+        self._groups = {path: known for path, known in self._groups.items() if path in listed}
         first, last = _day(since_us), _day(until_us)
         return [days[day] for day in sorted(days, reverse=True) if first <= day <= last]
 
     def _groups_of(self, path: Path) -> list[Group]:
+        about = path.stat()
+        version = (about.st_mtime_ns, about.st_size)
         known = self._groups.get(path)
-        if known is None:
-            known = self._groups[path] = list(_groups(path))
-        return known
+        if known is None or known[0] != version:
+            known = self._groups[path] = (version, list(_groups(path)))
+        return known[1]
+
+
+class _Newest:
+    """The last events of those that are added, as many as there may be."""
+
+    def __init__(self, events_max: int, bytes_max: int) -> None:
+        self._events_max = events_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._found: list[tuple[int, str, int, int, Event]] = []
+        """A heap, the oldest first, each with its size."""
+        self._gone_us = _LEAST_US
+
+    @property
+    def bound_us(self) -> int:
+        """What is older need not be added."""
+        is_full = len(self._found) == self._events_max
+        return max(self._gone_us, self._found[0][0] if is_full else _LEAST_US)
+
+    def add(self, event: Event) -> None:
+        size = 64 + len(event.payload) + 32 * len(event.attributes)
+        size += sum(len(value) for value in event.attributes.values() if isinstance(value, str))
+        self._bytes += size
+        heapq.heappush(self._found, (event.time_us, event.publisher, event.seq, size, event))
+        while self._found and (
+            len(self._found) > self._events_max or self._bytes > self._bytes_max
+        ):
+            self._gone_us, *_, size, _event = heapq.heappop(self._found)
+            self._bytes -= size
+
+    def since(self, time_us: int) -> list[Event]:
+        """Those that were published then or later, oldest first."""
+        found = sorted(self._found, key=itemgetter(0, 1, 2))
+        return [event for *_, event in found if event.time_us >= time_us]
 
 
 def _groups(path: Path) -> Iterator[Group]:
@@ -177,6 +220,6 @@ def _day(time_us: int) -> str:
         return "9999-99-99"
 
 
-def _us(time: datetime) -> int:
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+def _us(moment: datetime) -> int:
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return round((aware - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1e6)

@@ -30,6 +30,11 @@ class Historian:
             if config.history.archive
             else None
         )
+        if config.history.archive and not Path(config.history.archive).is_dir():
+            log.warning(
+                "[history] archive: there is no folder %s yet; sterna pipeline run makes it",
+                config.history.archive,
+            )
         self._thread = ThreadPoolExecutor(1, "historian")
         self._loop = asyncio.get_running_loop()
 
@@ -44,6 +49,8 @@ class Historian:
         )
 
     def stop(self) -> None:
+        if self._archive is not None:
+            self._archive.is_stopped = True
         self._thread.shutdown(cancel_futures=True)
 
     def _find(self, asked: LookUp) -> tuple[Event, ...]:

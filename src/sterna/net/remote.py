@@ -53,7 +53,11 @@ def read(url: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
             if damage is not None:
                 raise FactsMissingError(f"the broker at {url} lacks facts: {damage}", following)
             if following <= start:
-                return
+                raise FactsMissingError(
+                    f"the broker at {url} lacks facts: its journal ends before position {start}, "
+                    "so it is not the one that was read before",
+                    end,
+                )
             start = following
 
 

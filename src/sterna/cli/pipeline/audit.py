@@ -45,7 +45,9 @@ def audit(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the result as JSON, with the findings (100,000 at most)."),
+        typer.Option(
+            metavar="FILE", help="Write the result as JSON, with the findings (100,000 at most)."
+        ),
     ] = None,
     master: Master = LOCAL,
     as_json: Json = False,

@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
+from operator import attrgetter
 
 import msgspec
 
@@ -48,8 +49,6 @@ class Recent(Component):
         self._bytes_max = bytes_max
         self._count = 0
         self._bytes = 0
-        self._gone = False
-        """Whether some were kept and are not any more."""
         self.has_archive = False
         self._questions: dict[int, Question] = {}
         self._number = 0
@@ -77,7 +76,6 @@ class Recent(Component):
             self._bytes > self._bytes_max or self._count - len(batches[0][0]) >= self._events_max
         ):
             oldest, size = batches.popleft()
-            self._gone = True
             self._count -= len(oldest)
             self._bytes -= size
 
@@ -109,7 +107,8 @@ class Recent(Component):
     def looked_up(self, question: int, events: Sequence[Event], now: Time) -> None:
         waiting = self._questions.pop(question, None)
         if waiting is not None:
-            found = _in_order((*events, *waiting.found))
+            both = sorted((*events, *waiting.found), key=attrgetter("time_us"))
+            found = _in_order(both)
             self._answer(waiting.asked, waiting.link, found, now)
 
     def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
@@ -122,13 +121,10 @@ class Recent(Component):
         }
 
     def _is_enough(self, message: PastAsked, found: Sequence[Event]) -> bool:
-        """Whether the archive need not be looked into."""
-        if not self.has_archive:
-            return True
-        if message.events_max is not None and len(found) >= message.events_max:
-            return True
-        oldest = self._batches[0][0][0].time_us if self._batches and self._gone else NEVER
-        return message.since_us is not None and message.since_us >= oldest
+        """Whether the archive need not be looked into: it may have what did not pass here."""
+        return not self.has_archive or (
+            message.events_max is not None and len(found) >= message.events_max
+        )
 
     def _answer(self, message: PastAsked, link: LinkId, found: Sequence[Event], now: Time) -> None:
         if message.events_max is not None:

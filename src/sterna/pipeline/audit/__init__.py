@@ -1,7 +1,7 @@
 """The delivery audit: the oracle's rules (`sterna.model.delivery`) as joins over journals."""
 
 from sterna.pipeline.audit.stated import Stated, in_journals, in_table
-from sterna.pipeline.audit.verdict import Finding, Verdict, audit, audit_journals
+from sterna.pipeline.audit.verdict import Finding, Verdict, audit, audit_journals, is_complete
 
 __all__ = [
     "Finding",
@@ -11,4 +11,5 @@ __all__ = [
     "audit_journals",
     "in_journals",
     "in_table",
+    "is_complete",
 ]

@@ -186,8 +186,10 @@ def _conducts(batches: Iterator[pa.RecordBatch], grace: int) -> Iterator[pa.Reco
                     told.append({"world": world, "client": "", "settled": known})
             continue
         for world, given in groupby(of_client, key=itemgetter("world")):
-            conduct = _conduct(list(given), settled.get(world), grace)
-            told.append({"world": world, "client": client, **conduct})
+            facts = list(given)
+            if any(row["kind"] != "ClientForgotten" for row in facts):  # It has a journal.
+                conduct = _conduct(facts, settled.get(world), grace)
+                told.append({"world": world, "client": client, **conduct})
         if len(told) >= CLIENTS_AT_ONCE:
             yield _batch(told)
             told = []
@@ -206,9 +208,10 @@ def _conduct(rows: Sequence[_Row], settled: list[int] | None, grace: int) -> _Ro
         for row in rows
         if row["kind"] in {"Attached", "Detached"}
     ]
-    connections = connections_of(links)
     world, client = rows[0]["world"], rows[0]["client"]
-    if settled is None:
+    is_by_clock = settled is None
+    connections = connections_of(links, unbroken=not is_by_clock)
+    if is_by_clock:
         connections = _seen(connections, rows) if world == LIVE else []
     presence = Presence(connections, settled=settled, grace=grace)
     oblivions = [row for row in rows if row["kind"] == "ClientForgotten"]
@@ -216,7 +219,9 @@ def _conduct(rows: Sequence[_Row], settled: list[int] | None, grace: int) -> _Ro
     return {
         "connections": [{"since": since, "until": until} for since, until in connections],
         "asks": [
-            _ask(world, presence, *span) for asked in _asks(rows) for span in _cut(asked, cuts)
+            _ask(world, presence, *span)
+            for asked in _asks(rows, leaving_ends=is_by_clock)
+            for span in _cut(asked, cuts)
         ],
         "farewells": [
             {"moment": row["moment"], "last": row["published"]}
@@ -242,7 +247,8 @@ def _conduct(rows: Sequence[_Row], settled: list[int] | None, grace: int) -> _Ro
 
 def _seen(connections: list[tuple[int, int]], rows: Sequence[_Row]) -> list[tuple[int, int]]:
     """Connections as far as the client gave signs of life: it may have died unnoticed."""
-    first, last = next((row["moment"], row["published"]) for row in rows if row["kind"] == "Seen")
+    seen = [(row["moment"], row["published"]) for row in rows if row["kind"] == "Seen"]
+    first, last = seen[0] if seen else (FOREVER, 0)
     return [(max(since, first), min(until, last)) for since, until in connections]
 
 
@@ -250,19 +256,36 @@ _Asked = tuple[str, str, int, int]
 """Role, filter, since when, until when."""
 
 
-def _asks(rows: Iterable[_Row]) -> Iterator[_Asked]:
-    """What a client asked for and offered, each time it meant something else."""
+def _asks(rows: Iterable[_Row], *, leaving_ends: bool) -> Iterator[_Asked]:
+    """What a client asked for and offered, each time it meant something else.
+
+    One that asks again under the same name has forgotten what it had asked: it was started anew,
+    and that has ended at the latest when it came back.
+    """
     open_: dict[tuple[str, str], tuple[str, int]] = {}
+    came = 0
 
     def end(role: str, name: str, moment: int) -> Iterator[_Asked]:
         if (role, name) in open_:
             text, asked = open_.pop((role, name))
             yield role, text, asked, moment
 
+    def end_forgotten(role: str, name: str, moment: int) -> Iterator[_Asked]:
+        if (role, name) in open_:
+            _, asked = open_[role, name]
+            yield from end(role, name, came if came > asked else moment)
+
     for row in rows:
         name, text, moment = row["name"], row["filter"], row["moment"]
         match row["kind"]:
+            case "Attached":
+                came = moment
+            case "Left" if leaving_ends:
+                for role, name in list(open_):
+                    yield from end(role, name, moment)
             case "Subscribed":
+                yield from end_forgotten(SUBSCRIPTION, name, moment)
+                yield from end_forgotten(FOLLOWING, name, moment)
                 role = SUBSCRIPTION if _is_bound(text) else FOLLOWING
                 open_[role, name] = text, moment
             case "Adapted":
@@ -272,6 +295,7 @@ def _asks(rows: Iterable[_Row]) -> Iterator[_Asked]:
                 yield from end(SUBSCRIPTION, name, moment)
                 yield from end(FOLLOWING, name, moment)
             case "Advertised":
+                yield from end_forgotten(OFFER, name, moment)
                 open_[OFFER, name] = text, moment
             case "Unadvertised":
                 yield from end(OFFER, name, moment)

@@ -68,10 +68,14 @@ class Presence:
         return place >= 0 and moment < self._connections[place][1]
 
 
-def connections_of(links: Iterable[tuple[int, bool]]) -> list[tuple[int, int]]:
+def connections_of(
+    links: Iterable[tuple[int, bool]], *, unbroken: bool = True
+) -> list[tuple[int, int]]:
     """The connections of a client, from the moments at which a link came or went, in order.
 
     One that has not ended lasts for ever; one that had begun before all that is known, always did.
+    If a link comes while there is one, the connection goes on (`unbroken`), or it had ended nobody
+    knows when, since the client was killed: then it counts for nothing.
     """
     connections: list[tuple[int, int]] = []
     since: int | None = None
@@ -79,7 +83,7 @@ def connections_of(links: Iterable[tuple[int, bool]]) -> list[tuple[int, int]]:
     for moment, is_there in links:
         if is_first and not is_there:
             since = BEGINNING
-        if is_there and since is None:
+        if is_there and (since is None or not unbroken):
             since = moment
         elif not is_there and since is not None:
             connections.append((since, moment))

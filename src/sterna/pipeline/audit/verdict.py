@@ -16,6 +16,10 @@ from sterna.pipeline.audit.ledger import GRACE_US, NOT_WANTED, lines
 from sterna.pipeline.audit.publications import publications
 from sterna.pipeline.audit.stated import LIVE, Stated, in_journals
 from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.source.journals import Directory
+
+FIRST = 1
+"""The position with which a journal begins, at the latest."""
 
 FINDINGS_MAX = 100_000
 """So many wrong deliveries are told one by one; of more, only the numbers."""
@@ -67,7 +71,12 @@ def audit_journals(
     advertisements: bool | None = None,
 ) -> Verdict:
     """Judge every delivery that the journals below a directory tell of."""
-    verdict = audit(in_journals(spark, directory), grace_us=grace_us, advertisements=advertisements)
+    verdict = audit(
+        in_journals(spark, directory),
+        grace_us=grace_us,
+        advertisements=advertisements,
+        is_complete=is_complete(directory),
+    )
     if not verdict.subscribed and not verdict.delivered:
         # Nothing is wrong where nothing is known; that must not look like a clean audit.
         raise PipelineError(
@@ -77,16 +86,24 @@ def audit_journals(
     return verdict
 
 
+def is_complete(directory: Path) -> bool:
+    """Whether all journals below a directory have their beginning; brokers remove it one day."""
+    extents = Directory(str(directory), live=False).extents()
+    return all(span.start <= FIRST for span in extents.values())
+
+
 def audit(
     stated: Stated,
     *,
     grace_us: int = GRACE_US,
     advertisements: bool | None = None,
+    is_complete: bool = True,
     partitions: int = PARTITIONS,
 ) -> Verdict:
     """Judge every delivery that facts tell of.
 
-    `advertisements` says whether the network needs them; None: if there are any.
+    `advertisements` says whether the network needs them; None: if there are any. Unless the facts
+    are complete, what clients without a journal have published may be unknown.
     """
     # Kept, as it is used more than once; Spark would also mix up what it asks the source for.
     control = controls(stated).persist()
@@ -128,6 +145,13 @@ def audit(
     if published is None:
         published = events.count()
     findings = _explained(rows, stated, known, grace_us) if rows else []
+    if not is_complete:
+        speakers = {row.client for row in known.select("client").distinct().collect()}
+        findings = [
+            each
+            for each in findings
+            if each.fault is not Fault.UNPUBLISHED or each.publisher in speakers
+        ]
     known.unpersist()
     control.unpersist()
     return Verdict(
@@ -135,7 +159,7 @@ def audit(
         subscribed=told.subscribed,
         owed=_seen(seen_lines).get("owed", 0),
         delivered=_seen(seen_lines).get("delivered", 0),
-        faults=_counted(findings, _seen(seen_faults)),
+        faults=_counted(findings, _seen(seen_faults) if len(rows) == FINDINGS_MAX else {}),
         findings=findings,
     )
 
@@ -152,7 +176,7 @@ def _counted(findings: list[Finding], seen: dict[str, int]) -> Counter[Fault]:
     """How often each fault was found; of what is not told one by one, it is known less exactly."""
     told = Counter(finding.fault for finding in findings)
     faults = Counter({each: max(told[each], seen.get(each, 0)) for each in Fault})
-    faults[Fault.UNASKED] += sum(seen.values()) - faults.total()
+    faults[Fault.UNASKED] += max(0, sum(seen.values()) - faults.total())
     return +faults
 
 

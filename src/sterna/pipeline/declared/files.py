@@ -179,7 +179,8 @@ class TableFiles:
             file.flush()
             os.fsync(file.fileno())
         half.rename(path)
-        sync_directory(path.parent)
+        for folder in (path.parent, self.path):
+            sync_directory(folder)
 
     def _finish(self, commit: Commit) -> None:
         """Move files to where they belong; those that are not staged any more are there."""
@@ -191,7 +192,7 @@ class TableFiles:
             except FileNotFoundError:
                 if not target.exists():
                     raise
-        for folder in {(self.path / place).parent for _, place in commit.files}:
+        for folder in {self.path, *((self.path / place).parent for _, place in commit.files)}:
             sync_directory(folder)
         for old in self._commits():
             if int(old.stem) < commit.batch:

@@ -111,10 +111,11 @@ def delivery_audit(
 
     It stands beside the graph: an audit takes several queries.
     """
-    from sterna.pipeline.audit import audit, in_journals  # noqa: PLC0415 - numba is large.
+    from sterna.pipeline.audit import audit, in_journals, is_complete  # noqa: PLC0415 - numba is large.
 
     options = {"badRecords": "skip", "failOnDataLoss": str(fail_on_data_loss).lower()}
-    verdict = audit(in_journals(spark, journals, **options))
+    stated = in_journals(spark, journals, **options)
+    verdict = audit(stated, is_complete=is_complete(journals))
     rows = [{**each._asdict(), "fault": str(each.fault)} for each in verdict.findings]
     return spark.createDataFrame(rows, VIEWS["delivery_audit"])
 

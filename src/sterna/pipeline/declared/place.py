@@ -15,7 +15,11 @@ from sterna.pipeline.errors import PipelineError
 VERSION = 1
 """Of the tables and their checkpoints. A run leaves alone what has another one."""
 
-MARK, LOCK, CHECKPOINTS, RUN = "_sterna.json", "_lock", "_checkpoints", "_run"
+MARK, HALF, LOCK = "_sterna.json", "_sterna.half", "_lock"
+CHECKPOINTS, RUN = "_checkpoints", "_run"
+
+_OLD = "old "
+"""What the name of a view begins with while another takes its place."""
 
 
 @contextmanager
@@ -39,7 +43,7 @@ def held(root: Path) -> Iterator[None]:
             ) from None
         mark = root / MARK
         if not mark.exists():
-            half = mark.with_suffix(".half")
+            half = root / HALF
             half.write_text(json.dumps({"tables": VERSION}) + "\n", encoding="utf-8")
             half.rename(mark)
         yield
@@ -61,16 +65,25 @@ def check_version(root: Path) -> None:
 def views_folder(root: Path, names: Iterable[str]) -> Iterator[Path]:
     """An empty folder; what is in it at the end replaces the views, each at once."""
     folder = root / RUN
-    shutil.rmtree(folder, ignore_errors=True)
+    _clear(folder)
     folder.mkdir()
     try:
         yield folder
         for name in names:
             if (root / name).exists():
-                (root / name).rename(folder / f"old {name}")
+                (root / name).rename(folder / f"{_OLD}{name}")
             (folder / name).rename(root / name)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _clear(folder)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a run left, but for views that nothing has taken the place of."""
+    for old in folder.glob(f"{_OLD}*"):
+        view = folder.parent / old.name.removeprefix(_OLD)
+        if not view.exists():
+            old.rename(view)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -120,7 +133,7 @@ def _check_ours(root: Path) -> None:
     if root.exists() and not root.is_dir():
         raise PipelineError(f"{root} is a file: give a folder for the tables with --out")
     is_ours = (root / MARK).exists() or not root.exists()
-    if not is_ours and any(entry.name != LOCK for entry in root.iterdir()):
+    if not is_ours and any(entry.name not in {LOCK, HALF} for entry in root.iterdir()):
         raise PipelineError(
             f"{root} is not empty and holds no tables of Sterna: give another folder with --out"
         )

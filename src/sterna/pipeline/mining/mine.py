@@ -178,6 +178,7 @@ def mine(
 @contextmanager
 def _replaced(directory: Path) -> Iterator[Path]:
     """A directory to write to, whose content then takes the place of what is in the other."""
+    directory = directory.absolute()
     new = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(new, ignore_errors=True)
     try:

@@ -20,8 +20,6 @@ from sterna.pipeline.source.staging import Outbox
 BROKERS_S = 60.0
 """How long no broker at all may answer, before a batch is given up. The next attempt goes on."""
 
-_ADVERTISEMENT = "spark"
-
 
 class Publisher(Outbox):
     """A client with all calls that a commit needs."""
@@ -76,7 +74,7 @@ class Publisher(Outbox):
         )
         if self._advertise is not None:
             with contextlib.suppress(LocalProtocolError):  # It has, in a process before this.
-                client.advertise(self._advertise, name=_ADVERTISEMENT)
+                client.advertise(self._advertise)  # Named by its filter, lest a new one is ignored.
         return client
 
     async def _publish_all(self, rows: Iterable[Row]) -> None:
