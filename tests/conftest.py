@@ -15,6 +15,9 @@ from tests.spec import conformance
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Short jobs are done sooner if Java compiles quickly rather than well.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # `make test` tries the same examples on every machine; `make test-long` tries new ones.
 settings.register_profile(
     "test",

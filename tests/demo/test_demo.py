@@ -20,6 +20,7 @@ from sterna.sim.oracle import Oracle
 
 
 @pytest.mark.spec("LV-1", "LV-3", "PM-4")
+@pytest.mark.usefixtures("spark")
 def test_a_round_ends_with_a_clean_audit(tmp_path: Path) -> None:
     """Real brokers, one of them killed while clients roam: nothing lost, nothing twice."""
     arguments = ["--brokers", "3", "--vehicles", "8", "--sensors", "3", "--seconds", "3"]

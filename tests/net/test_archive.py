@@ -134,6 +134,40 @@ def test_limits_and_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("PA-6")
+def test_tables_that_were_made_anew(tmp_path: Path) -> None:
+    """A refresh gives other files the same names; what was known of the old ones is forgotten."""
+    archive = Archive(tmp_path)
+    write(tmp_path, [[event(n, NOW_US + n) for n in range(1, 21)]])
+    assert len(archive.past(Filter("TRUE"))) == 20
+    write(tmp_path, [[event(n, NOW_US + n) for n in (31, 32)]])
+    assert [each.seq for each in archive.past(Filter("TRUE"), since_us=NOW_US + 30)] == [31, 32]
+
+
+@pytest.mark.spec("PA-6")
+def test_clocks_that_are_wrong_by_thousands_of_years(tmp_path: Path) -> None:
+    """Their events are nobody's history, and in nobody's way."""
+    write(tmp_path, [[event(1, NOW_US)]])
+    (table,) = (tmp_path / "events").iterdir()
+    for day in ("12019-01-01", "-1199-01-01", "__HIVE_DEFAULT_PARTITION__"):
+        (table.parent / f"day={day}").mkdir()
+        (table.parent / f"day={day}" / "part.parquet").write_bytes(b"")
+    assert [each.seq for each in Archive(tmp_path).past(Filter("TRUE"))] == [1]
+
+
+@pytest.mark.spec("PA-6")
+def test_a_search_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some time, or when the broker stops, with the last events and no gap in them."""
+    write(tmp_path, [[event(n, NOW_US + n) for n in range(1, 21)]], rows=5)
+    archive = Archive(tmp_path)
+    now = iter(range(1000))
+    monkeypatch.setattr("sterna.net.archive.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("sterna.net.archive.LOOK_S", 2.5)
+    assert [each.seq for each in archive.past(Filter("TRUE"))] == list(range(11, 21))
+    archive.is_stopped = True
+    assert archive.past(Filter("TRUE")) == []
+
+
+@pytest.mark.spec("PA-6")
 def test_a_subscription_begins_with_the_archive(tmp_path: Path) -> None:
     """First what the archive has, then what the broker has, then what comes; each event once.
 
@@ -176,7 +210,7 @@ def test_a_broker_that_dies_while_it_looks_asks_again(tmp_path: Path) -> None:
     ):
         failures = 0
         while True:
-            subscription = client.subscribe("kind = 'news'", past=5)
+            subscription = client.subscribe("kind = 'news'", past=5, name=f"try {failures}")
             with path.open("wb"):  # Now the broker has opened it.
                 network.kill("B1")
             if network.messages("B1").read_text().count("cannot be read") == failures:

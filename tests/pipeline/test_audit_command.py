@@ -3,15 +3,28 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from sterna.bench.audit_journals import write_journals
 from sterna.cli.main import app
-from sterna.core.facts import Accepted, Attached
+from sterna.core.facts import (
+    Accepted,
+    Attached,
+    ClientForgotten,
+    Delivered,
+    Detached,
+    Fact,
+    Left,
+    Subscribed,
+)
 from sterna.core.names import Peer
 from sterna.journal import Journal
 from sterna.model.event import Event
+from sterna.model.filters import Filter
+from sterna.pipeline.audit import audit, in_journals, is_complete
 
 PUBLISHED = 600
 
@@ -66,6 +79,63 @@ def test_a_simulation_is_judged_from_its_journal(tmp_path: Path) -> None:
     again = CliRunner().invoke(app, ["sim", "run", *options, "--json"])
     assert again.exit_code == 2
     assert "has a journal of simulation-0 already" in json.loads(again.stdout)["error"]
+
+
+def at_second(second: int, *stated: Fact) -> list[Fact]:
+    return [msgspec.structs.replace(fact, time=second * 1_000_000) for fact in stated]
+
+
+def accepted(second: int) -> list[Fact]:
+    """A broker has an event of a client that keeps no journal."""
+    event = Event(publisher="ghost", seq=second, time_us=0, attributes={"x": 1})
+    return at_second(second, Accepted(at="B1", time=0, link="ghost", events=(event,)))
+
+
+def delivered(second: int) -> list[Fact]:
+    event = Event(publisher="ghost", seq=second, time_us=0, attributes={"x": 1})
+    return at_second(second, Delivered(at="c", time=0, events=(event,)))
+
+
+CAME = Attached(at="c", time=0, link="B1", peer=Peer.BROKER)
+ASKED = Subscribed(at="c", time=0, subscription="s", filter=Filter("x > 0"))
+LEFT = Left(at="c", time=0, published=0)
+WENT = Detached(at="c", time=0, link="B1", peer=Peer.BROKER)
+FORGOTTEN = ClientForgotten(at="B1", time=0, client="ghost")
+
+
+@pytest.mark.spec("PL-5")
+def test_clients_without_a_journal_or_started_anew_are_not_accused(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """A publisher of which only brokers tell; a subscriber that left, and one that was killed, came
+    back without what they knew, and asked again, but not at once.
+    """
+    times = (100, 200, 310, 400, 700, 800, 1010, 1100)
+    told: dict[str, list[list[Fact]]] = {
+        "B1": [*map(accepted, times), at_second(1150, FORGOTTEN)],
+        "c": [
+            *(at_second(50, CAME, ASKED), delivered(100), at_second(150, LEFT, WENT)),
+            *(at_second(300, CAME), at_second(320, ASKED), delivered(400), at_second(500, WENT)),
+            *(at_second(600, CAME, ASKED), delivered(700)),  # And then it was killed.
+            *(at_second(1000, CAME), at_second(1020, ASKED), delivered(1100)),
+            at_second(1200, WENT),
+        ],
+    }
+    for node, inputs in told.items():
+        for position, stated in enumerate(inputs, 1):
+            journal = Journal(tmp_path, node)
+            journal.record(position, stated)
+            journal.close()  # Each in a file of its own.
+
+    verdict = audit(in_journals(spark, tmp_path), partitions=2)
+    assert (verdict.findings, verdict.delivered) == ([], 4)
+    assert verdict.owed == 3, "of what one that was killed had asked, nobody knows when it ended"
+
+    first = sorted((tmp_path).glob("B1*.arrows"))[0]
+    first.unlink()  # As brokers do when they have too many.
+    assert not is_complete(tmp_path)
+    verdict = audit(in_journals(spark, tmp_path), is_complete=False, partitions=2)
+    assert (verdict.findings, verdict.delivered) == ([], 4)
 
 
 @pytest.mark.spec("PL-5")

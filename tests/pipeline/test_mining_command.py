@@ -190,6 +190,9 @@ def test_what_does_not_go_together_is_said_before_spark_starts(tmp_path: Path) -
     assert "not for journals" in error_of("--journal", some, "--h3", 9)
     assert "--where is for journals" in error_of("--fixes", some, "--where", "location")
     assert "name is one of client" in error_of("--fixes", some, "--columns", "place=x")
+    (tmp_path / "visits").mkdir()
+    assert "is not empty, and not from" in error_of("--fixes", some, "--out", tmp_path)
+    assert (tmp_path / "visits").is_dir()
     assert chosen({Kind.FIXES: "f"}, columns=" client = a , time=b").columns == {
         "client": "a",
         "time": "b",

@@ -106,6 +106,16 @@ def test_views_are_replaced_when_all_are_made(tmp_path: Path) -> None:
 
     assert [path.name for path in tmp_path.rglob("*")] == ["visits", "new"]
 
+    with suppress(OSError), place.views_folder(tmp_path, ["visits"]):
+        pass  # There is none that could take its place.
+    assert [path.name for path in tmp_path.rglob("*")] == ["visits", "new"]
+
+    (tmp_path / place.RUN).mkdir()  # Killed between two renames.
+    (tmp_path / "visits").rename(tmp_path / place.RUN / "old visits")
+    with place.views_folder(tmp_path, []):
+        pass
+    assert [path.name for path in tmp_path.rglob("*")] == ["visits", "new"]
+
 
 def test_a_full_refresh_that_fails_leaves_the_tables(tmp_path: Path) -> None:
     """What is new takes the place of what was there when it is whole, and leaves nothing else."""

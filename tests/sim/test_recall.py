@@ -457,6 +457,30 @@ def test_the_archive_is_asked_for_what_its_broker_never_saw() -> None:
 
 
 @pytest.mark.spec("PA-6")
+def test_the_last_events_are_the_last_of_archive_and_broker_together() -> None:
+    """What a broker has seen lately may be old, of publishers that were away."""
+    run = network(line(1), {"ann": "B1"}, world=World()).settle()
+    part = next(
+        each
+        for each in run.simulation.network.hosts["B1"].node.components
+        if isinstance(each, Recent)
+    )
+    old, new, newest = (
+        Event(publisher=name, seq=1, time_us=time, attributes={"kind": "x"})
+        for name, time in (("pat", 5), ("bob", 60), ("eve", 70))
+    )
+    Recent.events_passing(part, [old], "pat", 100)
+    asked = PastAsked(route=Route("ann/1", Filter("TRUE")), events_max=2)
+    Recent.on_past_asked(part, asked, "ann", 100)
+    (question,) = part.unanswered()
+    part.looked_up(question.question, [new, newest], 110)
+
+    (*_, answer) = part.broker.unconfirmed("ann")
+    assert isinstance(answer, Past)
+    assert answer.events == (new, newest)
+
+
+@pytest.mark.spec("PA-6")
 def test_nobody_waits_for_an_archive_that_is_asked_too_much() -> None:
     """Beyond a number of questions at a time, the broker answers with what it has itself."""
     run = network(line(1), {"ann": "B1", "pat": "B1"}, world=World()).settle()

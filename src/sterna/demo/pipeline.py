@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sterna.pipeline.errors import PipelineError, SparkUnavailable
-from sterna.pipeline.session import spark_session
+from sterna.pipeline.session import running_session, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,9 +46,11 @@ class Pipeline:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "spark")
         self._spark: Future[SparkSession] | None = None
+        self._is_ours = True
 
     def start(self) -> None:
-        """Begin to start Spark."""
+        """Begin to start Spark, unless it runs in this process."""
+        self._is_ours = running_session() is None
         self._spark = self._thread.submit(spark_session, "sterna demo")
 
     async def review(self, directory: Path, walked: Steps) -> Review:
@@ -56,7 +58,12 @@ class Pipeline:
         return await asyncio.wrap_future(self._thread.submit(self._review, directory, walked))
 
     def stop(self) -> None:
-        if self._spark is not None and self._spark.done() and self._spark.exception() is None:
+        if (
+            self._is_ours
+            and self._spark is not None
+            and self._spark.done()
+            and self._spark.exception() is None
+        ):
             self._thread.submit(self._spark.result().stop)
         self._thread.shutdown(cancel_futures=True)
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from sterna.cli.output import console, print_json
 from sterna.cli.pipeline.options import LOCAL, Json, Master, Out, spark_for, told
+from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from sterna.pipeline.mining.mine import Mined
@@ -166,6 +167,7 @@ def mine(
             radius_m=radius,
             at_locations=where is Where.LOCATION,
         )
+        _check_free(out)
     with spark_for("mine", master, as_json=as_json) as spark:
         from sterna.pipeline.mining.mine import MODEL, mine_source  # noqa: PLC0415
 
@@ -179,6 +181,15 @@ def mine(
         print_json(document)
     else:
         _show(mined, out, path)
+
+
+def _check_free(out: Path) -> None:
+    """Nothing is replaced but what this command has written."""
+    if out.is_dir() and not (out / "ploc").exists() and any(out.iterdir()):
+        raise PipelineError(
+            f"{out} is not empty, and not from an earlier `sterna pipeline mine`: give another "
+            "folder with --out"
+        )
 
 
 def _document(mined: "Mined", out: Path, path: Path) -> dict[str, object]:
