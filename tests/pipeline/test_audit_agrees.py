@@ -41,7 +41,7 @@ from tests.sim.walks import walks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RUNS = 40
+RUNS = 30
 """With roaming clients, and half as many with clients that walk about."""
 LIVE_RUNS = 8
 GRACE_US = 300_000

@@ -218,24 +218,6 @@ def test_a_file_that_is_removed_while_it_is_read(tmp_path: Path, bad_records: st
 
 
 @pytest.mark.spec("PL-1")
-def test_a_file_that_is_missing_between_others(tmp_path: Path) -> None:
-    """What cannot be read may be skipped; what is not there any more is a loss."""
-    for position in (1, 3, 5):
-        journal = Journal(tmp_path, "B1")
-        journal.record(position, [accepted("B1", position, count=1)])
-        journal.close()
-    first, second, third = sorted(tmp_path.glob("*.arrows"))
-    second.unlink()
-
-    with pytest.raises(PipelineError, match="positions 2 to 3 of B1 are missing before"):
-        read(tmp_path, badRecords="skip")
-    assert positions(read(tmp_path, failOnDataLoss=False)) == [1, 5]
-    (bad,) = read(tmp_path, badRecords="only")
-    assert "are missing before" in bad["reason"]
-    assert first < third
-
-
-@pytest.mark.spec("PL-1")
 def test_a_file_that_is_finished_while_it_is_read(tmp_path: Path) -> None:
     """Its other name is no trouble."""
     written(tmp_path, close=False)

@@ -5,8 +5,7 @@ import logging
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import pairwise
-from operator import itemgetter
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,8 +131,9 @@ class _Newest:
         self._events_max = events_max
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._found: list[tuple[int, str, int, int, Event]] = []
-        """A heap, the oldest first, each with its size."""
+        self._found: list[tuple[int, str, int, int, int, Event]] = []
+        """A heap, the oldest first, each with a number that no other has, and its size."""
+        self._numbers = count()
         self._gone_us = _LEAST_US
 
     @property
@@ -146,7 +146,10 @@ class _Newest:
         size = 64 + len(event.payload) + 32 * len(event.attributes)
         size += sum(len(value) for value in event.attributes.values() if isinstance(value, str))
         self._bytes += size
-        heapq.heappush(self._found, (event.time_us, event.publisher, event.seq, size, event))
+        heapq.heappush(
+            self._found,
+            (event.time_us, event.publisher, event.seq, next(self._numbers), size, event),
+        )
         while self._found and (
             len(self._found) > self._events_max or self._bytes > self._bytes_max
         ):
@@ -155,7 +158,7 @@ class _Newest:
 
     def since(self, time_us: int) -> list[Event]:
         """Those that were published then or later, oldest first."""
-        found = sorted(self._found, key=itemgetter(0, 1, 2))
+        found = sorted(self._found)
         return [event for *_, event in found if event.time_us >= time_us]
 
 

@@ -141,7 +141,7 @@ def matching(text: str) -> set[int]:
 
 
 @given(small_conjunctions, small_conjunctions)
-@examples(1_500)
+@examples(800, long=2)
 def test_conjunctions_are_decided_exactly(f_text: str, g_text: str) -> None:
     f, g = Filter(f_text), Filter(g_text)
     in_f, in_g = matching(f_text), matching(g_text)
