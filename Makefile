@@ -16,10 +16,10 @@ run: $(STAMP) ## Watch a network at work: clients roam, a broker is killed, noth
 	@$(BIN)/sterna demo
 
 test: $(STAMP) java ## Run all tests (a few minutes)
-	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 test-long: $(STAMP) java ## Try 20 times as many examples, new ones each time
-	@STERNA_CAMPAIGN=20 $(BIN)/python -m pytest -q -n 3 --dist loadgroup
+	@STERNA_CAMPAIGN=20 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 mutants: $(STAMP) ## Plant known bugs in a copy and see whether the tests find them (some minutes)
 	@$(BIN)/python -m tests.mutants.run

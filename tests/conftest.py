@@ -37,13 +37,6 @@ else:
     settings.load_profile("long" if os.environ.get("STERNA_CAMPAIGN") else "test")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process has Spark: two of them would only be in each other's way."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     conformance.check_ids(session.items)
 
