@@ -194,7 +194,8 @@ def lose(run: list[Any], place: int, chance: random.Random) -> None:
 
 def repeat(run: list[Any], place: int, chance: random.Random) -> None:
     if not isinstance(run[place], facts.Published):
-        run.insert(chance.randint(place + 1, len(run)), run[place])
+        for _ in range(chance.choice((1, 1, 2))):
+            run.insert(chance.randint(place + 1, len(run)), run[place])
 
 
 def move(run: list[Any], place: int, chance: random.Random) -> None:

@@ -85,6 +85,10 @@ def at_second(second: int, *stated: Fact) -> list[Fact]:
     return [msgspec.structs.replace(fact, time=second * 1_000_000) for fact in stated]
 
 
+def by(client: str, stated: list[Fact]) -> list[Fact]:
+    return [msgspec.structs.replace(fact, at=client) for fact in stated]
+
+
 def accepted(second: int) -> list[Fact]:
     """A broker has an event of a client that keeps no journal."""
     event = Event(publisher="ghost", seq=second, time_us=0, attributes={"x": 1})
@@ -120,6 +124,11 @@ def test_clients_without_a_journal_or_started_anew_are_not_accused(
             *(at_second(1000, CAME), at_second(1020, ASKED), delivered(1100)),
             at_second(1200, WENT),
         ],
+        "d": [  # It left, and did not ask again.
+            *(by("d", at_second(50, CAME, ASKED)), by("d", delivered(100))),
+            *(by("d", at_second(150, LEFT, WENT)), by("d", at_second(300, CAME))),
+            by("d", at_second(500, WENT)),
+        ],
     }
     for node, inputs in told.items():
         for position, stated in enumerate(inputs, 1):
@@ -128,14 +137,14 @@ def test_clients_without_a_journal_or_started_anew_are_not_accused(
             journal.close()  # Each in a file of its own.
 
     verdict = audit(in_journals(spark, tmp_path), partitions=2)
-    assert (verdict.findings, verdict.delivered) == ([], 4)
-    assert verdict.owed == 3, "of what one that was killed had asked, nobody knows when it ended"
+    assert (verdict.findings, verdict.delivered) == ([], 5)
+    assert verdict.owed == 4, "of what one that was killed had asked, nobody knows when it ended"
 
     first = min(tmp_path.glob("B1*.arrows"))
     first.unlink()  # As brokers do when they have too many.
     assert not is_complete(tmp_path)
     verdict = audit(in_journals(spark, tmp_path), is_complete=False, partitions=2)
-    assert (verdict.findings, verdict.delivered) == ([], 4)
+    assert (verdict.findings, verdict.delivered) == ([], 5)
 
 
 @pytest.mark.spec("PL-5")

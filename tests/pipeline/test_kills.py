@@ -208,6 +208,7 @@ def test_an_archive_that_is_killed_again_and_again_has_each_event_once(
                 published.extend(receipt.wait() for receipt in receipts)
 
         publish()
+        asyncio.run(until(lambda: any(network.directory.rglob("*.arrows*"))))
         run_and_kill(
             command,
             kills=KILLS,
