@@ -82,6 +82,35 @@ class Run:
         )
 
 
+class Told(Run):
+    """Facts that were made up, for what hardly ever happens by chance."""
+
+    def __init__(self, name: str, *stated: Fact) -> None:
+        self.name = name
+        self.facts = list(stated)
+        self.oracle = Oracle()
+        for fact in stated:
+            self.oracle.fact(fact)
+
+
+def made_up() -> list[Run]:
+    """A stray nobody can explain any more; a farewell after the first of two events had arrived."""
+    first, second = (
+        Event(publisher="p", seq=seq, time_us=0, attributes={"x": 1}) for seq in (1, 2)
+    )
+    asked = facts.Subscribed(at="s", time=0, subscription="1", filter=Filter("x > 0"))
+    ended = facts.Unsubscribed(at="s", time=0, subscription="1")
+    calm = facts.Settled(at="", time=0)
+    published = facts.Published(at="p", time=0, events=(first, second))
+    stray = facts.Stray(at="s", time=0, events=(first,))
+    left = facts.Left(at="p", time=0, published=1)
+    gone = facts.Detached(at="p", time=0, link="B1")
+    return [
+        Told("stray", asked, calm, ended, calm, published, stray, calm),
+        Told("farewell", asked, calm, published, left, gone, calm),
+    ]
+
+
 @dataclass
 class Judged:
     """What went to Spark, and what it said."""
@@ -132,6 +161,7 @@ def judged(spark: "SparkSession") -> Judged:
 
     roam()
     walk()
+    judged.runs += made_up()
     worlds = [table(run.facts, run.name) for run in judged.runs]
     journals = [table(run.facts) for run in judged.live]
     together = pa.concat_tables([*worlds, *journals])
