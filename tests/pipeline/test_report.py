@@ -32,6 +32,8 @@ def at(seconds: float) -> datetime:
 
 
 QUARTILES = {f"p{part}_s": float(part) for part in (10, 25, 50, 75, 90, 99)}
+KINDS = ((1, "Delivered"), (2, "Delivered"), (2, "Stray"))
+
 ROWS: dict[str, list[dict[str, Any]]] = {
     "traffic": [
         {"broker": f"b{link}", "link": "b0", "minute": at(60 * n), "events": 10 - link, "facts": 1}
@@ -66,7 +68,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         }
         for predictor in ("blended", "order 1")
     ],
-    "deliveries": [{"client": "c", "seq": 1}],
+    "deliveries": [{"client": "c", "seq": seq, "kind": kind} for seq, kind in KINDS],
     "delivery_audit": [
         {"fault": "lost", "client": "<b>", "publisher": "p", "seq": 7, "path": ["b1", "b2"]}
     ],
@@ -116,7 +118,7 @@ def test_a_page_has_all_that_the_tables_have(tmp_path: Path) -> None:
     assert document["missing"] == []
     page = out.read_text(encoding="utf-8")
     assert page.count("<svg") == 5
-    assert "1 lost." in page
+    assert "1 lost. There are 2 deliveries." in page
     assert "b1 → b2" in page
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
@@ -176,6 +178,13 @@ def test_places_are_drawn_where_they_are() -> None:
     assert named.points["b"] == pytest.approx((0, -1))
     assert named.are_named
     assert not named.outlines
+
+
+def test_a_single_minute_is_not_shown_among_years() -> None:
+    minute = datetime(2026, 5, 1, 12, 30, tzinfo=UTC)
+    rows = [{"time": minute, "link": "b1 → b2", "events": 60, "slice_s": 60}]
+
+    assert "12:30" in re.sub(r"<!--\s*(.*?)\s*-->", r"\1", pictures.traffic(rows))
 
 
 def test_the_same_numbers_give_the_same_picture() -> None:

@@ -148,11 +148,12 @@ def audit(tables: Tables) -> dict[str, Any] | None:
     found = tables.get("delivery_audit")
     if found is None:
         return None
-    deliveries = tables.get("deliveries")
+    arrived = tables.get("deliveries")
+    deliveries = None if arrived is None else arrived.where("kind = 'Delivered'").count()
     return {
         "faults": {row["fault"]: row["count"] for row in _rows(found.groupBy("fault").count())},
         "findings": _rows(found.orderBy("client", "publisher", "seq").limit(FINDINGS_MAX)),
-        "deliveries": None if deliveries is None else deliveries.count(),
+        "deliveries": deliveries,
     }
 
 

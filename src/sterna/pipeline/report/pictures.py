@@ -264,8 +264,8 @@ def _dates(axes: Axes) -> None:
     from matplotlib import dates  # noqa: PLC0415 - only needed here.
 
     make: Any = dates  # It has no types.
-    low, high = axes.get_xlim()
-    if high - low < _MINUTE:  # A single moment.
+    low, high = axes.dataLim.intervalx
+    if high - low < _MINUTE:  # A single moment, around which matplotlib would show years.
         axes.set_xlim(low - _MINUTE, high + _MINUTE)
     locator = make.AutoDateLocator(minticks=3, maxticks=7)
     axes.xaxis.set_major_locator(locator)
