@@ -55,7 +55,7 @@ def test_covers_and_overlaps_are_sound(f_text: str, g_text: str, some: list[Even
 
 
 @given(st.lists(filter_texts, min_size=1, max_size=4), st.lists(events, min_size=3, max_size=6))
-@examples(1_500, long=2)
+@examples(2_500)
 def test_a_merge_covers_every_input_and_an_exact_one_nothing_else(
     texts: list[str], some: list[Event]
 ) -> None:
