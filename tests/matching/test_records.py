@@ -48,7 +48,7 @@ def described(accepted: ValueSet, value: Scalar | None) -> bool:
 
 
 @given(terms=sets, value=scalars | st.none())
-@examples(750, long=2)
+@examples(1500)
 def test_a_description_says_what_the_set_says(
     terms: tuple[object, ...], value: Scalar | None
 ) -> None:
@@ -63,7 +63,7 @@ def test_a_description_says_what_the_set_says(
 
 
 @given(number=st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False))
-@examples(500, long=2)
+@examples(1000)
 def test_floor_takes_a_number_apart_exactly(number: float) -> None:
     low, rest = floor(number)
 
@@ -77,7 +77,7 @@ def test_floor_takes_a_number_apart_exactly(number: float) -> None:
 @given(
     text=like_tests() | topic_tests() | prefixes(), value=strings | st.text("ab/é%_", max_size=9)
 )
-@examples(1_500, long=2)
+@examples(3000)
 def test_what_matches_a_pattern_has_the_tokens_it_requires(text: str, value: str) -> None:
     filter_ = Filter(text)
     if filter_.matches({filter_.attributes[0]: value}):
@@ -154,7 +154,7 @@ def test_counting_tokens_stays_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(text=filter_texts, event=events)
-@examples(500, long=2)
+@examples(1000)
 def test_constraints_and_checks_together_are_the_filter(
     text: str, event: dict[str, Scalar | None]
 ) -> None:
@@ -172,7 +172,7 @@ def test_constraints_and_checks_together_are_the_filter(
 
 
 @given(text=exact_conjunctions)
-@examples(500, long=2)
+@examples(1000)
 def test_the_quick_way_to_a_normal_form_leads_to_the_same(text: str) -> None:
     condition = Filter(text).condition
     quick = usual_form(condition)

@@ -41,7 +41,7 @@ from tests.sim.walks import walks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RUNS = 30
+RUNS = 40
 """With roaming clients, and half as many with clients that walk about."""
 LIVE_RUNS = 8
 GRACE_US = 300_000
@@ -94,7 +94,9 @@ class Told(Run):
 
 
 def made_up() -> list[Run]:
-    """A stray nobody can explain any more; a farewell after the first of two events had arrived."""
+    """A stray nobody can explain any more; a delivery after the end of what was asked; a farewell
+    after the first of two events had arrived.
+    """
     first, second = (
         Event(publisher="p", seq=seq, time_us=0, attributes={"x": 1}) for seq in (1, 2)
     )
@@ -103,10 +105,12 @@ def made_up() -> list[Run]:
     calm = facts.Settled(at="", time=0)
     published = facts.Published(at="p", time=0, events=(first, second))
     stray = facts.Stray(at="s", time=0, events=(first,))
+    delivered = facts.Delivered(at="s", time=0, events=(first,))
     left = facts.Left(at="p", time=0, published=1)
     gone = facts.Detached(at="p", time=0, link="B1")
     return [
         Told("stray", asked, calm, ended, calm, published, stray, calm),
+        Told("late", asked, calm, ended, calm, published, delivered, calm),
         Told("farewell", asked, calm, published, left, gone, calm),
     ]
 

@@ -17,6 +17,7 @@ from sterna.model.filters import Filter
 from sterna.pipeline.errors import SparkUnavailable
 from sterna.pipeline.session import check_master, settings
 from tests.pipeline.cluster import cluster
+from tests.scale import CAMPAIGN
 
 STERNA = Path(sys.executable).with_name("sterna")
 
@@ -40,6 +41,7 @@ def _written(directory: Path) -> Path:
     return directory
 
 
+@pytest.mark.skipif(CAMPAIGN == 1, reason="five Java processes for a minute; make test-long")
 @pytest.mark.spec("PL-7", "PL-3", "PL-4", "PL-5")
 def test_match_mine_and_audit_on_a_cluster(tmp_path: Path) -> None:
     """A master and two workers get the package sent, and give the answers of a local run."""

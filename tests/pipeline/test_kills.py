@@ -129,7 +129,7 @@ def event(number: int) -> Row:
 # ---- Whole jobs
 
 
-@pytest.mark.skipif(CAMPAIGN == 1, reason="takes a minute; make test-long")
+@pytest.mark.skipif(CAMPAIGN == 1, reason="Spark starts twenty times; make test-long")
 @pytest.mark.spec("PL-1")
 def test_a_spark_job_that_is_killed_again_and_again_publishes_each_row_once(
     network: LocalNetwork, tmp_path: Path
@@ -184,7 +184,7 @@ def test_a_spark_job_that_is_killed_again_and_again_publishes_each_row_once(
 
 
 @pytest.mark.spec("PL-2")
-@pytest.mark.skipif(CAMPAIGN == 1, reason="each run takes long; make test-long")
+@pytest.mark.skipif(CAMPAIGN == 1, reason="Spark starts twenty times; make test-long")
 def test_an_archive_that_is_killed_again_and_again_has_each_event_once(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

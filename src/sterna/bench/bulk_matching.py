@@ -5,6 +5,7 @@ import os
 import pickle
 import statistics
 import time
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -85,7 +86,7 @@ def run(setting: "Setting") -> "Figures":
 # ---- Contenders
 
 
-class Contender:
+class Contender(ABC):
     """Something that counts all pairs of events and subscriptions that match."""
 
     def __init__(self) -> None:
@@ -94,8 +95,9 @@ class Contender:
         """Processor time of each round, in all processes."""
         self.pairs = 0
 
+    @abstractmethod
     def round(self) -> None:
-        raise NotImplementedError
+        """Do it once, and note the time."""
 
     @property
     def seconds(self) -> list[float]:

@@ -71,7 +71,7 @@ def test_a_merge_covers_every_input_and_an_exact_one_nothing_else(
 
 
 @given(filter_texts, st.lists(events, min_size=3, max_size=6))
-@examples(500, long=2)
+@examples(1_000)
 def test_the_normal_form_in_words_means_the_same(text: str, some: list[Event]) -> None:
     f = Filter(text)
     reworded = merge([f])
@@ -81,7 +81,7 @@ def test_the_normal_form_in_words_means_the_same(text: str, some: list[Event]) -
 
 
 @given(filter_texts, filter_texts)
-@examples(500, long=2)
+@examples(1_000)
 def test_covering_is_reflexive_and_a_conjunction_is_covered(f_text: str, g_text: str) -> None:
     f, g = Filter(f_text), Filter(g_text)
 
@@ -141,7 +141,7 @@ def matching(text: str) -> set[int]:
 
 
 @given(small_conjunctions, small_conjunctions)
-@examples(800, long=2)
+@examples(1_500)
 def test_conjunctions_are_decided_exactly(f_text: str, g_text: str) -> None:
     f, g = Filter(f_text), Filter(g_text)
     in_f, in_g = matching(f_text), matching(g_text)
@@ -162,7 +162,7 @@ def test_disjunctions_are_decided_exactly_too(f_text: str, g_text: str) -> None:
 
 
 @given(exact_conjunctions, exact_conjunctions)
-@examples(800, long=2)
+@examples(1_500)
 def test_what_is_not_covered_has_a_witness(f_text: str, g_text: str) -> None:
     """Exactness over the full range of values: every "no" comes with an event that proves it."""
     f, g = Filter(f_text), Filter(g_text)

@@ -50,7 +50,7 @@ def test_an_event_matches_only_on_true() -> None:
 
 
 @given(filter_texts, events)
-@examples(2_500, long=2)
+@examples(5_000)
 def test_the_compiled_test_is_true_exactly_where_the_definition_is(text: str, event: Event) -> None:
     parsed = Filter(text)
 
@@ -367,7 +367,7 @@ def test_values_that_no_event_can_carry_are_an_error() -> None:
 
 
 @given(filter_texts)
-@examples(1_000, long=2)
+@examples(2_000)
 def test_the_text_of_a_filter_parses_back_to_an_equal_filter(text: str) -> None:
     parsed = Filter(text)
 

@@ -35,7 +35,7 @@ any_value = scalars | st.none()
 
 
 @given(sets, sets, any_value)
-@examples(1_500, long=2)
+@examples(3_000)
 def test_the_algebra_is_that_of_sets(a: ValueSet, b: ValueSet, value: Scalar | None) -> None:
     assert (value in a & b) == (value in a and value in b)
     assert (value in a | b) == (value in a or value in b)
@@ -44,7 +44,7 @@ def test_the_algebra_is_that_of_sets(a: ValueSet, b: ValueSet, value: Scalar | N
 
 
 @given(sets, sets)
-@examples(1_000, long=2)
+@examples(2_000)
 def test_subsets_are_decided_exactly(a: ValueSet, b: ValueSet) -> None:
     outside = a - b
     assert a.overlaps(b) is bool(a & b)
@@ -66,7 +66,7 @@ def test_every_set_has_one_form(a: ValueSet) -> None:
 
 
 @given(numbers | neighbours(), numbers | neighbours())
-@examples(1_000, long=2)
+@examples(2_000)
 def test_nothing_lies_between_a_number_and_the_next(a: float, b: float) -> None:
     following, preceding = next_number(a), previous_number(a)
 

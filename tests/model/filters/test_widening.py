@@ -71,7 +71,7 @@ def contexts(draw: st.DrawFn) -> tuple[dict[str, Scalar], dict[str, tuple[Scalar
     x=st.sampled_from((None, *VALUES)),
     y=st.sampled_from((None, *VALUES)),
 )
-@examples(1_000, long=2)
+@examples(2000)
 def test_a_widened_filter_matches_all_that_any_value_in_range_matches(
     text: str,
     context: tuple[dict[str, Scalar], dict[str, tuple[Scalar, Scalar]]],
