@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from sterna.bench.mqtt import MqttSpeaker, Qos
 from sterna.bench.native import NativeSpeaker
 from sterna.bench.speaker import PAYLOAD_BYTES, Content, Speaker
+from sterna.core.handover.messages import Replayed
 from sterna.core.link import Data
-from sterna.core.messages import Events, Replayed
+from sterna.core.messages import Events
 from sterna.model.event import Event
 from sterna.wire.codec import Bodies, decode, encode
 from sterna.wire.frames import frame, split

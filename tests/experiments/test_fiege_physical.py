@@ -42,7 +42,7 @@ def test_naive_handover_loses_and_repeats_even_with_flooding_and_no_break(
     naive = [
         point.median
         for point in handovers
-        if point.setting.protocol is Handover.NAIVE
+        if point.setting.protocol == Handover.NAIVE
         and point.setting.strategy is Strategy.FLOODING
         and point.setting.away_ms == 0
     ]
@@ -53,7 +53,7 @@ def test_naive_handover_loses_and_repeats_even_with_flooding_and_no_break(
 
 @pytest.mark.spec("PM-4")
 def test_relocation_loses_and_repeats_nothing_of_the_same(handovers: Handovers) -> None:
-    kept = [p.median for p in handovers if p.setting.protocol is Handover.RELOCATION]
+    kept = [p.median for p in handovers if p.setting.protocol == Handover.RELOCATION]
 
     assert len(kept) == len(handovers) / 2
     assert all((each.missed, each.duplicated, each.reordered) == (0, 0, 0) for each in kept)
@@ -64,7 +64,7 @@ def test_what_naive_handover_costs_follows_from_the_lengths_of_the_paths(
     handovers: Handovers,
 ) -> None:
     for point in handovers:
-        if point.setting.protocol is Handover.NAIVE:
+        if point.setting.protocol == Handover.NAIVE:
             missed, duplicated = expected(point.setting)
             # Events come at any time, so that numbers differ by chance: here by 4 deviations.
             for found, mean in (

@@ -13,16 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from sterna.core.handover.messages import Arrival, Departed
 from sterna.core.link import Ack, Data, Frame, Resume
-from sterna.core.messages import (
-    Arrival,
-    Departed,
-    Events,
-    Message,
-    Probe,
-    Route,
-    SubscriptionChange,
-)
+from sterna.core.location.messages import Probe
+from sterna.core.messages import Events, Message, Route, SubscriptionChange
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net.local import LocalNetwork

@@ -7,32 +7,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.core.actions import Transmit
+from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
+from sterna.core.catalogue import LIVE
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import LinkDown, LinkUp, Received, TimePassed
 from sterna.core.link import Data, Frame, Resume
 from sterna.core.location.options import PlacesOptions
 from sterna.core.messages import Message, Route, SubscriptionChange
 from sterna.core.names import Peer
+from sterna.core.protocol import message_types
+from sterna.core.settings import Settings
 from sterna.model.filters import Filter
-from sterna.net.admission import MAY_SAY, Admission, RefusedError
-from sterna.net.nodes import make_broker
+from sterna.net.admission import Admission, RefusedError
+from sterna.net.nodes import AT_A_BROKER
 from sterna.wire.codec import Bodies, MalformedError, decode, encode
-from sterna.wire.frames import Network
 from tests.scale import examples
-from tests.wire.messages import all_messages, frames, messages_of
+from tests.wire.messages import frames, messages_of
 
-NETWORK = Network(
+SETTINGS = Settings(
     handover=HandoverOptions(protocol=Handover.RELOCATION, away_max_us=1_000_000),
     places=PlacesOptions(edges=(("c1", "c2"), ("c2", "B1"))),
+    protocols=LIVE,
 )
-ONLY_BROKERS_SAY = [kind for kind in all_messages() if kind not in MAY_SAY]
-TALK = st.one_of(*map(messages_of, MAY_SAY))
+ONLY_BROKERS_SAY = [kind for kind in message_types() if not kind.from_clients]
+TALK = st.one_of(*(messages_of(kind) for kind in message_types() if kind.from_clients))
 
 
-def standing(network: Network = NETWORK) -> Broker:
+def standing(settings: Settings = SETTINGS) -> Broker:
     """A broker with a neighbour and a client, whose links stand."""
-    broker = make_broker("B1", network, 1, recent_max=10)
+    broker = make_broker("B1", settings, timing=AT_A_BROKER, incarnation=1)
     for link, peer in (("B2", Peer.BROKER), ("c1", Peer.CLIENT)):
         broker.handle(LinkUp(link=link, peer=peer), 1)
         broker.handle(Received(link=link, frames=(Resume(7, None, 0, True),)), 2)
@@ -47,7 +51,7 @@ def test_nothing_that_a_client_may_say_makes_a_broker_stumble(
 ) -> None:
     """In the right order or not; and all that it says to others because of it can be sent."""
     broker = standing()
-    admission = Admission(lambda link: _names(broker, link), subscriptions_max=100)
+    admission = Admission(broker.claimed, subscriptions_max=100)
     talk: list[Frame] = [Data(number, 0, message) for number, message in enumerate(said, 1)]
     now = 10
     for frame in [*talk, *odd]:
@@ -70,17 +74,10 @@ def test_nothing_that_a_client_may_say_makes_a_broker_stumble(
 
 
 def _take(broker: Broker, given: LinkUp | LinkDown | Received | TimePassed, now: int) -> None:
-    actions, _ = broker.handle(given, now)
+    actions, _, _ = broker.handle(given, now)
     for action in actions:
         if isinstance(action, Transmit):
             encode(action.frame, Bodies())
-
-
-def _names(
-    broker: Broker, link: str
-) -> tuple[dict[str, Route], dict[str, Route], dict[str, Route]]:
-    router = broker.router
-    return router.subscriptions.routes(link), router.advertisements.get(link, {}), {}
 
 
 # ---- What is refused
@@ -92,7 +89,7 @@ def test_what_only_brokers_say_is_refused_from_a_client(kind: type[Message]) -> 
     @examples(3)
     @given(messages_of(kind))
     def refuses(message: Message) -> None:
-        admission = Admission(lambda _: ((), (), ()), subscriptions_max=100)
+        admission = Admission(lambda _: (), subscriptions_max=100)
         with pytest.raises(RefusedError, match=kind.__name__):
             admission.check("c1", [Data(1, 0, message)])
 
@@ -107,7 +104,7 @@ def subscribing(*names: str, removing: tuple[str, ...] = ()) -> Data:
 @pytest.mark.spec("LV-6")
 def test_subscriptions_are_counted_as_the_broker_has_them() -> None:
     """Said twice they count once; what ends makes room; what a restart has brought back counts."""
-    admission = Admission(lambda _: ({"1", "2"}, (), ()), subscriptions_max=3)
+    admission = Admission(lambda _: [("subscription", {"1", "2"})], subscriptions_max=3)
     admission.check("c1", [subscribing("1", "2", "3"), subscribing("3")])
     admission.check("c1", [subscribing(removing=("1",)), subscribing("3", "4")])
     with pytest.raises(RefusedError, match="subscriptions_per_client_max"):

@@ -15,17 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.core.actions import Action, Transmit
+from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
+from sterna.core.catalogue import LIVE
 from sterna.core.facts import Detached, Fact
+from sterna.core.handover.messages import Arrival
 from sterna.core.inputs import Input, LinkDown, LinkUp, Received
 from sterna.core.link import Ack, Data, Frame, Resume
-from sterna.core.messages import Arrival, Events, Probe, Route, SubscriptionChange
+from sterna.core.location.messages import Probe
+from sterna.core.messages import Events, Route, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, Time
+from sterna.core.settings import Settings
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net.config import Durability
 from sterna.net.engine import Driver, Engine, recover
-from sterna.net.nodes import make_broker
+from sterna.net.nodes import AT_A_BROKER
 from sterna.net.records import Began, encode_began, encode_record
 from sterna.net.storage import Log, LogError, LogOptions
 from sterna.sim.generate import FAULTS, Plan, generate
@@ -33,14 +38,14 @@ from sterna.sim.network import Fate, Observer, Pipe
 from sterna.sim.run import Simulation
 from sterna.sim.topology import random_tree
 from sterna.wire.codec import Bodies, encode
-from sterna.wire.frames import Network, frame
+from sterna.wire.frames import frame
 from tests.net.live import until
 from tests.net.storage.model_disk import ModelDisk, PowerCut
 from tests.scale import CAMPAIGN, examples
 from tests.sim.overlay import RELOCATION
 
 WHERE = Path("log")
-BEGAN = Began(node="B1", incarnation=1, network=Network(handover=RELOCATION))
+BEGAN = Began(node="B1", incarnation=1, settings=Settings(handover=RELOCATION, protocols=LIVE))
 
 
 class Recorder(Driver):
@@ -97,7 +102,9 @@ def start(
 
 
 def make(began: Began) -> Broker:
-    return make_broker(began.node, began.network, began.incarnation, recent_max=100)
+    return make_broker(
+        began.node, began.settings, timing=AT_A_BROKER, incarnation=began.incarnation
+    )
 
 
 def receive(engine: Engine[Broker], link: LinkId, *frames: Frame) -> None:

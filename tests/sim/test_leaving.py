@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from sterna.core import facts
 from sterna.core.client import Client, ClientOptions
 from sterna.core.handover import relocation
+from sterna.core.handover.messages import Arrival, Departed, Farewell, Located, Replay, Resubscribe
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import Leave, LinkUp, Received
 from sterna.core.link import Data, Resume
-from sterna.core.messages import Arrival, Departed, Farewell, Located, Replay, Resubscribe
 from sterna.core.names import LocalProtocolError, Peer
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.sim.generate import FAULTS, Plan, generate

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sterna.core import facts
 from sterna.core.component import Component
-from sterna.core.messages import OverlayLink
 from sterna.core.overlay.members import Members
+from sterna.core.overlay.messages import OverlayLink
 from sterna.sim.run import Simulation
 from sterna.sim.script import Crash, Drop, LinkModel, Pause, Script
 from sterna.sim.topology import Topology, from_parents, line

@@ -11,11 +11,11 @@ from sterna.core import facts
 from sterna.core.client import ClientOptions
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.inputs import MoveTo, SetVariable, Subscribe
+from sterna.core.location.messages import MovingRoute
 from sterna.core.location.moving import Moving
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
-from sterna.core.messages import MovingRoute
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.filters import Filter
 from sterna.model.location import HexGrid

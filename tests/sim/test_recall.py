@@ -14,9 +14,10 @@ from sterna.core import facts
 from sterna.core.actions import Action, Deliver, LookUp
 from sterna.core.client import Client
 from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.history.messages import Past, PastAsked
 from sterna.core.history.recent import QUESTIONS_MAX, Recall, Recent
 from sterna.core.inputs import Attach, Detach, Publish, Subscribe, Unsubscribe
-from sterna.core.messages import Past, PastAsked, Route
+from sterna.core.messages import Route
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.event import Event, EventId
@@ -289,7 +290,7 @@ def test_the_past_comes_first_in_order_and_once(
     protocol: Handover, faults: str, archive: bool
 ) -> None:
     seen: Counter[str] = Counter()
-    roams, fails = protocol is Handover.RELOCATION, faults == "heavy"
+    roams, fails = protocol == Handover.RELOCATION, faults == "heavy"
     whats = ["publish"] * 6 + ["subscribe"] * 3 + ["unsubscribe", "wait", "settle"]
     whats += ["move", "move", "nap"] * roams + ["drop", "pause", "crash"] * fails
 

@@ -12,12 +12,12 @@ from sterna.core.broker import Broker
 from sterna.core.client import Client, ClientOptions
 from sterna.core.facts import Fact
 from sterna.core.inputs import Advertise, MoveTo, Publish, Subscribe
+from sterna.core.location.messages import MovingRoute
 from sterna.core.location.moving import Moving
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
 from sterna.core.location.whereabouts import Whereabouts
-from sterna.core.messages import MovingRoute
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.event import Event, EventId

@@ -5,8 +5,8 @@ from typing import Any, get_args, get_origin
 import msgspec
 from hypothesis import strategies as st
 
-from sterna.core import messages
 from sterna.core.link import Ack, Data, Frame, Resume
+from sterna.core.location.messages import MovingChange
 from sterna.core.messages import Message
 from sterna.model.event import CheckedEvent, Event, EventId
 from sterna.model.filters import Filter
@@ -34,17 +34,6 @@ EVENTS = st.builds(
 )
 
 
-def all_messages() -> list[type[Message]]:
-    """Every message there is."""
-    return [
-        kind
-        for kind in vars(messages).values()
-        if isinstance(kind, type)
-        and issubclass(kind, Message)
-        and kind not in {Message, messages.Request}
-    ]
-
-
 def messages_of(kind: type[Any]) -> st.SearchStrategy[Any]:
     """Records of a type with anything in their fields that its types allow."""
     hints = {field.name: field.type for field in msgspec.structs.fields(kind)}
@@ -66,7 +55,7 @@ def _values(hint: Any) -> st.SearchStrategy[Any]:
     if hint is Filter:
         return st.sampled_from(FILTERS).map(Filter)
     if hint is Message:  # What else a client that arrives has to say.
-        return messages_of(messages.MovingChange)
+        return messages_of(MovingChange)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return messages_of(hint)
     if hint is EventId:

@@ -7,8 +7,9 @@ from time import time_ns
 import msgspec
 
 from sterna.bench.speaker import Chunk, Content, Speaker, SpeakerError, payload, together
+from sterna.core.handover.messages import Arrival, Welcome
 from sterna.core.link import Ack, Data, Frame, Resume
-from sterna.core.messages import Arrival, Message, Route, SubscriptionChange, Welcome
+from sterna.core.messages import Message, Route, SubscriptionChange
 from sterna.model.filters import Filter
 from sterna.net.nodes import next_incarnation
 from sterna.wire.codec import Bodies, decode, encode

@@ -9,8 +9,9 @@ from typing import cast
 
 import uvloop
 
+from sterna.core.handover.messages import Arrival, Welcome
 from sterna.core.link import Ack, Data, Frame, Resume
-from sterna.core.messages import Arrival, SubscriptionChange, Welcome
+from sterna.core.messages import SubscriptionChange
 from sterna.wire.codec import Bodies, decode, encode
 from sterna.wire.frames import (
     VERSION,

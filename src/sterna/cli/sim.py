@@ -435,7 +435,7 @@ def _handover(chosen: "Options", *, as_json: bool) -> HandoverOptions:
     protocol = chosen.handover
     if protocol is None:
         protocol = Handover.RELOCATION if chosen.moves or chosen.naps else Handover.NONE
-    elif protocol is Handover.NONE and chosen.moves:
+    elif protocol == Handover.NONE and chosen.moves:
         fail("clients that move need a --handover: naive or relocation", as_json=as_json)
     return HandoverOptions(
         protocol=protocol,

@@ -1,17 +1,18 @@
 """A broker: a routing table, and components that add the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sterna.core.component import Component, overriding
 from sterna.core.facts import Accepted
 from sterna.core.inputs import ArchiveChanged, LookedUp
 from sterna.core.link import LinkTiming
 from sterna.core.messages import Events
-from sterna.core.names import LinkId, NodeId, Peer, Time
-from sterna.core.node import Node
+from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
+from sterna.core.node import Node, PartsOf
 from sterna.core.quenching import Quenching
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.routing.router import Router
+from sterna.core.settings import Settings
 from sterna.model.event import Event
 
 
@@ -24,22 +25,49 @@ class Broker(Node):
         routing: RoutingOptions | None = None,
         components: Sequence[Component] = (),
         *,
+        settings: Settings | None = None,
+        parts: PartsOf | None = None,
         timing: LinkTiming | None = None,
         incarnation: int = 0,
     ) -> None:
         self.router = Router(routing or RoutingOptions())
         super().__init__(
-            id_, (self.router, Quenching(), *components), timing=timing, incarnation=incarnation
+            id_,
+            (self.router, Quenching(), *components),
+            settings=settings,
+            parts=parts,
+            timing=timing,
+            incarnation=incarnation,
         )
+        self._handlers |= {
+            ArchiveChanged: self._archive_changed,
+            LookedUp: self._looked_up,
+        }
+
+    def _assemble(self) -> None:
+        super()._assemble()
         self._at_events_passing = overriding(self.components, "events_passing")
         self._at_events_leaving = overriding(self.components, "events_leaving")
         self.at_subscriptions_changed = overriding(self.components, "subscriptions_changed")
         self.at_advertisements_changed = overriding(self.components, "advertisements_changed")
         self.at_keeps = overriding(self.components, "keeps")
-        self._handlers |= {
-            ArchiveChanged: self._archive_changed,
-            LookedUp: self._looked_up,
-        }
+        self.at_exact = overriding(self.components, "exact")
+        self._at_claimed = overriding(self.components, "claimed")
+        self._at_kept_events = overriding(self.components, "kept_events")
+        self._at_archive_changed = overriding(self.components, "archive_changed")
+        self._at_looked_up = overriding(self.components, "looked_up")
+
+    def claimed(self, link: LinkId) -> list[tuple[str, Collection[RouteId]]]:
+        """The names under which a client has announced filters, by kind; see `Claim`."""
+        return [
+            ("subscription", self.router.subscriptions.routes(link)),
+            ("advertisement", self.router.advertisements.get(link, {})),
+            *(claim for claimed in self._at_claimed for claim in claimed(link)),
+        ]
+
+    def kept_events(self, link: LinkId) -> int:
+        """How many events components keep for the client at the other end of a link."""
+        return sum(kept(link) for kept in self._at_kept_events)
 
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         events = tuple(events)  # The same one wherever all of them go: it is encoded once.
@@ -57,9 +85,9 @@ class Broker(Node):
             self.send(link, Events(events=events), now)
 
     def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:
-        for component in self.components:
-            component.archive_changed(is_there=given.is_there, now=now)
+        for changed in self._at_archive_changed:
+            changed(is_there=given.is_there, now=now)
 
     def _looked_up(self, given: LookedUp, now: Time) -> None:
-        for component in self.components:
-            component.looked_up(given.question, given.events, now)
+        for looked_up in self._at_looked_up:
+            looked_up(given.question, given.events, now)

@@ -1,45 +1,33 @@
 """A client: what the papers call the local broker, between an application and its border broker."""
 
 from collections.abc import Mapping, Sequence
-
-import msgspec
+from typing import cast
 
 from sterna.core import facts, inputs
 from sterna.core.actions import Connect, Deliver, Disconnect
 from sterna.core.component import Component, overriding
+from sterna.core.handover.messages import Farewell, KeptFor
+from sterna.core.history.messages import PastAsked
 from sterna.core.history.recent import Recall
 from sterna.core.link import LinkTiming
 from sterna.core.location.whereabouts import Whereabouts
 from sterna.core.messages import (
     AdvertisementChange,
     Events,
-    Farewell,
     InterestAsked,
     InterestKnown,
-    KeptFor,
     Message,
-    PastAsked,
     Route,
     SubscriptionChange,
 )
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, RouteId, Time
-from sterna.core.node import Node
+from sterna.core.node import Node, PartsOf
 from sterna.core.quenching import Interest, Outgoing
+from sterna.core.settings import ClientOptions, Settings
 from sterna.core.sizes import batches
 from sterna.matching import MatchIndex
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
-
-
-class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a client works."""
-
-    advertisements: bool = False
-    """The network routes by advertisements: what is published must be advertised before."""
-    quenching: bool = False
-    """Discard events at the source that nobody wants."""
-    buffer_events_max: int = 10_000
-    """How many published events are kept while there is no connection."""
 
 
 class Client(Node):
@@ -51,12 +39,16 @@ class Client(Node):
         options: ClientOptions | None = None,
         components: Sequence[Component] = (),
         *,
+        settings: Settings | None = None,
+        parts: PartsOf | None = None,
         timing: LinkTiming | None = None,
         incarnation: int = 0,
         seq: int = 0,
     ) -> None:
         """`seq` is the number of the last event it has ever published, if it was there before."""
-        super().__init__(id_, components, timing=timing, incarnation=incarnation)
+        super().__init__(
+            id_, components, settings=settings, parts=parts, timing=timing, incarnation=incarnation
+        )
         self.options = options or ClientOptions()
         self.subscriptions: dict[str, Filter] = {}
         self.advertisements: dict[str, Filter] = {}
@@ -94,10 +86,19 @@ class Client(Node):
             inputs.MoveTo: self._move_to,
             inputs.SetVariable: self._set_variable,
         }
+
+    def _assemble(self) -> None:
+        super()._assemble()
         self._on_message.setdefault(SubscriptionChange, self.on_subscription_change)
         self._on_message.setdefault(InterestKnown, self.on_interest_known)
         self._at_events_arriving = overriding(self.components, "events_arriving")
         self._at_delivering = overriding(self.components, "delivering")
+        self._at_introduces = overriding(self.components, "introduces")
+        self._at_introduction = overriding(self.components, "introduction")
+        self._at_introduction_sent = overriding(self.components, "introduction_sent")
+        self._at_may_publish = overriding(self.components, "may_publish")
+        self._at_left = overriding(self.components, "left")
+        self._at_unsubscribed = overriding(self.components, "unsubscribed")
 
     @property
     def link(self) -> LinkId | None:
@@ -112,7 +113,7 @@ class Client(Node):
     @property
     def is_welcome(self) -> bool:
         """Whether its broker takes what it publishes, and gives it what it wants."""
-        return self._link in self.up and all(each.may_publish() for each in self.components)
+        return self._link in self.up and all(may() for may in self._at_may_publish)
 
     @property
     def published(self) -> int:
@@ -157,9 +158,8 @@ class Client(Node):
             raise LocalProtocolError(f"{self.id} has no subscription {name!r}")
         filter_ = self.subscriptions.pop(name)
         self._wanted.remove(name)
-        for component in self.components:
-            if isinstance(component, Recall):
-                component.forget(self.route(name), now)
+        for unsubscribed in self._at_unsubscribed:
+            unsubscribed(name, now)
         self.state(facts.Unsubscribed(at=self.id, time=now, subscription=name))
         if filter_.uses_myloc:
             self._whereabouts.tell(now)
@@ -334,7 +334,7 @@ class Client(Node):
         self._is_introduced = self._has_said_farewell = False
         if self._interest is not None:
             self._interest.forget()
-        if not any(component.introduces() for component in self.components):
+        if not any(introduces() for introduces in self._at_introduces):
             self.introduce(now)
         super().link_new(link, now)
 
@@ -348,12 +348,12 @@ class Client(Node):
             said.insert(0, SubscriptionChange(added=subscriptions))
         for message in said:
             self.send(self._broker(), message, now)
-        self.introduction_said(now)
+        self.introduction_sent(now)
 
-    def introduction_said(self, now: Time) -> None:
+    def introduction_sent(self, now: Time) -> None:
         """The broker knows what the client wants and offers, and has welcomed it."""
-        for component in self.components:
-            component.introduction_said(now)
+        for sent in self._at_introduction_sent:
+            sent(now)
 
     def introduction(self) -> tuple[tuple[Route, ...], tuple[Route, ...], tuple[Message, ...]]:
         """All that a new broker has to know; from now on it has to hear of changes."""
@@ -362,7 +362,7 @@ class Client(Node):
         return (
             tuple(self.told(name) for name, f in self.subscriptions.items() if not f.uses_myloc),
             tuple(self._announced.values()),
-            tuple(said for each in self.components for said in each.introduction()),
+            tuple(message for introduction in self._at_introduction for message in introduction()),
         )
 
     def _broker(self) -> LinkId:
@@ -426,7 +426,7 @@ class Client(Node):
             self._link in self.up
             and self._is_introduced
             and (self._interest is None or self._interest.current)
-            and all(component.may_publish() for component in self.components)
+            and all(may() for may in self._at_may_publish)
         )
 
     def _ask_for_interest(self, now: Time) -> None:
@@ -509,8 +509,8 @@ class Client(Node):
         self._is_leaving = self._comes_back = False
         self.act(Disconnect(broker))
         self.forget(broker, now)
-        for component in self.components:
-            component.left(now)
+        for left in self._at_left:
+            left(now)
         self.state(facts.Left(at=self.id, time=now, published=self.accepted))
         if comes_back:
             self._attach(inputs.Attach(broker=broker), now)
@@ -546,16 +546,18 @@ class Client(Node):
 
     @property
     def _recall(self) -> Recall:
-        for component in self.components:
-            if isinstance(component, Recall):
-                return component
-        raise LocalProtocolError(f"{self.id} cannot ask for the past: give it a component Recall")
+        part = self.part(Recall.name)
+        if part is None:
+            raise LocalProtocolError(
+                f"{self.id} cannot ask for the past: its network has no protocol {Recall.name!r}"
+            )
+        return cast("Recall", part)
 
     @property
     def _whereabouts(self) -> Whereabouts:
-        for component in self.components:
-            if isinstance(component, Whereabouts):
-                return component
-        raise LocalProtocolError(
-            f"{self.id} knows nothing of locations and variables: give it a component Whereabouts"
-        )
+        part = self.part(Whereabouts.name)
+        if part is None:
+            raise LocalProtocolError(
+                f"{self.id} knows nothing of locations and variables: its network has no places"
+            )
+        return cast("Whereabouts", part)

@@ -1,9 +1,10 @@
 """What a protocol adds to a broker or a client."""
 
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
+from sterna.core.facts import Fact
 from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, RouteId, Time
 from sterna.model.event import Event
@@ -12,20 +13,33 @@ from sterna.model.filters import Filter
 if TYPE_CHECKING:
     from sterna.core.broker import Broker
     from sterna.core.client import Client
+    from sterna.core.keeping import Reader, Writer
     from sterna.core.node import Node
+    from sterna.core.settings import Settings
 
 
 class Component:
-    """One protocol at one node: the messages it handles, and the moments it wants to hear of.
+    """One protocol at one node: the messages it handles, and the moments it wants to know of.
 
     For each message type in `handles` it has a method `on_…(message, link, now)`, named after the
-    type. Whatever else it wants to know, it overrides; see `docs/how-to/components.md`.
+    type. It overrides whatever else it wants to know; see `docs/how-to/components.md`.
     """
 
+    name: ClassVar[str] = ""
+    """The name under which its node finds it and a snapshot keeps what it keeps. A broker's part
+    and a client's part of a protocol may have the same name."""
     handles: ClassVar[tuple[type[Message], ...]] = ()
+    facts: ClassVar[tuple[type[Fact], ...]] = ()
+    """What it states beyond the facts that Sterna has already."""
+    version: ClassVar[int] = 1
+    """The version of `Kept`; counted up when an older release could not read it."""
+    Kept: ClassVar[Any] = None
+    """The record of what it keeps across a restart; None if it keeps nothing."""
+    older: ClassVar[dict[int, tuple[Any, Callable[[Any], Any]]]] = {}
+    """For each older version, its record and how that becomes a record of the next version."""
 
     node: "Node"
-    """Where it works; set before anything else happens."""
+    """The node where it works; set before anything else happens."""
 
     deadline: Time = NEVER
     """When it wants to be woken; see `wake_by`."""
@@ -34,14 +48,45 @@ class Component:
     """Set to False while it keeps something that will go on by itself, so that nobody thinks the
     network has come to rest."""
 
+    # ---- Life
+
+    @classmethod
+    def make(cls, settings: "Settings") -> Self:
+        """A new one, as the settings have it."""
+        del settings
+        return cls()
+
+    def configure(self, settings: "Settings", now: Time) -> None:
+        """The settings have changed; what it holds stays valid."""
+
+    def begin(self, now: Time) -> None:
+        """The settings have added it to a node that is at work already."""
+
+    def end(self, now: Time) -> bool:
+        """The settings have removed it: hand over or finish what it holds.
+
+        Whether it may go now. If not, it stays, is asked again from time to time, and should take
+        on nothing new.
+        """
+        del now
+        return True
+
+    def keep(self, writer: "Writer") -> Any:
+        """What a snapshot has to hold: a `Kept` record of plain data, filters, and the numbers that
+        the writer gives for events and messages.
+        """
+
+    def restore(self, kept: Any, reader: "Reader") -> None:
+        """Go on with what a snapshot has held, exactly as the one that was kept would have."""
+
     @property
     def broker(self) -> "Broker":
-        """Where it works, if that is a broker."""
+        """The node where it works, if that is a broker."""
         return cast("Broker", self.node)
 
     @property
     def client(self) -> "Client":
-        """Where it works, if that is a client."""
+        """The node where it works, if that is a client."""
         return cast("Client", self.node)
 
     def wake_by(self, time: Time) -> None:
@@ -65,13 +110,13 @@ class Component:
     # ---- Moments
 
     def link_new(self, link: LinkId, now: Time) -> None:
-        """A link stands for the first time, or its other end has forgotten everything."""
+        """A link is up for the first time, or its other end has forgotten everything."""
 
     def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
-        """The other end has forgotten everything, and did not confirm these; `link_new` follows."""
+        """The other end has forgotten everything and did not confirm these; `link_new` follows."""
 
     def link_up(self, link: LinkId, now: Time) -> None:
-        """A link stands (again)."""
+        """A link is up (again)."""
 
     def link_down(self, link: LinkId, now: Time) -> None:
         """A link is lost; it may come back."""
@@ -82,7 +127,9 @@ class Component:
     def wake(self, now: Time) -> None:
         """The deadline has come."""
 
-    # ---- Moments at a broker
+
+class BrokerComponent(Component):
+    """A broker's part of a protocol."""
 
     def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         """Events have come over a link and are about to be routed."""
@@ -105,7 +152,7 @@ class Component:
         """The archive has answered a `LookUp`."""
 
     def keeps(self, link: LinkId) -> bool:
-        """Whether what was heard over a link holds although its other end has forgotten it."""
+        """Whether what came over a link remains valid although its other end has forgotten it."""
         del link
         return False
 
@@ -114,7 +161,19 @@ class Component:
         del link
         return ()
 
-    # ---- Moments at a client
+    def claimed(self, link: LinkId) -> Sequence[tuple[str, Collection[RouteId]]]:
+        """The names that a client has announced to this component, by kind; see `Claim`."""
+        del link
+        return ()
+
+    def kept_events(self, link: LinkId) -> int:
+        """How many events it keeps for the client at the other end of a link."""
+        del link
+        return 0
+
+
+class ClientComponent(Component):
+    """A client's part of a protocol."""
 
     def introduces(self) -> bool:
         """Whether it tells a new broker itself what the client wants and offers."""
@@ -124,11 +183,14 @@ class Component:
         """What a new broker has to be told besides subscriptions and advertisements."""
         return ()
 
-    def introduction_said(self, now: Time) -> None:
+    def introduction_sent(self, now: Time) -> None:
         """The broker has been told what the client wants and offers."""
 
     def left(self, now: Time) -> None:
         """The client has left for good; if it comes back, it is a new one."""
+
+    def unsubscribed(self, name: str, now: Time) -> None:
+        """The application has ended a subscription."""
 
     def delivering(
         self, events: Sequence[Event], subscriptions: Sequence[tuple[str, ...]], now: Time, *,
@@ -162,5 +224,12 @@ def overriding(components: Sequence[Component], hook: str) -> tuple[Any, ...]:
     return tuple(
         getattr(component, hook)
         for component in components
-        if getattr(type(component), hook) is not getattr(Component, hook)
+        if hasattr(component, hook) and not _is_inherited(type(component), hook)
+    )
+
+
+def _is_inherited(kind: type[Component], hook: str) -> bool:
+    return any(
+        getattr(kind, hook) is getattr(base, hook, None)
+        for base in (Component, BrokerComponent, ClientComponent)
     )

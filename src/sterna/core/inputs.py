@@ -8,6 +8,7 @@ import msgspec
 
 from sterna.core.link import Frame
 from sterna.core.names import LinkId, NodeId, Peer, Time
+from sterna.core.settings import Settings
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 
@@ -47,6 +48,12 @@ class Received(Input, frozen=True, kw_only=True):
 
 class TimePassed(Input, frozen=True, kw_only=True):
     """The node's deadline has come."""
+
+
+class Configured(Input, frozen=True, kw_only=True):
+    """The node has other settings from now on."""
+
+    settings: Settings
 
 
 # ---- To a broker, from its driver.

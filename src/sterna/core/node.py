@@ -2,23 +2,48 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sterna.core import inputs
 from sterna.core.actions import Action, Transmit
 from sterna.core.component import Component, Handler
 from sterna.core.facts import Attached, Detached, Fact, LinkReset
 from sterna.core.inputs import Input
-from sterna.core.link import LinkSession, LinkTiming, State
+from sterna.core.link import Ack, Data, LinkSession, LinkTiming, State
 from sterna.core.messages import Events, Message
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
+from sterna.core.settings import Settings
 from sterna.model.event import Event
 
 SESSIONS_MAX = 2**32
 """How many sessions a node may have in a life."""
 
-Turn = tuple[list[Action], list[Fact]]
-"""What came of one input: what to do, and what happened."""
+
+class Turn(NamedTuple):
+    """What came of one input: what to do, and what happened."""
+
+    actions: list[Action]
+    facts: list[Fact]
+    cause: Input
+
+    @property
+    def is_binding(self) -> bool:
+        """Whether the input must be durable before anything of this turn is let out.
+
+        Acknowledgements that come in, and time that passes, need not be: without them the node
+        would only do again what it did, as long as it has sent nothing new.
+        """
+        if self.facts or any(
+            type(each) is not Transmit or type(each.frame) is not Ack for each in self.actions
+        ):
+            return True
+        if isinstance(self.cause, inputs.Received):
+            return any(type(frame) is Data for frame in self.cause.frames)
+        return not isinstance(self.cause, inputs.TimePassed | inputs.LinkDown)
+
+
+PartsOf = Callable[[Settings], Sequence[type[Component]]]
+"""The components that settings ask for."""
 
 
 class Node(ABC):
@@ -33,11 +58,15 @@ class Node(ABC):
         id_: NodeId,
         components: Sequence[Component] = (),
         *,
+        settings: Settings | None = None,
+        parts: PartsOf | None = None,
         timing: LinkTiming | None = None,
         incarnation: int = 0,
     ) -> None:
         self.id = id_
-        self.components = tuple(components)
+        self.settings = settings or Settings()
+        self._parts_of = parts
+        self.components: tuple[Component, ...] = tuple(components)
         self.peers: dict[LinkId, Peer] = {}
         self.up: dict[LinkId, None] = {}
         """The links that stand just now, both ends having found each other."""
@@ -59,16 +88,29 @@ class Node(ABC):
             inputs.LinkUp: self._link_up,
             inputs.LinkDown: self._link_down,
             inputs.LinkGone: self._link_gone,
+            inputs.Configured: self._configured,
         }
         self._on_message: dict[type[Message], Handler] = {}
+        self._by_name: dict[str, Component] = {}
+        self._assemble()
+
+    def _assemble(self) -> None:
+        """Find the components by name and by message, whenever they have changed."""
+        self._by_name = {each.name: each for each in self.components if each.name}
+        self._on_message = {}
         for component in self.components:
             component.node = self
             for message, handler in component.handlers().items():
                 if message in self._on_message:
                     raise ValueError(
-                        f"two components of {id_} handle {message.__name__}: list only one of them"
+                        f"two components of {self.id} handle {message.__name__}: "
+                        "list only one of them"
                     )
                 self._on_message[message] = handler
+
+    def part(self, name: str) -> Component | None:
+        """The component of this name, if there is one."""
+        return self._by_name.get(name)
 
     def handle(self, given: Input, now: Time) -> Turn:
         """Take an input; what to do about it, and what happened."""
@@ -93,7 +135,7 @@ class Node(ABC):
             actions += self._actions
             self._actions.clear()
         facts, self._facts = self._facts, []
-        return actions, facts
+        return Turn(actions, facts, given)
 
     def send(self, link: LinkId, message: Message, now: Time) -> None:
         """Say something to a neighbour, now or when the link stands again."""
@@ -178,6 +220,44 @@ class Node(ABC):
         """A link is lost for good, and with it what the other end has not confirmed."""
         for component in self.components:
             component.link_gone(link, unconfirmed, now)
+
+    # ---- Settings
+
+    def _configured(self, given: inputs.Configured, now: Time) -> None:
+        """Work by other settings from now on, with all that is held."""
+        if self._parts_of is None:
+            raise LocalProtocolError(f"{self.id} was made from components, not from settings")
+        before, self.settings = self.settings, given.settings
+        wanted = self._parts_of(given.settings)
+        known = {type(each): each for each in self.components}
+        kept = [each for each in self.components if self._stays(each, wanted, now)]
+        fresh = [part.make(given.settings) for part in wanted if part not in known]
+        self._arrange(kept, fresh, wanted)
+        for component in kept:
+            component.configure(given.settings, now)
+        for component in fresh:
+            component.begin(now)
+        self.reconfigured(before, now)
+
+    def _stays(self, component: Component, wanted: Sequence[type[Component]], now: Time) -> bool:
+        """Whether a component remains: it is wanted, not a matter of settings, or not done yet."""
+        return type(component) in wanted or not component.name or not component.end(now)
+
+    def _arrange(
+        self,
+        kept: Sequence[Component],
+        fresh: Sequence[Component],
+        wanted: Sequence[type[Component]],
+    ) -> None:
+        """Put components in the order of the settings, behind those that they do not name."""
+        by_type = {type(each): each for each in (*kept, *fresh)}
+        others = [each for each in kept if type(each) not in wanted]
+        self.components = (*others, *(by_type[part] for part in wanted))
+        self._assemble()
+
+    def reconfigured(self, before: Settings, now: Time) -> None:
+        """The settings have changed, and all components know."""
+        del before, now
 
     # ---- Inputs that every node takes
 

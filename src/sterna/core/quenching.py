@@ -7,7 +7,7 @@ and merging: what the publisher has been told is c_all, the OR of all active sub
 from collections.abc import Iterator
 from itertools import groupby
 
-from sterna.core.component import Component
+from sterna.core.component import BrokerComponent
 from sterna.core.messages import InterestAsked, InterestKnown, Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, Time
 from sterna.core.sizes import batches
@@ -15,9 +15,10 @@ from sterna.matching import MatchIndex
 from sterna.model.event import Event
 
 
-class Quenching(Component):
+class Quenching(BrokerComponent):
     """The border broker's part: keep publishers informed that ask for it."""
 
+    name = "quenching"
     handles = (InterestAsked,)
 
     def on_interest_asked(self, message: InterestAsked, link: LinkId, now: Time) -> None:

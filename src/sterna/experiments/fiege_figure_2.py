@@ -121,7 +121,7 @@ class FiegeFigure2(Experiment[Setting, Measures]):
                 id_ for id_ in watch.received if id_.publisher == producer
             )
         )
-        if setting.protocol is Handover.RELOCATION and (missed or duplicated or reordered):
+        if setting.protocol == Handover.RELOCATION and (missed or duplicated or reordered):
             wrong = f"missed {missed}, duplicated {duplicated}, out of order {reordered}"
             raise DeliveryError(f"{in_words(setting)}, seed {seed}", [wrong])
         return Measures(
@@ -169,7 +169,7 @@ class FiegeFigure2(Experiment[Setting, Measures]):
         pairs = {_place(point.setting): point for point in points}
         for point in points:
             setting, naive = point.setting, point.median
-            if setting.protocol is not Handover.NAIVE:
+            if setting.protocol != Handover.NAIVE:
                 continue
             kept = pairs[_place(msgspec.structs.replace(setting, protocol=Handover.RELOCATION))]
             missed, duplicated = expected(setting)
@@ -199,7 +199,7 @@ class FiegeFigure2(Experiment[Setting, Measures]):
     def summary(self, points: Points) -> dict[str, Any]:
         computed = []
         for point in points:
-            if point.setting.protocol is Handover.NAIVE:
+            if point.setting.protocol == Handover.NAIVE:
                 missed, duplicated = expected(point.setting)
                 place = msgspec.to_builtins(point.setting)
                 computed.append(
@@ -336,7 +336,7 @@ def _curves(axes: Axes, points: Points, place: Callable[[Setting], float]) -> No
             line_ = [
                 (place(point.setting), getattr(point.median, f"{what}_per_move"))
                 for point in points
-                if point.setting.protocol is Handover.NAIVE and point.setting.strategy is strategy
+                if point.setting.protocol == Handover.NAIVE and point.setting.strategy is strategy
             ]
             name = "missed" if what == "missed" else "twice"
             label = f"naive, {strategy}: {name}"
@@ -345,7 +345,7 @@ def _curves(axes: Axes, points: Points, place: Callable[[Setting], float]) -> No
     kept = sorted(
         (place(p.setting), p.median.missed + p.median.duplicated)
         for p in points
-        if p.setting.protocol is Handover.RELOCATION
+        if p.setting.protocol == Handover.RELOCATION
     )
     axes.plot(*zip(*kept, strict=True), "^-", color="#3a8f3a", markersize=5,
               label="relocation: missed, twice")  # fmt: skip

@@ -17,10 +17,11 @@ from sterna.core import facts
 from sterna.core.facts import Fact
 from sterna.core.inputs import MoveTo, Publish, Subscribe
 from sterna.core.link import RELIABLE
+from sterna.core.location.messages import MovingChange
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
-from sterna.core.messages import Events, MovingChange
+from sterna.core.messages import Events
 from sterna.core.names import Time
 from sterna.experiments.counting import between_brokers
 from sterna.experiments.experiment import (

@@ -25,10 +25,11 @@ from sterna.core.broker import Broker
 from sterna.core.facts import Fact
 from sterna.core.inputs import MoveTo, Publish, Subscribe
 from sterna.core.link import RELIABLE, Data, Frame
+from sterna.core.location.messages import MovingChange
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
-from sterna.core.messages import Events, MovingChange
+from sterna.core.messages import Events
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.experiments.experiment import Claim, Experiment, Point, Table

@@ -13,15 +13,11 @@ import msgspec
 from sterna.core import facts
 from sterna.core.client import ClientOptions
 from sterna.core.facts import Fact
+from sterna.core.handover.messages import Fetch, Replay, Resubscribe
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import Advertise, Attach, Detach, Publish, Subscribe
 from sterna.core.link import RELIABLE
-from sterna.core.messages import (
-    Fetch,
-    Replay,
-    Resubscribe,
-    SubscriptionChange,
-)
+from sterna.core.messages import SubscriptionChange
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.experiments.counting import between_brokers, control

@@ -17,13 +17,7 @@ from sterna.core.client import ClientOptions
 from sterna.core.facts import Fact
 from sterna.core.inputs import Publish, Subscribe, Unsubscribe
 from sterna.core.link import RELIABLE, Data, Frame
-from sterna.core.messages import (
-    Events,
-    InterestAsked,
-    InterestKnown,
-    Message,
-    SubscriptionChange,
-)
+from sterna.core.messages import Events, InterestAsked, InterestKnown, Message, SubscriptionChange
 from sterna.core.names import NodeId, RouteId, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.experiments.experiment import (

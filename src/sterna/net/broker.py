@@ -8,8 +8,10 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
+from typing import cast
 
 from sterna.core.actions import Action, Disconnect, LookUp, Transmit
+from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
 from sterna.core.facts import Fact, RingFound
 from sterna.core.history.recent import Recent
@@ -23,9 +25,9 @@ from sterna.core.inputs import (
     Received,
 )
 from sterna.core.link import Frame
-from sterna.core.location.moving import Moving
 from sterna.core.names import LinkId, NodeId, Peer, RouteId
 from sterna.core.overlay.members import Members
+from sterna.core.settings import Settings
 from sterna.journal import Journal, JournalFailedError
 from sterna.model.event import Event
 from sterna.net.address import Address
@@ -38,7 +40,7 @@ from sterna.net.historian import Historian
 from sterna.net.http import HttpServer, Pages
 from sterna.net.librarian import QUESTIONS, Librarian
 from sterna.net.metrics import Gauges, Metrics
-from sterna.net.nodes import make_broker, network_of, next_incarnation
+from sterna.net.nodes import AT_A_BROKER, next_incarnation, settings_of
 from sterna.net.records import Began
 from sterna.net.status import queues, status, topology
 from sterna.net.storage import Log, LogOptions
@@ -50,7 +52,6 @@ from sterna.wire.frames import (
     Ask,
     Control,
     Hello,
-    Network,
     Ping,
     Pong,
     Refusal,
@@ -73,9 +74,6 @@ READING_S = 0.02
 FILES_KEPT_FREE = 128
 """Of what the system lets a process open: so many are not for connections."""
 
-RECENT_EVENTS_MAX = 10_000
-"""How many events a broker keeps for subscriptions that ask for the past."""
-
 Sendings = list[tuple[Connection, Sequence[bytes] | None]]
 """What goes over which connection; None ends it."""
 
@@ -89,8 +87,8 @@ class BrokerServer(Driver):
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
-        self.network = network_of(config)
-        self.digest = digest(self.network)
+        self.settings = settings_of(config)
+        self.digest = digest(self.settings)
         self.address = Address("", 0)
         """Where it listens, once it does."""
         self.http_address: Address | None = None
@@ -125,7 +123,7 @@ class BrokerServer(Driver):
         self._missed: dict[Connection, int] = {}
         """How often in a row nothing came over a connection."""
         self._admission = Admission(
-            self._names_of, subscriptions_max=config.limits.subscriptions_per_client_max
+            self._claimed, subscriptions_max=config.limits.subscriptions_per_client_max
         )
         self._connections_max = config.limits.connections_max
         self._server: asyncio.Server | None = None
@@ -224,7 +222,7 @@ class BrokerServer(Driver):
     def _start_engine(self, directory: Path) -> None:
         config = self.config
         level = config.durability.level
-        new = Began(node=config.name, incarnation=next_incarnation(), network=self.network)
+        new = Began(node=config.name, incarnation=next_incarnation(), settings=self.settings)
         if level is Durability.NONE:
             self.journal = self._open_journal(directory, None)
             self.engine = Engine(self._make(new), self, new)
@@ -244,7 +242,9 @@ class BrokerServer(Driver):
 
     def _start_history(self) -> None:
         """Tell the broker whether there is an archive, and ask again what it had asked."""
-        recent = next(each for each in self.node.components if isinstance(each, Recent))
+        recent = self.node.part(Recent.name)
+        if not isinstance(recent, Recent):
+            return
         if recent.has_archive != self._historian.has_archive:
             self.engine.give(ArchiveChanged(is_there=self._historian.has_archive))
         for question in recent.unanswered():
@@ -255,7 +255,7 @@ class BrokerServer(Driver):
 
     def _make(self, began: Began) -> Broker:
         return make_broker(
-            began.node, began.network, began.incarnation, recent_max=RECENT_EVENTS_MAX
+            began.node, began.settings, timing=AT_A_BROKER, incarnation=began.incarnation
         )
 
     def _check_same(self, began: Began) -> None:
@@ -263,11 +263,6 @@ class BrokerServer(Driver):
             raise StartError(
                 f"the data in {self.config.data} is of broker {began.node!r}, not of "
                 f"{self.config.name!r}; give each broker a directory of its own (`data`)"
-            )
-        if began.network != self.network:
-            raise StartError(
-                f"the data in {self.config.data} is of a network with other settings; start with "
-                "those, or move the directory away to begin anew (what it holds is lost then)"
             )
 
     def _open_journal(self, directory: Path, log_end: int | None) -> Journal | None:
@@ -484,14 +479,8 @@ class BrokerServer(Driver):
         if connection not in self._later and not self._is_paused and not self.is_draining:
             connection.resume_reading()
 
-    def _names_of(self, client: LinkId) -> Sequence[Collection[RouteId]]:
-        router = self.node.router
-        moving = [c.table for c in self.node.components if isinstance(c, Moving)]
-        return (
-            router.subscriptions.routes(client),
-            router.advertisements.get(client, {}),
-            moving[0].get(client, {}) if moving else {},
-        )
+    def _claimed(self, client: LinkId) -> Sequence[tuple[str, Collection[RouteId]]]:
+        return self.node.claimed(client)
 
     def malformed(self, connection: Connection, problem: MalformedError) -> None:
         self._refuse(connection, str(problem), final=True)
@@ -542,7 +531,7 @@ class BrokerServer(Driver):
             node=self.config.name,
             features=FEATURES,
             address=self.address.url,
-            network=self.network,
+            settings=self.settings,
             digest=self.digest,
             frame_bytes_max=self.config.limits.frame_bytes_max,
         )
@@ -594,7 +583,7 @@ class BrokerServer(Driver):
             raise RefusedError(
                 f"{said.node} and {self.config.name} have different settings in [network], "
                 "[places] or limits of what is kept; all brokers of a network need the same"
-                + _difference(self.network, said.network)
+                + _difference(self.settings, said.settings)
             )
         members = self.members
         way = members.way_to(said.node)
@@ -729,7 +718,7 @@ class BrokerServer(Driver):
 
     @property
     def members(self) -> Members:
-        return next(each for each in self.node.components if isinstance(each, Members))
+        return cast("Members", self.node.part(Members.name))
 
     def _not_ready(self) -> str | None:
         if self.is_ready:
@@ -756,7 +745,7 @@ class BrokerServer(Driver):
         )
 
 
-def _difference(ours: Network, theirs: Network | None) -> str:
+def _difference(ours: Settings, theirs: Settings | None) -> str:
     if theirs is None:
         return ""
     for part in ("routing", "client", "handover", "places"):

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 from sterna.core import facts
 from sterna.core.actions import Action, Deliver, Transmit
+from sterna.core.assembly import make_client
 from sterna.core.client import Client as Node
 from sterna.core.facts import Fact
 from sterna.core.inputs import (
@@ -40,6 +41,7 @@ from sterna.core.inputs import (
     Unsubscribe,
 )
 from sterna.core.names import LocalProtocolError, Peer
+from sterna.core.settings import Settings
 from sterna.core.sizes import BATCH_BYTES_MAX
 from sterna.journal import Journal, JournalFailedError
 from sterna.model.event import Event, EventId, Scalar, plain_attributes
@@ -51,7 +53,7 @@ from sterna.net.dialing import waits
 from sterna.net.engine import Driver, Engine, recover
 from sterna.net.errors import ClosedError, DiscardedError, NotConnectedError, SternaError
 from sterna.net.handles import Advertisement, Discarded, Receipt, Subscription
-from sterna.net.nodes import first_seq, make_client, next_incarnation
+from sterna.net.nodes import AT_A_CLIENT, first_seq, next_incarnation
 from sterna.net.records import Began
 from sterna.net.storage import Log, Recovery
 from sterna.wire.codec import Bodies, MalformedError, decode, encode
@@ -60,7 +62,6 @@ from sterna.wire.frames import (
     VERSION,
     Control,
     Hello,
-    Network,
     Ping,
     Pong,
     Refusal,
@@ -543,12 +544,12 @@ class Client(Driver):
                 pass
 
     def _greeted(self, said: Hello) -> None:
-        if said.network is None:
+        if said.settings is None:
             raise SternaError(f"{said.node} is no broker")
         self._frame_bytes_max = said.frame_bytes_max
         if self._engine is None:
-            self._start_engine(said.network)
-        elif self._engine.began.network != said.network:
+            self._start_engine(said.settings)
+        elif self._engine.began.settings != said.settings:
             raise SternaError(
                 f"{said.node} belongs to a network with other settings than the one before; "
                 "connect to brokers of one network"
@@ -589,9 +590,9 @@ class Client(Driver):
             raise NotConnectedError(f"{self.name} has never been connected: enter it first")
         return self._engine.node
 
-    def _new(self, network: Network) -> Began:
+    def _new(self, settings: Settings) -> Began:
         return Began(
-            node=self.name, incarnation=next_incarnation(), network=network, seq=first_seq()
+            node=self.name, incarnation=next_incarnation(), settings=settings, seq=first_seq()
         )
 
     def _give(self, given: Any, raw: bytes = b"") -> None:
@@ -823,8 +824,8 @@ class Client(Driver):
         if not nothing:
             self._start_engine(None)
 
-    def _start_engine(self, network: Network | None) -> None:
-        new = self._new(network or Network())
+    def _start_engine(self, settings: Settings | None) -> None:
+        new = self._new(settings or Settings())
         if self._log is None or self._recovery is None:
             self._engine = Engine(_make(new), self, new)
             return
@@ -891,7 +892,13 @@ def _length(text: str) -> int:
 
 
 def _make(began: Began) -> Node:
-    return make_client(began.node, began.network, began.incarnation, seq=began.seq)
+    return make_client(
+        began.node,
+        began.settings,
+        timing=AT_A_CLIENT,
+        incarnation=began.incarnation,
+        seq=began.seq,
+    )
 
 
 async def _call(

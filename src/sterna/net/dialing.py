@@ -72,7 +72,7 @@ class Dialler:
         except OSError:
             return None
         connection.peer = self.address.url
-        connection.say(replace(server.hello(), network=None))
+        connection.say(replace(server.hello(), settings=None))
         return connection
 
     async def _stay(self, connection: Connection) -> bool:

@@ -14,10 +14,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter, time_ns
 from typing import Generic, NamedTuple, TypeVar
 
-from sterna.core.actions import Action, Transmit
+from sterna.core.actions import Action
 from sterna.core.facts import Fact
-from sterna.core.inputs import Input, LinkDown, Received, TimePassed
-from sterna.core.link import Ack, Data
+from sterna.core.inputs import Input, LinkDown, TimePassed
 from sterna.core.names import NEVER, LocalProtocolError, Time
 from sterna.core.node import Node, Turn
 from sterna.net.config import Durability
@@ -201,16 +200,16 @@ class Engine(Generic[N]):
             except LogError as error:
                 self.fail(error)
                 return
-        actions, facts = self._handle(given, now)
-        prepared = self._driver.prepare(actions)
+        turn = self._handle(given, now)
+        prepared = self._driver.prepare(turn.actions)
         self._wake_in_time()
         if self._log is None:
             self._driver.release(prepared)
-            self._driver.stated(position, facts)
+            self._driver.stated(position, turn.facts)
             return
-        if facts or is_binding(given, actions):
+        if turn.is_binding:
             self._binding = position
-        self._held.append(Held(self._binding, prepared, position, facts))
+        self._held.append(Held(self._binding, prepared, position, turn.facts))
         if self._level is Durability.SYNC:
             if self._commit_now(self._log):
                 self._snapshot_if_due()
@@ -240,7 +239,7 @@ class Engine(Generic[N]):
             raise  # The application is told.
         except Exception as error:  # noqa: BLE001 - whatever it is, others must not suffer.
             self._driver.stumbled(given, error)
-            return [], []
+            return Turn([], [], given)
 
     # ---- Waking
 
@@ -368,12 +367,12 @@ class Engine(Generic[N]):
             given, now = decode_record(record)
             self.clock.not_before(now)
             try:
-                actions, facts = self._handle(given, now)
+                turn = self._handle(given, now)
             except LocalProtocolError:
                 continue  # The application was told so then.
-            driver.done_before(given, actions)
-            if facts:
-                driver.stated_before(position, facts)
+            driver.done_before(given, turn.actions)
+            if turn.facts:
+                driver.stated_before(position, turn.facts)
         self._binding = self.inputs = position
 
     async def stop(self, *, snapshot: bool) -> None:
@@ -406,16 +405,3 @@ class Engine(Generic[N]):
         if not self._is_over:
             self._end()
             self._driver.failed(error if isinstance(error, Exception) else RuntimeError(error))
-
-
-def is_binding(given: Input, actions: Sequence[Action]) -> bool:
-    """Whether nothing of a turn may be let out before its input is safe.
-
-    Acknowledgements that come in, and time that passes, need not be safe themselves: without them
-    the node would only do again what it did then, as long as it has said nothing new.
-    """
-    if any(type(each) is not Transmit or type(each.frame) is not Ack for each in actions):
-        return True
-    if isinstance(given, Received):
-        return any(type(frame) is Data for frame in given.frames)
-    return not isinstance(given, TimePassed | LinkDown)

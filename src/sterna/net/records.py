@@ -8,8 +8,9 @@ import msgspec
 from sterna.core import inputs
 from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
 from sterna.core.names import NodeId, Peer, Time
+from sterna.core.settings import Settings
 from sterna.wire.codec import decode, from_json, from_msgpack, to_json, to_msgpack
-from sterna.wire.frames import Network, split
+from sterna.wire.frames import split
 
 _HEAD = struct.Struct("<BQH")
 """Which input, when, and how long the name of the link is that follows."""
@@ -33,6 +34,7 @@ _Doing: Any = (
     | inputs.SetVariable
     | inputs.ArchiveChanged
     | inputs.LookedUp
+    | inputs.Configured
 )
 
 
@@ -41,7 +43,8 @@ class Began(msgspec.Struct, frozen=True, kw_only=True):
 
     node: NodeId
     incarnation: int
-    network: Network
+    settings: Settings = msgspec.field(name="network")
+    """What it was configured with at first."""
     seq: int = 0
     """Where a client numbers its events from."""
 

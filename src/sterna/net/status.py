@@ -3,8 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 import sterna
-from sterna.core.handover.relocation import Relocation
-from sterna.core.location.moving import Moving
 from sterna.core.names import Peer
 from sterna.wire.frames import Role
 
@@ -23,8 +21,8 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "is_ready": server.is_ready,
         "is_settled": node.is_settled and not server.engine.held,
         "durability": str(server.config.durability.level),
-        "strategy": str(server.network.routing.strategy),
-        "handover": str(server.network.handover.protocol),
+        "strategy": str(server.settings.routing.strategy),
+        "handover": str(server.settings.handover.protocol),
         "neighbours": {
             link: link in node.up for link, peer in node.peers.items() if peer is Peer.BROKER
         },
@@ -62,8 +60,6 @@ def topology(server: "BrokerServer") -> dict[str, Any]:
 def queues(server: "BrokerServer") -> dict[str, Any]:
     """What waits for whom."""
     node = server.node
-    guests = next((c.guests for c in node.components if isinstance(c, Relocation)), {})
-    moving = next((c.table for c in node.components if isinstance(c, Moving)), {})
     waiting = []
     for link, peer in node.peers.items():
         connection = server.links.get(link)
@@ -73,10 +69,11 @@ def queues(server: "BrokerServer") -> dict[str, Any]:
                 "role": str(Role.BROKER if peer is Peer.BROKER else Role.CLIENT),
                 "is_here": connection is not None,
                 "unconfirmed_messages": node.backlog(link),
-                "kept_events": len(guests[link].cache) if link in guests else 0,
+                "kept_events": node.kept_events(link),
                 "unsent_bytes": 0 if connection is None else connection.waiting_bytes,
-                "subscriptions": len(node.router.subscriptions.routes(link))
-                + len(moving.get(link, ())),
+                "subscriptions": sum(
+                    len(names) for kind, names in node.claimed(link) if kind != "advertisement"
+                ),
             }
         )
     return {"at": server.config.name, "queues": waiting}

@@ -222,7 +222,7 @@ class Network:
         node, now = host.node, self.kernel.now
         if host.log is not None:
             host.log.append((given, now))
-        actions, facts = node.handle(given, now)
+        actions, facts, _ = node.handle(given, now)
         for state in self._fact:
             for fact in facts:
                 state(fact)

@@ -4,14 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
+from sterna import plugins
+from sterna.core.assembly import make_broker, make_client
 from sterna.core.broker import Broker
 from sterna.core.client import Client
 from sterna.core.component import Component
-from sterna.core.handover import options as handover
 from sterna.core.inputs import MoveTo
-from sterna.core.location import options as places
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.node import Node
 from sterna.sim.network import Network, Observer
@@ -98,7 +96,7 @@ class Simulation:
         self.tables: list[TableSizes] = []
         self._components = components
         self._client_components = client_components
-        self._space = None if script.places is None else script.places.space()
+        plugins.require(script.settings())
         crashing = {step.broker for step in script.steps if isinstance(step, Crash)}
         for broker in script.topology.brokers:
             host = self.network.add(self._broker(broker), Peer.BROKER)
@@ -198,31 +196,20 @@ class Simulation:
         )
 
     def _broker(self, id_: NodeId) -> Callable[[int], Node]:
-        script = self.script
-        routing = script.routing
-        if routing.hierarchical:
-            routing = msgspec.structs.replace(routing, parent=script.topology.parent(id_))
+        settings, timing = self.script.settings(id_), self.script.timing
 
         def make(lives: int) -> Broker:
-            components = [
-                *places.broker_components(script.places, self._space),
-                *handover.broker_components(script.handover),
-                *self._components(id_),
-            ]
-            return Broker(id_, routing, components, timing=script.timing, incarnation=lives)
+            more = self._components(id_)
+            return make_broker(id_, settings, timing=timing, incarnation=lives, more=more)
 
         return make
 
     def _client(self, id_: NodeId) -> Callable[[int], Node]:
-        script = self.script
+        settings, timing = self.script.settings(), self.script.timing
 
         def make(lives: int) -> Client:
-            components = [
-                *places.client_components(script.places, self._space),
-                *self._client_components(id_),
-                *handover.client_components(script.handover),
-            ]
-            return Client(id_, script.client, components, timing=script.timing, incarnation=lives)
+            more = self._client_components(id_)
+            return make_client(id_, settings, timing=timing, incarnation=lives, more=more)
 
         return make
 

@@ -1,8 +1,9 @@
 """A script: everything that determines a run, as one record that can be kept and replayed."""
 
+from typing import Any
+
 import msgspec
 
-from sterna.core.client import ClientOptions
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import (
     Advertise,
@@ -20,6 +21,7 @@ from sterna.core.link import LinkTiming
 from sterna.core.location.options import PlacesOptions
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
+from sterna.core.settings import ClientOptions, Settings
 from sterna.sim.topology import Topology
 
 
@@ -132,8 +134,27 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """Where clients can be; None if their subscriptions depend on no location or variable."""
     locations: dict[NodeId, str] = {}
     """Where clients are when the run begins."""
+    protocols: tuple[str, ...] = ()
+    """Protocols beyond routing, places and handover that the nodes take part in, by name."""
+    options: dict[str, dict[str, Any]] = {}
+    """The options of those protocols."""
     timing: LinkTiming = LinkTiming()
     seed: int = 0
+
+    def settings(self, broker: NodeId | None = None) -> Settings:
+        """What the nodes are configured with; in a hierarchy, each broker has its own parent."""
+        routing = self.routing
+        if routing.hierarchical and broker is not None:
+            parent = self.topology.parent(broker)
+            routing = msgspec.structs.replace(routing, parent=parent)
+        return Settings(
+            routing=routing,
+            client=self.client,
+            handover=self.handover,
+            places=self.places,
+            protocols=self.protocols,
+            options=self.options,
+        )
 
     def __post_init__(self) -> None:
         brokers = set(self.topology.brokers)
@@ -155,7 +176,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
                     problem = f"no client {step.client}"
                 case Do(what=Attach(broker=broker)) if broker not in brokers:
                     problem = f"no broker {broker}"
-                case Do(what=Attach()) if self.handover.protocol is Handover.NONE:
+                case Do(what=Attach()) if self.handover.protocol == Handover.NONE:
                     problem = "no handover protocol, so clients cannot go from broker to broker"
                 case Drop() | Slow() if (step.a, step.b) not in links and (
                     step.b,

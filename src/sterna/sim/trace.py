@@ -4,24 +4,19 @@ from collections.abc import Sequence
 
 from sterna.core import facts, inputs
 from sterna.core.facts import Fact
-from sterna.core.inputs import Input
-from sterna.core.link import Ack, Data, Frame, Resume
-from sterna.core.messages import (
-    AdvertisementChange,
+from sterna.core.handover.messages import (
     Arrival,
-    Events,
     Fetch,
     Located,
-    Message,
-    MovingChange,
-    MovingRoute,
     Replay,
     Replayed,
     Resubscribe,
-    Route,
-    SubscriptionChange,
     Welcome,
 )
+from sterna.core.inputs import Input
+from sterna.core.link import Ack, Data, Frame, Resume
+from sterna.core.location.messages import MovingChange, MovingRoute
+from sterna.core.messages import AdvertisementChange, Events, Message, Route, SubscriptionChange
 from sterna.core.names import NodeId, RouteId, Time
 from sterna.model.event import Event, EventId
 from sterna.sim.network import Fate, Observer, Pipe

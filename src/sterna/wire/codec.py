@@ -1,15 +1,18 @@
 """Records as bytes: MessagePack for the network, JSON for people."""
 
+from collections.abc import Mapping
 from functools import reduce
 from operator import or_
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from sterna.core import messages
+from sterna.core import catalogue as _catalogue  # noqa: F401 - registers Sterna's own protocols.
 from sterna.core.link import Ack, Data, Frame, Resume
-from sterna.core.messages import Events, Message, MovingChange, Replay, Replayed
-from sterna.model.event import CheckedEvent
+from sterna.core.messages import Events, Message
+from sterna.core.protocol import message_types, when_registered
+from sterna.model.event import CheckedEvent, Event
 from sterna.model.filters import Filter, FilterError
 
 T = TypeVar("T")
@@ -123,56 +126,44 @@ class _Resume(msgspec.Struct, array_like=True, tag=2, gc=False):
     answers: bool
 
 
-class _Events(Events, frozen=True, kw_only=True, tag="Events"):
-    events: tuple[CheckedEvent, ...]
-
-
-class _Replayed(Replayed, frozen=True, kw_only=True, tag="Replayed"):
-    events: tuple[CheckedEvent, ...]
-
-
-class _Replay(Replay, frozen=True, kw_only=True, tag="Replay"):
-    events: tuple[CheckedEvent, ...]
-
-
-class _Past(messages.Past, frozen=True, kw_only=True, tag="Past"):
-    events: tuple[CheckedEvent, ...]
-
-
-class _Arrival(messages.Arrival, frozen=True, kw_only=True, tag="Arrival"):
-    others: tuple[MovingChange, ...] = ()
-
-
-_FORMS: dict[type[Message], type] = {
-    Events: _Events,
-    Replayed: _Replayed,
-    Replay: _Replay,
-    messages.Past: _Past,
-    messages.Arrival: _Arrival,
-}
-"""What is decoded in another form than the message has."""
-
-_MEANT = {form: message for message, form in _FORMS.items()}
-
-
-def _messages() -> list[type[Message]]:
-    """Every message there is: what `messages.py` defines."""
-    return [
-        kind
-        for kind in vars(messages).values()
-        if isinstance(kind, type) and issubclass(kind, Message) and kind not in _ABSTRACT
+def _form(kind: type[Message], with_arrival: Any) -> Any:
+    """The type that a message is decoded as: its events are checked by the decoder, and messages in
+    it are those that may be there.
+    """
+    stand_ins = {Event: CheckedEvent, Message: with_arrival}
+    hints = get_type_hints(kind)
+    changed = {
+        field.name: type_
+        for field in msgspec.structs.fields(kind)
+        if (type_ := _replaced(hints[field.name], stand_ins)) != hints[field.name]
+    }
+    if not changed:
+        return kind
+    fields = [
+        (field.name, changed[field.name])
+        if field.required
+        else (field.name, changed[field.name], field.default)
+        for field in msgspec.structs.fields(kind)
+        if field.name in changed
     ]
+    name = kind.__name__
+    return msgspec.defstruct(
+        f"_{name}", fields, bases=(kind,), tag=name, frozen=True, kw_only=True, gc=False
+    )
 
 
-_ABSTRACT = {Message, messages.Request}
-
-_AnyMessage: Any = reduce(or_, [_FORMS.get(kind, kind) for kind in _messages()])
-
-
-class _Data(msgspec.Struct, array_like=True, tag=_DATA, gc=False):
-    seq: int
-    acknowledged: int
-    message: _AnyMessage
+def _replaced(hint: Any, stand_ins: Mapping[Any, Any]) -> Any:
+    """A type with others in place of some that it is made of."""
+    if hint in stand_ins:
+        return stand_ins[hint]
+    arguments = get_args(hint)
+    if not arguments or get_origin(hint) in {Annotated, Literal}:
+        return hint
+    replaced = tuple(_replaced(each, stand_ins) for each in arguments)
+    if replaced == arguments:
+        return hint
+    origin = get_origin(hint)
+    return reduce(or_, replaced) if origin in {Union, UnionType} else origin[replaced]
 
 
 def _message(form: Any) -> Message:
@@ -208,5 +199,30 @@ def _decode_short(kind: type, value: Any) -> object:
     return _decode(kind, value)
 
 
-_decoder = msgspec.msgpack.Decoder(_Data | _Ack | _Resume, dec_hook=_decode)
-_short_decoder = msgspec.msgpack.Decoder(_Data | _Ack | _Resume, dec_hook=_decode_short)
+def _build() -> None:
+    """Make the decoders for every message of every protocol that is known."""
+    global _MEANT, _Data, _decoder, _short_decoder  # noqa: PLW0603 - rebuilt for each protocol.
+    kinds = message_types()
+    with_arrival: Any = reduce(or_, [kind for kind in kinds if kind.with_arrival])
+    forms = {kind: _form(kind, with_arrival) for kind in kinds}
+    _MEANT = {form: kind for kind, form in forms.items() if form is not kind}
+    any_message: Any = reduce(or_, forms.values())
+    _Data = msgspec.defstruct(
+        "_Data",
+        [("seq", int), ("acknowledged", int), ("message", any_message)],
+        array_like=True,
+        tag=_DATA,
+        gc=False,
+    )
+    any_frame: Any = _Data | _Ack | _Resume  # type: ignore[operator]
+    _decoder = msgspec.msgpack.Decoder(any_frame, dec_hook=_decode)
+    _short_decoder = msgspec.msgpack.Decoder(any_frame, dec_hook=_decode_short)
+
+
+_MEANT: dict[Any, type[Message]]
+"""The messages that are decoded in another form than their own."""
+_Data: type
+_decoder: Any
+_short_decoder: Any
+_build()
+when_registered(_build)

@@ -13,10 +13,8 @@ from typing import Any
 
 import msgspec
 
-from sterna.core.client import ClientOptions
-from sterna.core.handover.options import HandoverOptions
-from sterna.core.location.options import PlacesOptions
-from sterna.core.routing.options import RoutingOptions
+from sterna.core.catalogue import LIVE
+from sterna.core.settings import Settings
 from sterna.wire.codec import LENGTH_BYTES, MalformedError, to_json
 
 VERSION = 1
@@ -35,15 +33,6 @@ class Role(StrEnum):
     """Somebody who asks questions, and is no node of the network."""
 
 
-class Network(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same at all brokers of a network, and what its clients have to know."""
-
-    routing: RoutingOptions = RoutingOptions()
-    client: ClientOptions = ClientOptions()
-    handover: HandoverOptions = HandoverOptions()
-    places: PlacesOptions | None = None
-
-
 class Hello(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=10):
     """The first word of each side."""
 
@@ -54,10 +43,10 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=10):
     features: tuple[str, ...] = ()
     address: str = ""
     """Where a broker can be reached."""
-    network: Network | None = None
-    """How a broker's network works, as it tells those who connect to it …"""
+    settings: Settings | None = None
+    """What a broker's clients have to know of its settings; None if they have it."""
     digest: str = ""
-    """… and a sign that is the same at all brokers of a network."""
+    """Of the settings that it has. Two that have the same digest need not send them."""
     frame_bytes_max: int = 0
     """The longest frame that a broker takes."""
 
@@ -99,9 +88,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=15)
 Control = Hello | Refusal | Ping | Pong | Ask | Answer
 
 
-def digest(network: Network) -> str:
-    """A short sign of how a network works."""
-    return sha256(to_json(network)).hexdigest()
+def digest(settings: Settings) -> str:
+    """A short text that is equal for equal settings, as far as other nodes have to know them."""
+    parts: dict[str, object] = {"routing": settings.routing, "client": settings.client}
+    parts |= {"handover": settings.handover, "places": settings.places}
+    more = [name for name in settings.protocols if name not in LIVE]
+    if more or settings.options:
+        parts |= {"protocols": more, "options": settings.options}
+    return sha256(to_json(parts)).hexdigest()
 
 
 def frame(body: bytes) -> bytes:

@@ -4,6 +4,7 @@ import pytest
 
 from sterna.core.actions import Action, Connect, Disconnect, Transmit
 from sterna.core.client import Client, ClientOptions
+from sterna.core.handover.messages import Arrival, Farewell, Welcome
 from sterna.core.handover.relocation import Roaming
 from sterna.core.inputs import (
     Advertise,
@@ -18,7 +19,7 @@ from sterna.core.inputs import (
     Unadvertise,
 )
 from sterna.core.link import Ack, Data, Resume
-from sterna.core.messages import AdvertisementChange, Arrival, Events, Farewell, Message, Welcome
+from sterna.core.messages import AdvertisementChange, Events, Message
 from sterna.core.names import LocalProtocolError, Peer
 from sterna.model.filters import Filter
 
@@ -37,7 +38,7 @@ class Driver:
         self._seq.setdefault(broker, 0)
         if anew:
             self._seq[broker] = 0
-        actions, _ = self.client.handle(LinkUp(link=broker, peer=Peer.BROKER), 0)
+        actions, _, _ = self.client.handle(LinkUp(link=broker, peer=Peer.BROKER), 0)
         (resume,) = [each.frame for each in actions if isinstance(each, Transmit)]
         assert isinstance(resume, Resume)
         answer = Resume(self._incarnation, resume.incarnation, 0, answers=True)
@@ -99,7 +100,7 @@ def test_it_says_how_many_events_it_has() -> None:
     client.handle(Subscribe(subscription="1", filter=Filter("a = 1")), 0)
     publisher = Client("P")
     publisher.handle(Publish(attributes={"a": 1}), 0)
-    _, stated = publisher.handle(Publish(attributes={"a": 1}), 0)
+    _, stated, _ = publisher.handle(Publish(attributes={"a": 1}), 0)
     driver.hear("B1", Events(events=stated[0].events))  # type: ignore[attr-defined]
 
     client.handle(Attach(broker="B2"), 0)
@@ -146,9 +147,9 @@ def test_it_leaves_when_its_broker_has_heard_the_farewell() -> None:
     assert farewell == Farewell()
     assert client.subscriptions == {}
 
-    actions, _ = client.handle(Received(link="B1", frames=(Ack(3),)), 0)
+    actions, _, _ = client.handle(Received(link="B1", frames=(Ack(3),)), 0)
     assert [each for each in actions if isinstance(each, Disconnect)] == []
-    actions, _ = client.handle(Received(link="B1", frames=(Ack(4),)), 0)
+    actions, _, _ = client.handle(Received(link="B1", frames=(Ack(4),)), 0)
     assert actions == [Disconnect("B1")]
     assert client.link is None
 

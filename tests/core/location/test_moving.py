@@ -5,10 +5,11 @@ import pytest
 
 from sterna.core.inputs import SetVariable
 from sterna.core.location.context import variable
+from sterna.core.location.messages import MovingChange, MovingRoute
 from sterna.core.location.moving import Moving
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
-from sterna.core.messages import MovingChange, MovingRoute, Route, SubscriptionChange
+from sterna.core.messages import Route, SubscriptionChange
 from sterna.core.names import LocalProtocolError
 from sterna.model.filters import Filter
 from sterna.sim.script import Crash

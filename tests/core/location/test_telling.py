@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna.core.location.messages import MovingRoute
 from sterna.core.location.telling import Telling
-from sterna.core.messages import MovingRoute
 from sterna.model.filters import Filter
 from sterna.model.location import MovementGraph
 from tests.scale import examples

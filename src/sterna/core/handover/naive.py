@@ -3,13 +3,19 @@
 What happens in between is lost, and what is on its way may come twice. (Fiege, 3.2 and Fig. 2)
 """
 
-from sterna.core.component import Component
+from sterna.core.component import BrokerComponent
 from sterna.core.names import LinkId, Peer, Time
+from sterna.core.protocol import Kind, Protocol
 
 
-class Naive(Component):
-    """The border broker's part: whoever is gone has unsubscribed."""
+class Naive(BrokerComponent):
+    """The border broker's part: a client that is gone has unsubscribed."""
+
+    name = "naive"
 
     def link_down(self, link: LinkId, now: Time) -> None:
         if self.broker.peers[link] is Peer.CLIENT:
             self.broker.forget(link, now)
+
+
+NAIVE = Protocol(name="naive", kind=Kind.HANDOVER, broker=Naive)

@@ -1,17 +1,14 @@
-"""Which handover protocol a network uses, and the components that make it."""
+"""Which handover protocol a network uses, and what brokers keep for clients that are away."""
 
 from enum import StrEnum
 
 import msgspec
 
-from sterna.core.component import Component
-from sterna.core.handover.naive import Naive
-from sterna.core.handover.relocation import Relocation, Roaming
 from sterna.core.names import Time
 
 
 class Handover(StrEnum):
-    """How clients move from one broker to another."""
+    """The names of Sterna's own handover protocols: how clients move from broker to broker."""
 
     NONE = "none"
     """They do not."""
@@ -24,7 +21,8 @@ class Handover(StrEnum):
 class HandoverOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a network hands clients over."""
 
-    protocol: Handover = Handover.NONE
+    protocol: str = Handover.NONE
+    """The name of a protocol: one of `Handover`, or one that another package provides."""
     cache_events_max: int = 10_000
     """How many events are kept for each subscription of a client that is away."""
     cache_bytes_max: int | None = None
@@ -41,26 +39,3 @@ class HandoverOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a cache keeps at least one byte")
         if self.away_max_us is not None and self.away_max_us < 1:
             raise ValueError("a client may be away for at least one microsecond")
-
-
-def broker_components(options: HandoverOptions) -> list[Component]:
-    """What a broker needs for it."""
-    match options.protocol:
-        case Handover.NONE:
-            return []
-        case Handover.NAIVE:
-            return [Naive()]
-        case Handover.RELOCATION:
-            return [
-                Relocation(
-                    events_max=options.cache_events_max,
-                    bytes_max=options.cache_bytes_max,
-                    ttl_us=options.cache_ttl_us,
-                    away_max_us=options.away_max_us,
-                )
-            ]
-
-
-def client_components(options: HandoverOptions) -> list[Component]:
-    """What a client needs for it."""
-    return [Roaming()] if options.protocol is Handover.RELOCATION else []

@@ -28,29 +28,31 @@ the later one, so whatever crosses on the way, all brokers agree in the end.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import msgspec
 
 from sterna.core import facts
 from sterna.core.actions import Disconnect
-from sterna.core.component import Component
+from sterna.core.component import BrokerComponent, ClientComponent
 from sterna.core.handover.cache import Cache, after
-from sterna.core.messages import (
+from sterna.core.handover.messages import (
     Arrival,
     Departed,
-    Events,
     Farewell,
     Fetch,
     Located,
-    Message,
-    MovingChange,
     Replay,
     Replayed,
     Request,
     Resubscribe,
     Welcome,
 )
+from sterna.core.location.messages import MovingChange
+from sterna.core.messages import Events, Message
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
+from sterna.core.protocol import Kind, Protocol
+from sterna.core.settings import Settings
 from sterna.model.event import Event, EventId
 
 DEPARTED_MAX = 10_000
@@ -135,14 +137,25 @@ class Stranger:
     since: Time
 
 
-class Relocation(Component):
+class Relocation(BrokerComponent):
     """The brokers' part. `events_max` and `ttl_us` bound what is kept for each subscription,
     `bytes_max` what is kept for each client.
 
     Who is away for longer than `away_max_us` is forgotten; None: nobody is.
     """
 
+    name = "relocation"
     handles = (Arrival, Located, Resubscribe, Fetch, Replay, Farewell, Departed)
+
+    @classmethod
+    def make(cls, settings: Settings) -> Self:
+        options = settings.handover
+        return cls(
+            events_max=options.cache_events_max,
+            bytes_max=options.cache_bytes_max,
+            ttl_us=options.cache_ttl_us,
+            away_max_us=options.away_max_us,
+        )
 
     def __init__(
         self, *, events_max: int = 10_000, bytes_max: int | None = None,
@@ -508,6 +521,9 @@ class Relocation(Component):
         """The guest is going to say anew what it wants; until then the old holds."""
         return link in self.guests
 
+    def kept_events(self, link: LinkId) -> int:
+        return len(self.guests[link].cache) if link in self.guests else 0
+
     @property
     def is_settled(self) -> bool:  # type: ignore[override]
         """Whether nobody waits for a replay."""
@@ -586,8 +602,8 @@ class Relocation(Component):
         """The client's moving subscriptions that want an event where it was last."""
         found = tuple(
             id_
-            for component in self.broker.components
-            for id_, filter_ in component.exact(client)
+            for exact in self.broker.at_exact
+            for id_, filter_ in exact(client)
             if filter_.matches(event.attributes)
         )
         if found:
@@ -694,9 +710,10 @@ class Relocation(Component):
         return Cache(self._events_max, self._ttl_us, self._bytes_max)
 
 
-class Roaming(Component):
+class Roaming(ClientComponent):
     """The client's part: it says where it stands, and drops what it has already."""
 
+    name = "relocation"
     handles = (Welcome, Replayed)
 
     def __init__(self) -> None:
@@ -741,7 +758,7 @@ class Roaming(Component):
         if not before:
             self.client.introduce(now)
         else:
-            self.client.introduction_said(now)
+            self.client.introduction_sent(now)
             if before != self._born:
                 self.client.state(facts.Forgotten(at=self.client.id, time=now))
         self.client.flush(now)
@@ -784,6 +801,9 @@ class Roaming(Component):
     def is_settled(self) -> bool:  # type: ignore[override]
         """Whether its broker has welcomed it, if it has one."""
         return self._is_welcome or self.client.link not in self.client.up
+
+
+RELOCATION = Protocol(name="relocation", kind=Kind.HANDOVER, broker=Relocation, client=Roaming)
 
 
 def _fetch(request: Resubscribe, junction: NodeId) -> Fetch:

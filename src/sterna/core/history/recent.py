@@ -12,14 +12,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import attrgetter
+from typing import Self
 
 import msgspec
 
 from sterna.core import facts
 from sterna.core.actions import Deliver, LookUp
-from sterna.core.component import Component, Found
-from sterna.core.messages import Message, Past, PastAsked, SubscriptionChange
+from sterna.core.component import BrokerComponent, ClientComponent, Found
+from sterna.core.history.messages import Past, PastAsked
+from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, NodeId, Peer, RouteId, Time
+from sterna.core.protocol import Protocol
+from sterna.core.settings import Settings
 from sterna.model.event import Event, EventId
 
 QUESTIONS_MAX = 100
@@ -37,10 +41,15 @@ class Question:
     look_up: LookUp
 
 
-class Recent(Component):
+class Recent(BrokerComponent):
     """The broker's part."""
 
+    name = "past"
     handles = (PastAsked,)
+
+    @classmethod
+    def make(cls, settings: Settings) -> Self:
+        return cls(settings.history.events_max, settings.history.bytes_max)
 
     def __init__(self, events_max: int, bytes_max: int = 64 << 20) -> None:
         self._batches: deque[tuple[Sequence[Event], int]] = deque()
@@ -172,7 +181,7 @@ class Held:
     is_past: bool = False
 
 
-class Recall(Component):
+class Recall(ClientComponent):
     """The client's part.
 
     Usually the past comes first by itself. If the answer got lost with a connection, or the client
@@ -180,6 +189,7 @@ class Recall(Component):
     whatever follows waits with them, so that the order of each publisher holds.
     """
 
+    name = "past"
     handles = (Past,)
 
     def __init__(self) -> None:
@@ -203,13 +213,13 @@ class Recall(Component):
         del link
         self._say(now)
 
-    def introduction_said(self, now: Time) -> None:
+    def introduction_sent(self, now: Time) -> None:
         self._said.clear()
         self._say(now)
 
-    def forget(self, id_: RouteId, now: Time) -> None:
-        """The subscription has ended."""
-        self._recalled.pop(self._name(id_), None)
+    def unsubscribed(self, name: str, now: Time) -> None:
+        id_ = self.client.route(name)
+        self._recalled.pop(name, None)
         if self._asked.pop(id_, None) is not None:
             self._said.pop(id_, None)
             self._release(now)
@@ -325,6 +335,9 @@ class Recall(Component):
     @property
     def is_settled(self) -> bool:  # type: ignore[override]
         return not self._asked or self.client.link not in self.client.up
+
+
+PAST = Protocol(name="past", broker=Recent, client=Recall)
 
 
 def _merged(held: Sequence[Held], late: Sequence[Held]) -> list[Held]:

@@ -5,7 +5,8 @@ from collections import deque
 from typing import ClassVar
 
 from sterna.core.component import Component
-from sterna.core.messages import Message, Probe, Probed
+from sterna.core.location.messages import Probe, Probed
+from sterna.core.messages import Message
 from sterna.core.names import NEVER, LinkId, Time
 
 TRIPS_MAX = 8

@@ -12,19 +12,26 @@ steps is equal within more. Therefore a neighbour is told only if its own instan
 other, as long as they cover the same locations together.
 """
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import count
+from typing import Self
 
 import msgspec
 
+from sterna.core.component import BrokerComponent
 from sterna.core.location.measuring import Measuring
+from sterna.core.location.messages import MovingChange, MovingRoute
+from sterna.core.location.options import PlacesOptions
 from sterna.core.location.steps import StepRule
 from sterna.core.location.telling import Telling
-from sterna.core.messages import Message, MovingChange, MovingRoute
+from sterna.core.location.whereabouts import Whereabouts
+from sterna.core.messages import Message
 from sterna.core.names import NEVER, LinkId, Peer, RouteId, Time
+from sterna.core.protocol import Kind, Protocol
 from sterna.core.routing.options import Strategy
+from sterna.core.settings import Settings
 from sterna.model.filters import Filter, UnboundError
 from sterna.model.location import LocationError, LocationSpace
 
@@ -51,10 +58,22 @@ class Away:
     """When it may be farther away than is known."""
 
 
-class Moving(Measuring):
+class Moving(Measuring, BrokerComponent):
     """Routes to clients that move: the filters on the way to a publisher are ever wider."""
 
+    name = "moving"
     handles = (*Measuring.handles, MovingChange)
+
+    @classmethod
+    def make(cls, settings: Settings) -> Self:
+        places = settings.places or PlacesOptions()
+        return cls(
+            places.space(),
+            places.rule,
+            probe_us=places.probe_us,
+            grain_us=places.grain_us,
+            away_steps_max=places.away_steps_max,
+        )
 
     def __init__(
         self, space: LocationSpace, rule: StepRule, *, probe_us: Time, grain_us: Time,
@@ -100,6 +119,9 @@ class Moving(Measuring):
         """What the client at the end of a link wants where it was last."""
         routes = self.table.get(link, {})
         return [(id_, self._around(route.filter, route.at, 0)) for id_, route in routes.items()]
+
+    def claimed(self, link: LinkId) -> list[tuple[str, Collection[RouteId]]]:
+        return [("moving", self.table.get(link, {}))]
 
     # ---- Messages
 
@@ -260,6 +282,9 @@ class Moving(Measuring):
 
     def _name(self) -> RouteId:
         return f"{self.broker.id}@{next(self._names)}"
+
+
+MOVING = Protocol(name="moving", kind=Kind.PLACES, broker=Moving, client=Whereabouts)
 
 
 def _makes_sense(route: MovingRoute) -> bool:

@@ -1,12 +1,11 @@
 """Where clients of a network can be, and how their subscriptions follow them."""
 
+from functools import lru_cache
+
 import msgspec
 
-from sterna.core.component import Component
-from sterna.core.location.moving import Moving
-from sterna.core.location.stays import Dwell, Stays
+from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
-from sterna.core.location.whereabouts import Whereabouts
 from sterna.core.names import Time
 from sterna.model.location import HexGrid, LocationSpace, MovementGraph
 
@@ -34,42 +33,14 @@ class PlacesOptions(msgspec.Struct, frozen=True, kw_only=True):
     can share a route."""
 
     def space(self) -> LocationSpace:
-        """The locations; the same space serves all nodes."""
-        if self.h3_resolution is not None:
-            return HexGrid(self.h3_resolution)
-        return MovementGraph(self.edges, directed=self.directed)
+        """The locations; one space serves all nodes of a process."""
+        return _space(self.edges, self.h3_resolution, directed=self.directed)
 
 
-def broker_components(
-    options: PlacesOptions | None, space: LocationSpace | None
-) -> list[Component]:
-    """What a broker needs for moving subscriptions."""
-    if options is None or space is None:
-        return []
-    return [
-        Moving(
-            space,
-            options.rule,
-            probe_us=options.probe_us,
-            grain_us=options.grain_us,
-            away_steps_max=options.away_steps_max,
-        )
-    ]
-
-
-def client_components(
-    options: PlacesOptions | None, space: LocationSpace | None
-) -> list[Component]:
-    """What a client needs to have them."""
-    if options is None or space is None:
-        return []
-    how = options.dwell if options.rule.is_timed else Dwell.FIXED
-    return [
-        Whereabouts(
-            space,
-            options.rule,
-            Stays(how, options.dwell_us),
-            probe_us=options.probe_us,
-            grain_us=options.grain_us,
-        ),
-    ]
+@lru_cache(maxsize=8)
+def _space(
+    edges: tuple[tuple[str, str], ...], h3_resolution: int | None, *, directed: bool
+) -> LocationSpace:
+    if h3_resolution is not None:
+        return HexGrid(h3_resolution)
+    return MovementGraph(edges, directed=directed)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 
 import msgspec
 
-from sterna.core.messages import MovingRoute
+from sterna.core.location.messages import MovingRoute
 from sterna.core.names import LinkId, RouteId
 from sterna.model.filters import Filter
 

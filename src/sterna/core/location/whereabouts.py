@@ -5,21 +5,41 @@ border broker of every move. (Fiege, Fig. 12) What depends on variables only is 
 subscription, for the ranges of the variables. (Fiege, 6)
 """
 
+from typing import Self
+
 import msgspec
 
 from sterna.core import facts
+from sterna.core.component import ClientComponent
 from sterna.core.inputs import MoveTo, SetVariable
 from sterna.core.location.context import Context, variable
 from sterna.core.location.measuring import Measuring
-from sterna.core.location.stays import Stays
+from sterna.core.location.messages import MovingChange, MovingRoute
+from sterna.core.location.options import PlacesOptions
+from sterna.core.location.stays import Dwell, Stays
 from sterna.core.location.steps import StepRule
-from sterna.core.messages import Message, MovingChange, MovingRoute
+from sterna.core.messages import Message
 from sterna.core.names import LinkId, LocalProtocolError, RouteId, Time
+from sterna.core.settings import Settings
 from sterna.model.location import LocationSpace
 
 
-class Whereabouts(Measuring):
+class Whereabouts(Measuring, ClientComponent):
     """Knows what a client's subscriptions depend on, and what its broker was told of that."""
+
+    name = "moving"
+
+    @classmethod
+    def make(cls, settings: Settings) -> Self:
+        places = settings.places or PlacesOptions()
+        how = places.dwell if places.rule.is_timed else Dwell.FIXED
+        return cls(
+            places.space(),
+            places.rule,
+            Stays(how, places.dwell_us),
+            probe_us=places.probe_us,
+            grain_us=places.grain_us,
+        )
 
     def __init__(
         self,

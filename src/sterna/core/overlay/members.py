@@ -12,17 +12,20 @@ of the network cut none that others would keep, for who sees a ring at all sees 
 from collections.abc import Iterable
 
 from sterna.core.actions import Disconnect
-from sterna.core.component import Component
+from sterna.core.component import BrokerComponent
 from sterna.core.facts import RingFound
-from sterna.core.messages import Message, OverlayChange, OverlayLink
+from sterna.core.messages import Message
 from sterna.core.names import LinkId, NodeId, Peer, Time
+from sterna.core.overlay.messages import OverlayChange, OverlayLink
+from sterna.core.protocol import Protocol
 
 Links = dict[OverlayLink, None]
 
 
-class Members(Component):
+class Members(BrokerComponent):
     """A broker's picture of the overlay."""
 
+    name = "overlay"
     handles = (OverlayChange,)
 
     def __init__(self) -> None:
@@ -102,6 +105,9 @@ class Members(Component):
             elif self.broker.id in (link.a, link.b):
                 found.append(link.b if link.a == self.broker.id else link.a)
         return [neighbour for neighbour in found if neighbour in self._heard]
+
+
+OVERLAY = Protocol(name="overlay", broker=Members)
 
 
 def _root(parts: dict[NodeId, NodeId], broker: NodeId) -> NodeId:

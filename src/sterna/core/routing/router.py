@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from sterna.core.component import Component
+from sterna.core.component import BrokerComponent
 from sterna.core.facts import Forwarded
 from sterna.core.messages import AdvertisementChange, Message, Route, SubscriptionChange
 from sterna.core.names import LinkId, Peer, RouteId, Time
@@ -43,9 +43,10 @@ class Neighbour(NamedTuple):
     """It was asked for all events, whatever the subscriptions."""
 
 
-class Router(Component):
+class Router(BrokerComponent):
     """Routing on an acyclic overlay of brokers, after the strategy that the options name."""
 
+    name = "routing"
     handles = (SubscriptionChange, AdvertisementChange)
 
     def __init__(self, options: RoutingOptions) -> None:

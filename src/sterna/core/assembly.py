@@ -1,0 +1,79 @@
+"""How brokers and clients are put together from settings, for the simulator and for sockets alike.
+
+Components are called in a fixed order: the protocols that the settings list, places, handover. What
+a handover protocol sends must not overtake what the others send.
+"""
+
+from collections.abc import Callable, Sequence
+
+from sterna.core import catalogue as _catalogue  # noqa: F401 - registers Sterna's own protocols.
+from sterna.core.broker import Broker
+from sterna.core.client import Client
+from sterna.core.component import Component
+from sterna.core.link import LinkTiming
+from sterna.core.names import NodeId
+from sterna.core.protocol import Kind, Protocol, named, registered
+from sterna.core.settings import Settings
+
+MakeComponents = Callable[[], Sequence[Component]]
+
+
+def make_broker(
+    id_: NodeId,
+    settings: Settings,
+    *,
+    timing: LinkTiming | None = None,
+    incarnation: int = 0,
+    more: Sequence[Component] = (),
+) -> Broker:
+    """A broker with the components that its settings ask for, and some more."""
+    return Broker(
+        id_,
+        settings.routing,
+        [*(part.make(settings) for part in broker_parts(settings)), *more],
+        settings=settings,
+        parts=broker_parts,
+        timing=timing,
+        incarnation=incarnation,
+    )
+
+
+def make_client(
+    id_: NodeId,
+    settings: Settings,
+    *,
+    timing: LinkTiming | None = None,
+    incarnation: int = 0,
+    seq: int = 0,
+    more: Sequence[Component] = (),
+) -> Client:
+    """A client with the components that its settings ask for, and some more."""
+    return Client(
+        id_,
+        settings.client,
+        [*more, *(part.make(settings) for part in client_parts(settings))],
+        settings=settings,
+        parts=client_parts,
+        timing=timing,
+        incarnation=incarnation,
+        seq=seq,
+    )
+
+
+def used(settings: Settings) -> list[Protocol]:
+    """The protocols that the settings ask for, in the order in which their components work."""
+    return [
+        *(named(name) for name in settings.protocols),
+        *(each for each in registered() if each.kind is Kind.PLACES and each.is_used(settings)),
+        named(settings.handover.protocol),
+    ]
+
+
+def broker_parts(settings: Settings) -> list[type[Component]]:
+    """The broker's parts of the protocols in use."""
+    return [protocol.broker for protocol in used(settings) if protocol.broker is not None]
+
+
+def client_parts(settings: Settings) -> list[type[Component]]:
+    """The client's parts of the protocols in use."""
+    return [protocol.client for protocol in used(settings) if protocol.client is not None]

@@ -1,0 +1,128 @@
+"""What clients that roam and their brokers send each other. (Fiege, 4 and App. A)"""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from sterna.core.messages import Claim, Message, Route
+from sterna.core.names import NodeId, RouteId
+from sterna.model.event import Event, EventId
+from sterna.model.filters import Filter
+
+KeptFor = tuple[tuple[EventId, tuple[RouteId, ...]], ...]
+"""The moving subscriptions that wanted an event where the client was when it was kept."""
+
+
+class Arrival(Message, frozen=True, kw_only=True):
+    """Client -> new border broker: here I am, with all my subscriptions. (Fiege, Fig. 10, line 1)
+
+    A client that no broker has welcomed yet only says that it is there.
+    """
+
+    from_clients: ClassVar[bool] = True
+
+    visit: int
+    """Counts the brokers that the client has turned to."""
+    born: int
+    """The visit on which it was welcomed for the first time; 0 if it never was."""
+    stay: int
+    """The last visit on which it was welcomed (and left for good, if it is born anew) …"""
+    received: int
+    """… and how many events it got there: the sequence number of the last one, the paper's num."""
+    subscriptions: tuple[Route, ...] = ()
+    advertisements: tuple[Route, ...] = ()
+    others: tuple[Message, ...] = ()
+    """What components of the client add: messages that may go `with_arrival`."""
+
+    def claims(self) -> Iterable[Claim]:
+        yield Claim("subscription", [route.id for route in self.subscriptions], replaces=True)
+        yield Claim("advertisement", [route.id for route in self.advertisements], replaces=True)
+        for other in self.others:
+            yield from other.claims()
+
+
+class Welcome(Message, frozen=True, kw_only=True):
+    """Border broker -> client: all that was kept for you follows; from now on you may publish."""
+
+    published: int
+    """The number of the last event that the network has from you."""
+    born: int = 0
+    """Another number than the client has said: it had been forgotten. 0: its own."""
+
+
+class Replayed(Message, frozen=True, kw_only=True):
+    """Border broker -> client: what was kept for you while you were away."""
+
+    events: tuple[Event, ...]
+    missed: tuple[EventId, ...] = ()
+    """What was kept no longer."""
+    moving: KeptFor = ()
+
+
+class Located(Message, frozen=True, kw_only=True):
+    """To all brokers: a new client is in the direction that this comes from."""
+
+    client: NodeId
+    born: int
+
+
+class Request(Message, frozen=True, kw_only=True):
+    """What both forms of the search for the old border broker say."""
+
+    client: NodeId
+    number: int
+    """By which the broker that asks knows the answer."""
+    born: int
+    stay: int
+    received: int
+    filters: tuple[Filter, ...]
+    path: tuple[NodeId, ...] = ()
+    """The brokers it came through, the way back for the replay."""
+
+
+class Resubscribe(Request, frozen=True, kw_only=True):
+    """New border broker -> junction: the client is here now. (Fiege, Fig. 11, line 1)
+
+    On each link it follows the client's subscriptions, so that whatever passes a broker after it
+    is routed to the new place as well.
+    """
+
+
+class Fetch(Request, frozen=True, kw_only=True):
+    """Junction -> old border broker: send what the client missed. (Fiege, Fig. 11, line 13)"""
+
+    junction: NodeId
+    """The last broker on the way that leads to another producer: from there on, no event will come
+    for the client."""
+
+
+class Replay(Message, frozen=True, kw_only=True):
+    """Old border broker -> new border broker: what the client missed. (Fiege, Fig. 11, line 22)"""
+
+    client: NodeId
+    number: int
+    events: tuple[Event, ...]
+    missed: tuple[EventId, ...]
+    moving: KeptFor
+    published: int
+    path: tuple[NodeId, ...]
+    """The brokers it still has to go through."""
+    forgotten: bool = False
+    """Whether nothing was kept, because the client has left, or was away for too long."""
+    departing: int = 0
+    """The visit on which the client has said farewell meanwhile; 0 if it has not."""
+
+
+class Farewell(Message, frozen=True, kw_only=True):
+    """Client -> border broker: I will not come back; forget me."""
+
+    from_clients: ClassVar[bool] = True
+
+
+class Departed(Message, frozen=True, kw_only=True):
+    """To all brokers: a client has left for good, or was away for too long."""
+
+    client: NodeId
+    visit: int
+    """Its last one: whatever belongs to it, or to one before, has ended."""
+    published: int
+    """The number of the last event that the network has from it."""

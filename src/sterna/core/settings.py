@@ -1,0 +1,51 @@
+"""What a node is configured with.
+
+Settings reach a node as an input, so they may change while it works; brokers of one network may
+differ for a while.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from sterna.core.handover.options import HandoverOptions
+from sterna.core.location.options import PlacesOptions
+from sterna.core.routing.options import RoutingOptions
+
+T = TypeVar("T")
+
+
+class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a client works."""
+
+    advertisements: bool = False
+    """The network routes by advertisements: what is published must be advertised before."""
+    quenching: bool = False
+    """Discard events at the source that nobody wants."""
+    buffer_events_max: int = 10_000
+    """How many published events are kept while there is no connection."""
+
+
+class HistoryOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broker remembers of the events that passed it."""
+
+    events_max: int = 10_000
+    bytes_max: int = 64 << 20
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node works: all that can be configured about it."""
+
+    routing: RoutingOptions = RoutingOptions()
+    client: ClientOptions = ClientOptions()
+    handover: HandoverOptions = HandoverOptions()
+    places: PlacesOptions | None = None
+    history: HistoryOptions = HistoryOptions()
+    protocols: tuple[str, ...] = ()
+    """Protocols beyond routing, places and handover, by name."""
+    options: dict[str, dict[str, Any]] = {}
+    """The options of those protocols, by name; see `options_of`."""
+
+    def options_of(self, protocol: str, kind: type[T]) -> T:
+        """A protocol's own options as the record that it declares."""
+        return msgspec.convert(self.options.get(protocol, {}), kind)
