@@ -70,7 +70,7 @@ def test_where_advertisements_count_an_event_needs_one() -> None:
 
 def test_what_was_refused_leaves_no_trace() -> None:
     client = Client("ann")
-    with pytest.raises(LocalProtocolError, match="Whereabouts"):
+    with pytest.raises(LocalProtocolError, match="no places"):
         client.handle(Subscribe(subscription="1", filter=Filter("x < $budget")), 0)
     with pytest.raises(TypeError):
         client.handle(Publish(attributes={"x": [1]}), 0)  # type: ignore[dict-item]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sterna.core.client import ClientOptions
 from sterna.core.facts import Purged, Quenched
 from sterna.core.messages import Route, SubscriptionChange
-from sterna.core.quenching import Interest, Outgoing
+from sterna.core.quenching import Interest, Outbox
 from sterna.core.routing.options import ARCHITECTURES, RoutingOptions, Strategy
 from sterna.model.event import Event
 from sterna.model.filters import Filter
@@ -199,7 +199,7 @@ def test_a_full_buffer_drops_what_the_policy_says(values: list[int], room: int) 
     """Against the policy in plain words."""
     interest = Interest()
     interest.change(SubscriptionChange(added=(Route("1", Filter("x >= 2")),)))
-    outgoing = Outgoing(room, interest)
+    outgoing = Outbox(room, interest)
     kept: list[Event] = []
     for seq, x in enumerate(values, 1):
         kept.append(event(seq, x=x))

@@ -225,7 +225,7 @@ def test_a_farewell_ends_all_that_was_said_before() -> None:
     assert run.table("B1") == {}
     assert part.guests == {}
     part.on_farewell(Farewell(), "ann", 0)
-    assert len(part.departed) == 1
+    assert len(part.trails.departures) == 1
 
 
 # ---- Being away for too long
@@ -411,7 +411,7 @@ def test_a_broker_without_a_memory_hears_who_has_left() -> None:
 def test_who_comes_back_does_not_wait_for_ever_for_its_departure() -> None:
     run = leave(three()).settle()
     for broker in ("B1", "B2", "B3"):
-        run.relocation(broker).departed.clear()
+        run.relocation(broker).trails.departures.clear()
     run.attach("ann", "B1").wait(relocation.NEWS_US // 2)
     assert "return at B1" in kept(run)
     run.settle()
@@ -422,7 +422,7 @@ def test_who_comes_back_does_not_wait_for_ever_for_its_departure() -> None:
 def test_who_comes_back_much_later_does_not_wait() -> None:
     run = leave(three()).settle().wait(relocation.NEWS_US)
     for broker in ("B1", "B2", "B3"):
-        run.relocation(broker).departed.clear()
+        run.relocation(broker).trails.departures.clear()
     run.attach("ann", "B1").wait(10_000)
     assert "guest at B1" in kept(run)
 
@@ -456,7 +456,7 @@ def test_only_so_many_departures_are_remembered(monkeypatch: pytest.MonkeyPatch)
     for client in ("c2", "c0", "c3"):
         leave(run, client).settle()
     for broker in ("B1", "B2"):
-        assert list(run.relocation(broker).departed) == ["c0", "c3"]
+        assert list(run.relocation(broker).trails.departures) == ["c0", "c3"]
 
 
 @pytest.mark.spec("LV-6")

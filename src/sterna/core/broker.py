@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from sterna.core.component import Component, overriding
 from sterna.core.facts import Accepted
-from sterna.core.inputs import ArchiveChanged, LookedUp
+from sterna.core.inputs import ArchiveChanged, LinkUp, LookedUp
 from sterna.core.link import LinkTiming
 from sterna.core.messages import Events
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
@@ -57,6 +57,9 @@ class Broker(Node):
         self._at_archive_changed = overriding(self.components, "archive_changed")
         self._at_looked_up = overriding(self.components, "looked_up")
 
+    def _lasting(self) -> Sequence[Component]:
+        return self.components[:2]
+
     def claimed(self, link: LinkId) -> list[tuple[str, Collection[RouteId]]]:
         """The names under which a client has announced filters, by kind; see `Claim`."""
         return [
@@ -83,6 +86,9 @@ class Broker(Node):
             events = tuple(leaving(events, link, now))
         if events:
             self.send(link, Events(events=events), now)
+
+    def link_made(self, given: LinkUp, now: Time) -> None:
+        self.router.advertising(given.link, is_known=given.advertises, now=now)
 
     def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:
         for changed in self._at_archive_changed:

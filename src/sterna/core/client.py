@@ -1,7 +1,9 @@
 """A client: what the papers call the local broker, between an application and its border broker."""
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
+
+import msgspec
 
 from sterna.core import facts, inputs
 from sterna.core.actions import Connect, Deliver, Disconnect
@@ -9,6 +11,7 @@ from sterna.core.component import Component, overriding
 from sterna.core.handover.messages import Farewell, KeptFor
 from sterna.core.history.messages import PastAsked
 from sterna.core.history.recent import Recall
+from sterna.core.keeping import Part, Reader, Record, Writer
 from sterna.core.link import LinkTiming
 from sterna.core.location.whereabouts import Whereabouts
 from sterna.core.messages import (
@@ -22,12 +25,44 @@ from sterna.core.messages import (
 )
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, RouteId, Time
 from sterna.core.node import Node, PartsOf
-from sterna.core.quenching import Interest, Outgoing
+from sterna.core.quenching import Interest, KeptInterest, KeptOutbox, Outbox
 from sterna.core.settings import ClientOptions, Settings
 from sterna.core.sizes import batches
 from sterna.matching import MatchIndex
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
+
+ANYTHING = ""
+"""The name of the advertisement of a client that has not had to advertise."""
+
+EVERYTHING = Filter("TRUE")
+
+CLIENT = "client"
+"""The name under which a snapshot holds what every client keeps."""
+
+
+class KeptClient(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of every client."""
+
+    subscriptions: dict[str, Filter]
+    advertisements: dict[str, Filter]
+    seq: int
+    first_seq: int
+    link: LinkId | None
+    is_introduced: bool
+    announced: list[Route]
+    undo: list[tuple[int, tuple[Route, ...]]]
+    """For each change of advertisements that is not confirmed, its place among the messages that
+    are not, and the advertisements that it ended."""
+    interest: KeptInterest | None
+    has_asked: bool
+    is_leaving: bool
+    has_said_farewell: bool
+    comes_back: bool
+    outbox: KeptOutbox
+
+
+KEPT_CLIENT = Record(1, KeptClient)
 
 
 class Client(Node):
@@ -72,7 +107,7 @@ class Client(Node):
         """… whether the broker was told, …"""
         self._comes_back = False
         """… and whether it comes back then, as a new client."""
-        self._outgoing = Outgoing(self.options.buffer_events_max, self._interest)
+        self._outgoing = Outbox(self.options.buffer_events_max, self._interest)
         self._handlers |= {
             inputs.Subscribe: self._subscribe,
             inputs.Unsubscribe: self._unsubscribe,
@@ -99,6 +134,70 @@ class Client(Node):
         self._at_may_publish = overriding(self.components, "may_publish")
         self._at_left = overriding(self.components, "left")
         self._at_unsubscribed = overriding(self.components, "unsubscribed")
+
+    # ---- Settings and snapshots
+
+    def reconfigured(self, before: Settings, now: Time) -> None:
+        self.options = options = self.settings.client
+        if options.quenching != (self._interest is not None):
+            self._interest = Interest() if options.quenching else None
+            self._has_asked = False
+        self._outgoing.configure(options.buffer_events_max, self._interest)
+        if options.advertisements and not before.client.advertisements and not self.advertisements:
+            # The application did not have to advertise so far: it may publish anything.
+            self._advertise(inputs.Advertise(advertisement=ANYTHING, filter=EVERYTHING), now)
+        self.flush(now)
+
+    def keep(self, writer: Writer) -> list[Part]:
+        sent: dict[int, int] = {}
+        if self._link is not None and self._link in self.peers:
+            for place, message in enumerate(self.unconfirmed_first(self._link)):
+                for number, (change, _) in enumerate(self._undo):
+                    if message is change:
+                        sent[number] = place
+        kept = KeptClient(
+            subscriptions=self.subscriptions,
+            advertisements=self.advertisements,
+            seq=self._seq,
+            first_seq=self._first_seq,
+            link=self._link,
+            is_introduced=self._is_introduced,
+            announced=list(self._announced.values()),
+            undo=[(place, self._undo[number][1]) for number, place in sent.items()],
+            interest=None if self._interest is None else self._interest.keep(),
+            has_asked=self._has_asked,
+            is_leaving=self._is_leaving,
+            has_said_farewell=self._has_said_farewell,
+            comes_back=self._comes_back,
+            outbox=self._outgoing.keep(writer),
+        )
+        return [*super().keep(writer), Part(CLIENT, KEPT_CLIENT.version, kept)]
+
+    def records(self) -> dict[str, Record]:
+        return {**super().records(), CLIENT: KEPT_CLIENT}
+
+    def restore(self, kept: Mapping[str, Any], reader: Reader) -> None:
+        super().restore(kept, reader)
+        mine: KeptClient = kept[CLIENT]
+        self.subscriptions, self.advertisements = mine.subscriptions, mine.advertisements
+        for name, filter_ in self.subscriptions.items():
+            exact = filter_ if filter_.is_bound else self._whereabouts.context.exact(filter_)
+            self._wanted.add(name, exact)
+        for name, filter_ in self.advertisements.items():
+            self._offered.add(name, filter_)
+        self._seq, self._first_seq, self._link = mine.seq, mine.first_seq, mine.link
+        self._is_introduced = mine.is_introduced
+        self._announced = {route.id: route for route in mine.announced}
+        if mine.undo and mine.link is not None:
+            sent = list(self.unconfirmed_first(mine.link))
+            self._undo = [
+                (cast("AdvertisementChange", sent[place]), ended) for place, ended in mine.undo
+            ]
+        if self._interest is not None and mine.interest is not None:
+            self._interest.restore(mine.interest)
+        self._has_asked, self._is_leaving = mine.has_asked, mine.is_leaving
+        self._has_said_farewell, self._comes_back = mine.has_said_farewell, mine.comes_back
+        self._outgoing.restore(mine.outbox, reader)
 
     @property
     def link(self) -> LinkId | None:
@@ -176,6 +275,8 @@ class Client(Node):
         self.advertisements[name] = filter_
         self.state(facts.Advertised(at=self.id, time=now, advertisement=name, filter=filter_))
         self._say_in_order(AdvertisementChange(added=(Route(self.route(name), filter_),)), now)
+        if name != ANYTHING and ANYTHING in self.advertisements:  # Now it says what it publishes.
+            self._unadvertise(inputs.Unadvertise(advertisement=ANYTHING), now)
 
     def _unadvertise(self, given: inputs.Unadvertise, now: Time) -> None:
         name = given.advertisement

@@ -21,10 +21,12 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
 
 
 class LinkUp(Input, frozen=True, kw_only=True):
-    """A connection over a link stands, and the other end is who it says."""
+    """A connection over a link is there, and the other end is who it says."""
 
     link: LinkId
     peer: Peer
+    advertises: bool | None = None
+    """Whether the broker at the other end routes by advertisements; None: as this one does."""
 
 
 class LinkDown(Input, frozen=True, kw_only=True):

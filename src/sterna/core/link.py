@@ -14,6 +14,7 @@ from enum import Enum
 
 import msgspec
 
+from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
 from sterna.core.names import NEVER, Time
 
@@ -72,6 +73,24 @@ class State(Enum):
     CLOSED = "closed"
     OPENING = "opening"
     OPEN = "open"
+
+
+class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of one end of a link."""
+
+    incarnation: int
+    partner: int | None
+    state: State
+    next_seq: int
+    unacknowledged: list[tuple[int, int, int]]
+    """The number of each message, what it acknowledged, and the number that the writer gave it."""
+    expected: int
+    early: dict[int, int]
+    ack_due: int
+    ack_at: Time
+    resend_at: Time
+    resend_wait: Time
+    wake_at: Time
 
 
 class LinkSession:
@@ -201,6 +220,41 @@ class LinkSession:
             messages.append(self._early.pop(self._expected))
             self._expected += 1
         return messages
+
+    # ---- Snapshots
+
+    def keep(self, writer: Writer) -> "KeptSession":
+        """What a snapshot has to hold; between turns, when nothing waits in the outbox."""
+        return KeptSession(
+            incarnation=self.incarnation,
+            partner=self.partner,
+            state=self.state,
+            next_seq=self._next_seq,
+            unacknowledged=[
+                (frame.seq, frame.acknowledged, writer.message(frame.message))
+                for frame in self._unacknowledged
+            ],
+            expected=self._expected,
+            early={seq: writer.message(message) for seq, message in self._early.items()},
+            ack_due=self._ack_due,
+            ack_at=self._ack_at,
+            resend_at=self._resend_at,
+            resend_wait=self._resend_wait,
+            wake_at=self.wake_at,
+        )
+
+    def restore(self, kept: "KeptSession", reader: Reader) -> None:
+        """Go on with what a snapshot has held."""
+        self.partner, self.state = kept.partner, kept.state
+        self._next_seq, self._expected = kept.next_seq, kept.expected
+        self._unacknowledged.extend(
+            Data(seq, acknowledged, reader.message(number))
+            for seq, acknowledged, number in kept.unacknowledged
+        )
+        self._early = {seq: reader.message(number) for seq, number in kept.early.items()}
+        self._ack_due, self._ack_at = kept.ack_due, kept.ack_at
+        self._resend_at, self._resend_wait = kept.resend_at, kept.resend_wait
+        self.wake_at = kept.wake_at
 
     # ---- Finding each other
 

@@ -1,15 +1,18 @@
 """What brokers and clients have in common: links with their sessions, turns and deadlines."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from sterna.core import inputs
 from sterna.core.actions import Action, Transmit
 from sterna.core.component import Component, Handler
 from sterna.core.facts import Attached, Detached, Fact, LinkReset
 from sterna.core.inputs import Input
-from sterna.core.link import Ack, Data, LinkSession, LinkTiming, State
+from sterna.core.keeping import Part, Reader, Record, Writer
+from sterna.core.link import Ack, Data, KeptSession, LinkSession, LinkTiming, State
 from sterna.core.messages import Events, Message
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
 from sterna.core.settings import Settings
@@ -41,6 +44,32 @@ class Turn(NamedTuple):
             return any(type(frame) is Data for frame in self.cause.frames)
         return not isinstance(self.cause, inputs.TimePassed | inputs.LinkDown)
 
+
+NODE = "node"
+"""The name under which a snapshot holds what every node keeps."""
+
+
+class KeptLink(msgspec.Struct, frozen=True):
+    """What a snapshot holds of a link."""
+
+    link: LinkId
+    peer: Peer
+    session: KeptSession
+
+
+class KeptNode(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of every node."""
+
+    incarnation: int
+    next_session: int
+    deadline: Time
+    links: list[KeptLink]
+    known: list[LinkId]
+    up: list[LinkId]
+    deadlines: dict[str, Time]
+
+
+KEPT_NODE = Record(1, KeptNode)
 
 PartsOf = Callable[[Settings], Sequence[type[Component]]]
 """The components that settings ask for."""
@@ -82,6 +111,8 @@ class Node(ABC):
         self._used: dict[LinkId, LinkSession] = {}
         self._facts: list[Fact] = []
         self._actions: list[Action] = []
+        self._ending: list[Component] = []
+        """Components that the settings do not have any more, and that are not done yet."""
         self._handlers: dict[type[Input], Callable[[Any, Time], None]] = {
             inputs.Received: self._received,
             inputs.TimePassed: self._time_passed,
@@ -120,6 +151,8 @@ class Node(ABC):
                 f"a {type(self).__name__.lower()} does not take {type(given).__name__}"
             )
         handler(given, now)
+        if self._ending:
+            self._end_what_is_done(now)
         actions: list[Action] = []
         for link, session in self._used.items():
             session.turn_ends()
@@ -184,6 +217,60 @@ class Node(ABC):
             for session in self._sessions.values()
         ) and all(component.is_settled for component in self.components)
 
+    # ---- Snapshots
+
+    def keep(self, writer: Writer) -> list[Part]:
+        """All that a node made from the same settings needs to go on exactly as this one."""
+        node = KeptNode(
+            incarnation=self.incarnation,
+            next_session=self._incarnation,
+            deadline=self.deadline,
+            links=[
+                KeptLink(
+                    link=link,
+                    peer=self.peers[link],
+                    session=session.keep(writer),
+                )
+                for link, session in self._sessions.items()
+            ],
+            known=list(self._known),
+            up=list(self.up),
+            deadlines={each.name: each.deadline for each in self.components if each.name},
+        )
+        parts = [
+            Part(each.name, each.version, each.keep(writer))
+            for each in self.components
+            if each.Kept is not None
+        ]
+        return [Part(NODE, KEPT_NODE.version, node), *parts]
+
+    def records(self) -> dict[str, Record]:
+        """What each part of a snapshot is read as, by name."""
+        parts = {
+            each.name: Record(each.version, each.Kept, each.older)
+            for each in self.components
+            if each.Kept is not None
+        }
+        return {NODE: KEPT_NODE, **parts}
+
+    def restore(self, kept: Mapping[str, Any], reader: Reader) -> None:
+        """Go on with what a snapshot has held, by the names of components."""
+        node: KeptNode = kept[NODE]
+        self.incarnation, self._incarnation = node.incarnation, node.next_session
+        self.deadline = node.deadline
+        for each in node.links:
+            session = LinkSession(each.session.incarnation, self._timing)
+            session.restore(each.session, reader)
+            self._sessions[each.link] = session
+            self.peers[each.link] = each.peer
+        self._known = dict.fromkeys(node.known)
+        self.up = dict.fromkeys(node.up)
+        for component in self.components:
+            if component.name in node.deadlines:
+                component.deadline = node.deadlines[component.name]
+            if component.name in kept and component.Kept is not None:
+                component.restore(kept[component.name], reader)
+
     # ---- What brokers and clients do, each in its way
 
     @abstractmethod
@@ -195,6 +282,10 @@ class Node(ABC):
         handler = self._on_message.get(type(message))
         if handler is not None:  # Else it is for a protocol that this node does not take part in.
             handler(message, link, now)
+
+    def link_made(self, given: inputs.LinkUp, now: Time) -> None:
+        """There is a connection over a link; the two ends have not found each other yet."""
+        del given, now
 
     def link_new(self, link: LinkId, now: Time) -> None:
         """A link stands for the first time, or its other end has forgotten everything."""
@@ -229,19 +320,36 @@ class Node(ABC):
             raise LocalProtocolError(f"{self.id} was made from components, not from settings")
         before, self.settings = self.settings, given.settings
         wanted = self._parts_of(given.settings)
-        known = {type(each): each for each in self.components}
-        kept = [each for each in self.components if self._stays(each, wanted, now)]
-        fresh = [part.make(given.settings) for part in wanted if part not in known]
-        self._arrange(kept, fresh, wanted)
-        for component in kept:
+        configured = {part: each for part in wanted if (each := self._part_of(part)) is not None}
+        fresh = [part.make(given.settings) for part in wanted if part not in configured]
+        unwanted = [each for each in self.components if self._is_unwanted(each, wanted)]
+        self._ending = [each for each in unwanted if not each.end(now)]
+        ended = [each for each in unwanted if each not in self._ending]
+        self._arrange([each for each in self.components if each not in ended], fresh, wanted)
+        for component in (*self._lasting(), *configured.values()):
             component.configure(given.settings, now)
         for component in fresh:
             component.begin(now)
         self.reconfigured(before, now)
 
-    def _stays(self, component: Component, wanted: Sequence[type[Component]], now: Time) -> bool:
-        """Whether a component remains: it is wanted, not a matter of settings, or not done yet."""
-        return type(component) in wanted or not component.name or not component.end(now)
+    def _part_of(self, kind: type[Component]) -> Component | None:
+        return next((each for each in self.components if type(each) is kind), None)
+
+    def _lasting(self) -> Sequence[Component]:
+        """The components that are there whatever the settings."""
+        return ()
+
+    def _is_unwanted(self, component: Component, wanted: Sequence[type[Component]]) -> bool:
+        is_optional = component.name and component not in self._lasting()
+        return bool(is_optional) and type(component) not in wanted
+
+    def _end_what_is_done(self, now: Time) -> None:
+        """Remove the components that had something left to do when the settings removed them."""
+        ended = [each for each in self._ending if each.end(now)]
+        if ended:
+            self._ending = [each for each in self._ending if each not in ended]
+            self.components = tuple(each for each in self.components if each not in ended)
+            self._assemble()
 
     def _arrange(
         self,
@@ -321,6 +429,7 @@ class Node(ABC):
             self._sessions[link] = LinkSession(self._incarnation, self._timing)
             self._incarnation += 1
         self.peers[link] = given.peer
+        self.link_made(given, now)
         self._sessions[link].open(now)
         self._used[link] = self._sessions[link]
 

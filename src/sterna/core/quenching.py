@@ -7,8 +7,17 @@ and merging: what the publisher has been told is c_all, the OR of all active sub
 from collections.abc import Iterator
 from itertools import groupby
 
+import msgspec
+
 from sterna.core.component import BrokerComponent
-from sterna.core.messages import InterestAsked, InterestKnown, Message, SubscriptionChange
+from sterna.core.keeping import Reader, Writer
+from sterna.core.messages import (
+    InterestAsked,
+    InterestKnown,
+    Message,
+    Route,
+    SubscriptionChange,
+)
 from sterna.core.names import NEVER, LinkId, Time
 from sterna.core.sizes import batches
 from sterna.matching import MatchIndex
@@ -37,6 +46,7 @@ class Interest:
         self.version = 0
         """Another number after each change."""
         self._filters: MatchIndex[str] = MatchIndex()
+        self._known: dict[str, Route] = {}
 
     def __len__(self) -> int:
         return len(self._filters)
@@ -47,8 +57,9 @@ class Interest:
             if route.id in self._filters:
                 self._filters.remove(route.id)
             self._filters.add(route.id, route.filter)
+            self._known[route.id] = route
         for id_ in message.removed:
-            if id_ in self._filters:
+            if self._known.pop(id_, None) is not None:
                 self._filters.remove(id_)
 
     def forget(self) -> None:
@@ -56,13 +67,42 @@ class Interest:
         self.current = False
         self.version += 1
         self._filters = MatchIndex()
+        self._known = {}
+
+    def keep(self) -> "KeptInterest":
+        """What a snapshot has to hold."""
+        known = list(self._known.values())
+        return KeptInterest(self.asked, self.current, self.version, known)
+
+    def restore(self, kept: "KeptInterest") -> None:
+        """Go on with what a snapshot has held."""
+        self.change(SubscriptionChange(added=tuple(kept.known)))
+        self.asked, self.current, self.version = kept.asked, kept.is_current, kept.version
 
     def wants(self, event: Event) -> bool:
         """Whether some subscription that is known matches the event."""
         return bool(self._filters.match(event.attributes))
 
 
-class Outgoing:
+class KeptInterest(msgspec.Struct, frozen=True):
+    """What a snapshot holds of what is wanted."""
+
+    asked: int
+    is_current: bool
+    version: int
+    known: list[Route]
+
+
+class KeptOutbox(msgspec.Struct, frozen=True):
+    """What a snapshot holds of what waits for a connection."""
+
+    waiting: list[tuple[bool, int]]
+    """Whether it is an event, and the number that the writer gave it."""
+    wanted: int
+    version: int
+
+
+class Outbox:
     """What waits for a connection, in order: events, up to a limit, and what must not pass them."""
 
     def __init__(self, events_max: int, interest: Interest | None) -> None:
@@ -77,6 +117,28 @@ class Outgoing:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def configure(self, events_max: int, interest: Interest | None) -> None:
+        """Keep another number from now on; what waits already stays."""
+        self._events_max, self._interest = events_max, interest
+        self._wanted = self._version = 0
+
+    def keep(self, writer: Writer) -> KeptOutbox:
+        """What a snapshot has to hold."""
+        waiting = [
+            (True, writer.event(each)) if isinstance(each, Event) else (False, writer.message(each))
+            for each in self._waiting
+        ]
+        return KeptOutbox(waiting, self._wanted, self._version)
+
+    def restore(self, kept: KeptOutbox, reader: Reader) -> None:
+        """Go on with what a snapshot has held."""
+        self._waiting = [
+            reader.event(number) if is_event else reader.message(number)
+            for is_event, number in kept.waiting
+        ]
+        self._events = sum(is_event for is_event, _ in kept.waiting)
+        self._wanted, self._version = kept.wanted, kept.version
 
     def put(self, event: Event) -> Event | None:
         """Keep an event; the one that had to go for it, if there was no room.

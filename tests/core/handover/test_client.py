@@ -5,7 +5,7 @@ import pytest
 from sterna.core.actions import Action, Connect, Disconnect, Transmit
 from sterna.core.client import Client, ClientOptions
 from sterna.core.handover.messages import Arrival, Farewell, Welcome
-from sterna.core.handover.relocation import Roaming
+from sterna.core.handover.roaming import Roaming
 from sterna.core.inputs import (
     Advertise,
     Attach,

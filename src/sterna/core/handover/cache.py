@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from sterna.core.keeping import Reader, Writer
 from sterna.core.names import NEVER, RouteId, Time
 from sterna.core.sizes import weight
 from sterna.model.event import Event
@@ -28,15 +29,29 @@ class Cache:
 
     def __init__(self, events_max: int, ttl_us: Time | None, bytes_max: int | None = None) -> None:
         """Keep so many events for each subscription, so many bytes for all of them."""
-        self._events_max = events_max
-        self._ttl_us = ttl_us
-        self._bytes_max = NEVER if bytes_max is None else bytes_max
         self.bytes = 0
         """About how much is kept."""
         self._kept: dict[int, Kept] = {}
         """By a running number."""
         self._rings: dict[RouteId, deque[int]] = {}
         self._count = 0
+        self._ttl_us = ttl_us
+        self.bound(events_max, ttl_us, bytes_max, now=0)
+
+    def bound(
+        self, events_max: int, ttl_us: Time | None, bytes_max: int | None, *, now: Time
+    ) -> None:
+        """Other bounds hold from now on.
+
+        They discard nothing that is kept already: as long as there is more than they allow, each
+        new event takes the place of older ones, and a shorter lifetime begins anew.
+        """
+        self._events_max = events_max
+        self._bytes_max = NEVER if bytes_max is None else bytes_max
+        if ttl_us is not None and (self._ttl_us is None or ttl_us < self._ttl_us):
+            for kept in self._kept.values():
+                kept.since = max(kept.since, now)
+        self._ttl_us = ttl_us
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -45,6 +60,7 @@ class Cache:
         """Keep an event for the subscriptions that it matches; the events that had to go for it."""
         self._count += 1
         kept = self._kept[self._count] = Kept(event, now, weight(event))
+        bytes_max = max(self._bytes_max, self.bytes)
         self.bytes += kept.weight
         gone = []
         for subscription in subscriptions:
@@ -53,7 +69,7 @@ class Cache:
             kept.rings += 1
             if len(ring) > self._events_max:
                 gone += self._leave_ring(ring.popleft())
-        while self.bytes > self._bytes_max:
+        while self.bytes > bytes_max:
             gone += self._leave_rings()
         return gone
 
@@ -97,6 +113,26 @@ class Cache:
         oldest = next(iter(self._kept.values()), None)
         return NEVER if oldest is None else self._until(oldest)
 
+    def keep_all(self, writer: Writer) -> "KeptCache":
+        """What a snapshot has to hold."""
+        return KeptCache(
+            [(number, writer.event(kept.event), kept.since) for number, kept in self._kept.items()],
+            {subscription: list(ring) for subscription, ring in self._rings.items()},
+            self._count,
+        )
+
+    def restore(self, kept: "KeptCache", reader: Reader) -> None:
+        """Hold what a snapshot has held."""
+        self._count = kept.count
+        for number, event_number, since in kept.events:
+            event = reader.event(event_number)
+            self._kept[number] = Kept(event, since, weight(event))
+            self.bytes += self._kept[number].weight
+        for subscription, ring in kept.rings.items():
+            self._rings[subscription] = deque(ring)
+            for number in ring:
+                self._kept[number].rings += 1
+
     def take(self) -> list[Event]:
         """Everything; from now on the cache is empty."""
         events = [kept.event for kept in self._kept.values()]
@@ -104,6 +140,15 @@ class Cache:
         self._rings.clear()
         self.bytes = 0
         return events
+
+
+class KeptCache(msgspec.Struct, frozen=True, array_like=True):
+    """What a snapshot holds of a cache."""
+
+    events: list[tuple[int, int, Time]]
+    """The running number of each event, the number that the writer gave it, and since when."""
+    rings: dict[RouteId, list[int]]
+    count: int
 
 
 def after(earlier: Sequence[Event], later: Sequence[Event]) -> list[Event]:

@@ -20,6 +20,7 @@ from sterna.core import facts
 from sterna.core.actions import Deliver, LookUp
 from sterna.core.component import BrokerComponent, ClientComponent, Found
 from sterna.core.history.messages import Past, PastAsked
+from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.protocol import Protocol
@@ -41,11 +42,30 @@ class Question:
     look_up: LookUp
 
 
+class KeptQuestion(msgspec.Struct, frozen=True):
+    """What a snapshot holds of a question to the archive."""
+
+    asked: int
+    link: LinkId
+    found: list[int]
+    look_up: LookUp
+
+
+class KeptRecent(msgspec.Struct, frozen=True):
+    """What a snapshot holds of the recent past."""
+
+    batches: list[list[int]]
+    has_archive: bool
+    questions: list[KeptQuestion]
+    number: int
+
+
 class Recent(BrokerComponent):
     """The broker's part."""
 
     name = "past"
     handles = (PastAsked,)
+    Kept = KeptRecent
 
     @classmethod
     def make(cls, settings: Settings) -> Self:
@@ -62,6 +82,40 @@ class Recent(BrokerComponent):
         self._questions: dict[int, Question] = {}
         self._number = 0
 
+    def configure(self, settings: Settings, now: Time) -> None:
+        del now
+        self._events_max = settings.history.events_max
+        self._bytes_max = settings.history.bytes_max
+
+    def keep(self, writer: Writer) -> KeptRecent:
+        return KeptRecent(
+            batches=[[writer.event(event) for event in events] for events, _ in self._batches],
+            has_archive=self.has_archive,
+            questions=[
+                KeptQuestion(
+                    writer.message(each.asked),
+                    each.link,
+                    [writer.event(event) for event in each.found],
+                    each.look_up,
+                )
+                for each in self._questions.values()
+            ],
+            number=self._number,
+        )
+
+    def restore(self, kept: KeptRecent, reader: Reader) -> None:
+        for numbers in kept.batches:
+            events = tuple([reader.event(number) for number in numbers])
+            self._add(events)
+        self.has_archive, self._number = kept.has_archive, kept.number
+        for each in kept.questions:
+            self._questions[each.look_up.question] = Question(
+                reader.message(each.asked, PastAsked),
+                each.link,
+                tuple([reader.event(number) for number in each.found]),
+                each.look_up,
+            )
+
     @property
     def is_settled(self) -> bool:  # type: ignore[override]
         return not self._questions
@@ -76,17 +130,20 @@ class Recent(BrokerComponent):
 
     def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         del link, now
-        size = _size(events)
+        self._add(events)
         batches = self._batches
-        batches.append((events, size))
-        self._count += len(events)
-        self._bytes += size
         while batches and (
             self._bytes > self._bytes_max or self._count - len(batches[0][0]) >= self._events_max
         ):
             oldest, size = batches.popleft()
             self._count -= len(oldest)
             self._bytes -= size
+
+    def _add(self, events: Sequence[Event]) -> None:
+        size = _size(events)
+        self._batches.append((events, size))
+        self._count += len(events)
+        self._bytes += size
 
     def on_past_asked(self, message: PastAsked, link: LinkId, now: Time) -> None:
         if self.broker.peers[link] is not Peer.CLIENT or not message.route.filter.is_bound:
@@ -181,6 +238,25 @@ class Held:
     is_past: bool = False
 
 
+class KeptHeld(msgspec.Struct, frozen=True):
+    """What a snapshot holds of an event that waits."""
+
+    event: int
+    subscriptions: tuple[str, ...]
+    anywhere: bool
+    is_past: bool
+
+
+class KeptRecall(msgspec.Struct, frozen=True):
+    """What a snapshot holds of questions for the past."""
+
+    asked: list[PastAsked]
+    sent: list[RouteId]
+    held: list[KeptHeld]
+    recalled: dict[str, dict[NodeId, int]]
+    number: int
+
+
 class Recall(ClientComponent):
     """The client's part.
 
@@ -191,6 +267,7 @@ class Recall(ClientComponent):
 
     name = "past"
     handles = (Past,)
+    Kept = KeptRecall
 
     def __init__(self) -> None:
         self._asked: dict[RouteId, PastAsked] = {}
@@ -202,6 +279,28 @@ class Recall(ClientComponent):
         """For each subscription, the last event of each publisher that its past had: a broker where
         the client has been may have kept some of them for it."""
         self._number = 0
+
+    def keep(self, writer: Writer) -> KeptRecall:
+        return KeptRecall(
+            asked=list(self._asked.values()),
+            sent=list(self._said),
+            held=[
+                KeptHeld(writer.event(each.event), each.subscriptions, each.anywhere, each.is_past)
+                for each in self._held
+            ],
+            recalled={name: dict(last) for name, last in self._recalled.items()},
+            number=self._number,
+        )
+
+    def restore(self, kept: KeptRecall, reader: Reader) -> None:
+        self._asked = {asked.route.id: asked for asked in kept.asked}
+        self._said = dict.fromkeys(kept.sent)
+        self._held = [
+            Held(reader.event(each.event), each.subscriptions, each.anywhere, is_past=each.is_past)
+            for each in kept.held
+        ]
+        self._recalled = {name: dict(last) for name, last in kept.recalled.items()}
+        self._number = kept.number
 
     def ask(self, asked: PastAsked, now: Time) -> None:
         """Ask for the past of a subscription that the client has just made."""

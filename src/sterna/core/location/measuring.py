@@ -4,6 +4,8 @@ from abc import abstractmethod
 from collections import deque
 from typing import ClassVar
 
+import msgspec
+
 from sterna.core.component import Component
 from sterna.core.location.messages import Probe, Probed
 from sterna.core.messages import Message
@@ -14,6 +16,16 @@ TRIPS_MAX = 8
 
 CALM = 8
 """A link is measured so seldom that a round trip takes at most this part of the time between."""
+
+
+class KeptMeasuring(msgspec.Struct, frozen=True):
+    """What a snapshot holds of round trips."""
+
+    number: int
+    sent: dict[int, tuple[LinkId, Time]]
+    due: dict[LinkId, Time]
+    trips: dict[LinkId, list[Time]]
+    delays: dict[LinkId, Time]
 
 
 class Measuring(Component):
@@ -46,6 +58,32 @@ class Measuring(Component):
     def delay_us(self, link: LinkId) -> Time | None:
         """How long a message takes over a link and back; None if that is not known yet."""
         return self._delays.get(link) if self._is_timed else 0
+
+    def measure(self, probe_us: Time, grain_us: Time, *, is_timed: bool, now: Time) -> None:
+        """Measure in another way from now on."""
+        begins = is_timed and not self._is_timed
+        self._probe_us, self._grain_us, self._is_timed = probe_us, grain_us, is_timed
+        if begins:
+            for link in self.node.up:
+                if self.measures(link):
+                    self._probe(link, now)
+
+    def keep_measured(self) -> KeptMeasuring:
+        """What a snapshot has to hold."""
+        return KeptMeasuring(
+            self._number,
+            dict(self._sent),
+            dict(self._due),
+            {link: list(trips) for link, trips in self._trips.items()},
+            dict(self._delays),
+        )
+
+    def restore_measured(self, kept: KeptMeasuring) -> None:
+        """Go on with what a snapshot has held."""
+        self._number = kept.number
+        self._sent, self._due = dict(kept.sent), dict(kept.due)
+        self._trips = {link: deque(trips, maxlen=TRIPS_MAX) for link, trips in kept.trips.items()}
+        self._delays = dict(kept.delays)
 
     # ---- Measuring
 

@@ -12,20 +12,20 @@ steps is equal within more. Therefore a neighbour is told only if its own instan
 other, as long as they cover the same locations together.
 """
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import count
 from typing import Self
 
 import msgspec
 
 from sterna.core.component import BrokerComponent
-from sterna.core.location.measuring import Measuring
+from sterna.core.keeping import Reader, Writer
+from sterna.core.location.measuring import KeptMeasuring, Measuring
 from sterna.core.location.messages import MovingChange, MovingRoute
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.steps import StepRule
-from sterna.core.location.telling import Telling
+from sterna.core.location.telling import KeptTelling, Likeness, Telling
 from sterna.core.location.whereabouts import Whereabouts
 from sterna.core.messages import Message
 from sterna.core.names import NEVER, LinkId, Peer, RouteId, Time
@@ -58,11 +58,30 @@ class Away:
     """When it may be farther away than is known."""
 
 
+class KeptAway(msgspec.Struct, frozen=True):
+    """What a snapshot holds of a client whose link is down."""
+
+    since: Time
+    told: list[MovingRoute]
+    due: Time
+
+
+class KeptMoving(msgspec.Struct, frozen=True):
+    """What a snapshot holds of moving subscriptions."""
+
+    measured: KeptMeasuring
+    table: dict[LinkId, list[MovingRoute]]
+    told: dict[LinkId, KeptTelling]
+    away: dict[LinkId, KeptAway]
+    names: int
+
+
 class Moving(Measuring, BrokerComponent):
     """Routes to clients that move: the filters on the way to a publisher are ever wider."""
 
     name = "moving"
     handles = (*Measuring.handles, MovingChange)
+    Kept = KeptMoving
 
     @classmethod
     def make(cls, settings: Settings) -> Self:
@@ -89,7 +108,7 @@ class Moving(Measuring, BrokerComponent):
         """What each neighbour is told of the routes from everywhere else."""
         self._admits: dict[LinkId, dict[Filter, bool]] = {}
         """Whether a neighbour has to know a filter, as far as that was asked."""
-        self._names = count(1)
+        self._named = 0
         self._away_steps_max = away_steps_max
         self._away: dict[LinkId, Away] = {}
         """Clients whose link is down, until they say where they are."""
@@ -170,9 +189,9 @@ class Moving(Measuring, BrokerComponent):
         mine, between = new.delay_us, self.delay_us(neighbour)
         delay_us = None if mine is None or between is None else mine + between
         route = msgspec.structs.replace(new, delay_us=delay_us)
-        likeness: Hashable = (route.filter, route.dwell_us, delay_us)
-        if self.broker.router.options.strategy is Strategy.SIMPLE:
-            likeness = (link, id_, likeness)
+        is_simple = self.broker.router.options.strategy is Strategy.SIMPLE
+        source = (link, id_) if is_simple else None
+        likeness = Likeness(route.filter, route.dwell_us, delay_us, source)
         telling.put((link, id_), route, likeness, self._reach(route))
 
     def _share_all(self, neighbour: LinkId) -> None:
@@ -281,10 +300,66 @@ class Moving(Measuring, BrokerComponent):
         return link in self._told and not self._told[link].is_empty
 
     def _name(self) -> RouteId:
-        return f"{self.broker.id}@{next(self._names)}"
+        self._named += 1
+        return f"{self.broker.id}@{self._named}"
+
+    # ---- Settings and snapshots
+
+    def configure(self, settings: Settings, now: Time) -> None:
+        """Other locations, or another rule: make all instances anew."""
+        places = settings.places
+        if places is None:
+            return
+        self.space, self.rule = places.space(), places.rule
+        self._around = _Around(self.space)
+        self._away_steps_max = places.away_steps_max
+        self.measure(places.probe_us, places.grain_us, is_timed=places.rule.is_timed, now=now)
+        for link, routes in list(self.table.items()):
+            for id_, route in list(routes.items()):
+                self._replace(link, id_, route)
+        self.broker.router.tell(now)
+        self._tell(now)
+
+    def begin(self, now: Time) -> None:
+        for link in self.broker.up:
+            self.link_new(link, now)
+            self.link_up(link, now)
+
+    def end(self, now: Time) -> bool:
+        """Whether no moving subscription is left."""
+        del now
+        return not self.table
+
+    def keep(self, writer: Writer) -> KeptMoving:
+        del writer
+        return KeptMoving(
+            measured=self.keep_measured(),
+            table={link: list(routes.values()) for link, routes in self.table.items()},
+            told={link: telling.keep() for link, telling in self._told.items()},
+            away={
+                link: KeptAway(away.since, list(away.told.values()), away.due)
+                for link, away in self._away.items()
+            },
+            names=self._named,
+        )
+
+    def restore(self, kept: KeptMoving, reader: Reader) -> None:
+        del reader
+        self.restore_measured(kept.measured)
+        self.table = {link: _by_id(routes) for link, routes in kept.table.items()}
+        for link, told in kept.told.items():
+            self._told[link] = Telling(self._name)
+            self._told[link].restore(told, self._reach)
+        for link, away in kept.away.items():
+            self._away[link] = Away(away.since, _by_id(away.told), away.due)
+        self._named = kept.names
 
 
 MOVING = Protocol(name="moving", kind=Kind.PLACES, broker=Moving, client=Whereabouts)
+
+
+def _by_id(routes: Iterable[MovingRoute]) -> dict[RouteId, MovingRoute]:
+    return {route.id: route for route in routes}
 
 
 def _makes_sense(route: MovingRoute) -> bool:
@@ -300,14 +375,10 @@ class _Around:
     """Instances of filters, remembered: clients that are at the same place share them."""
 
     def __init__(self, space: LocationSpace) -> None:
-        self._space = space
         self._remembered = lru_cache(maxsize=INSTANCES_MAX)(partial(_around, space))
 
     def __call__(self, filter_: Filter, at: str, steps: int | None) -> Filter:
         return self._remembered(filter_, at, steps)
-
-    def __reduce__(self) -> tuple[type["_Around"], tuple[LocationSpace]]:
-        return _Around, (self._space,)
 
 
 def _around(space: LocationSpace, filter_: Filter, at: str, steps: int | None) -> Filter:

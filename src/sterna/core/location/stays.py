@@ -28,6 +28,18 @@ class Stays:
         self._fixed_us = dwell_us
         self._last_us: deque[Time] = deque([dwell_us], maxlen=STAYS_MAX)
 
+    def configure(self, how: Dwell, dwell_us: Time) -> None:
+        """Count in another way from now on."""
+        self._how, self._fixed_us = how, dwell_us
+
+    def keep(self) -> list[Time]:
+        """What a snapshot has to hold."""
+        return list(self._last_us)
+
+    def restore(self, kept: list[Time]) -> None:
+        """Go on with what a snapshot has held."""
+        self._last_us = deque(kept, maxlen=STAYS_MAX)
+
     def ended(self, stay_us: Time) -> None:
         """The client has moved on; where it has only been for a moment, it has not been."""
         if stay_us > 0:

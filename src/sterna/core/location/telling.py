@@ -1,16 +1,27 @@
 """What one neighbour is told of moving routes: as few as give it all the locations it must know."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
 from sterna.core.location.messages import MovingRoute
-from sterna.core.names import LinkId, RouteId
+from sterna.core.names import LinkId, RouteId, Time
 from sterna.model.filters import Filter
 
 Source = tuple[LinkId, RouteId]
 """Where a route comes from, and its name there."""
+
+
+class Likeness(NamedTuple):
+    """What routes have in common that share what a neighbour is told."""
+
+    filter: Filter
+    dwell_us: Time | None
+    delay_us: Time | None
+    source: Source | None = None
+    """Set where each route is told by itself."""
 
 
 class Share:
@@ -52,18 +63,36 @@ class Share:
         return chosen
 
 
+class KeptShare(msgspec.Struct, frozen=True):
+    """What a snapshot holds of routes that are alike but for the location."""
+
+    likeness: Likeness
+    routes: dict[str, MovingRoute]
+    clients: dict[str, int]
+    told_as: dict[str, RouteId]
+
+
+class KeptTelling(msgspec.Struct, frozen=True):
+    """What a snapshot holds of what one neighbour is told."""
+
+    shares: list[KeptShare]
+    places: list[tuple[Source, int, str]]
+    """The source of each route, the place of its share in the list, and its location."""
+    changed: list[int]
+
+
 class Telling:
     """The shares that concern one neighbour, and what it knows of them."""
 
     def __init__(self, name: Callable[[], RouteId]) -> None:
-        self.shares: dict[Hashable, Share] = {}
-        self.places: dict[Source, tuple[Hashable, str]] = {}
+        self.shares: dict[Likeness, Share] = {}
+        self.places: dict[Source, tuple[Likeness, str]] = {}
         """The share and the location of each route."""
         self._name = name
-        self._changed: dict[Hashable, None] = {}
+        self._changed: dict[Likeness, None] = {}
 
     def put(
-        self, source: Source, route: MovingRoute, likeness: Hashable, reach: frozenset[str]
+        self, source: Source, route: MovingRoute, likeness: Likeness, reach: frozenset[str]
     ) -> None:
         """A route has come, or has changed; it is alike to others of the same likeness."""
         self.drop(source)
@@ -108,6 +137,30 @@ class Telling:
             share.told_as[at] = name = ended.pop(0) if ended else self._name()
             added.append(msgspec.structs.replace(share.routes[at], id=name))
         return added, ended
+
+    def keep(self) -> KeptTelling:
+        """What a snapshot has to hold."""
+        numbers = {likeness: number for number, likeness in enumerate(self.shares)}
+        return KeptTelling(
+            shares=[
+                KeptShare(likeness, dict(share.routes), dict(share.clients), dict(share.told_as))
+                for likeness, share in self.shares.items()
+            ],
+            places=[(source, numbers[like], at) for source, (like, at) in self.places.items()],
+            changed=[numbers[likeness] for likeness in self._changed],
+        )
+
+    def restore(self, kept: KeptTelling, reach: Callable[[MovingRoute], frozenset[str]]) -> None:
+        """Go on with what a snapshot has held; `reach` is where a client may be for a route."""
+        likenesses = [each.likeness for each in kept.shares]
+        for each in kept.shares:
+            share = self.shares[each.likeness] = Share()
+            share.routes, share.told_as = dict(each.routes), dict(each.told_as)
+            share.reach = {at: reach(route) for at, route in each.routes.items()}
+            share.clients = Counter(each.clients)
+        for source, number, at in kept.places:
+            self.places[source] = likenesses[number], at
+        self._changed = {likenesses[number]: None for number in kept.changed}
 
     @property
     def is_empty(self) -> bool:

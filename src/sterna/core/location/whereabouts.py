@@ -12,8 +12,9 @@ import msgspec
 from sterna.core import facts
 from sterna.core.component import ClientComponent
 from sterna.core.inputs import MoveTo, SetVariable
-from sterna.core.location.context import Context, variable
-from sterna.core.location.measuring import Measuring
+from sterna.core.keeping import Reader, Writer
+from sterna.core.location.context import Context, Variable, variable
+from sterna.core.location.measuring import KeptMeasuring, Measuring
 from sterna.core.location.messages import MovingChange, MovingRoute
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell, Stays
@@ -24,10 +25,24 @@ from sterna.core.settings import Settings
 from sterna.model.location import LocationSpace
 
 
+class KeptWhereabouts(msgspec.Struct, frozen=True):
+    """What a snapshot holds of a client's location and variables."""
+
+    measured: KeptMeasuring
+    location: str | None
+    variables: dict[str, Variable]
+    stays: list[Time]
+    since: Time
+    told: list[MovingRoute]
+    has_told: bool
+    was_away: bool
+
+
 class Whereabouts(Measuring, ClientComponent):
     """Knows what a client's subscriptions depend on, and what its broker was told of that."""
 
     name = "moving"
+    Kept = KeptWhereabouts
 
     @classmethod
     def make(cls, settings: Settings) -> Self:
@@ -61,6 +76,51 @@ class Whereabouts(Measuring, ClientComponent):
         """Whether a broker was ever told of one."""
         self._was_away = False
         """Whether the broker has to hear where the client is, even if it is where it was."""
+
+    # ---- Settings and snapshots
+
+    def configure(self, settings: Settings, now: Time) -> None:
+        """Other locations, or another rule."""
+        places = settings.places
+        if places is None:
+            return
+        self._stays.configure(
+            places.dwell if places.rule.is_timed else Dwell.FIXED, places.dwell_us
+        )
+        self.measure(places.probe_us, places.grain_us, is_timed=places.rule.is_timed, now=now)
+        self.context = msgspec.structs.replace(self.context, space=places.space())
+        for name, filter_ in self.client.subscriptions.items():
+            if not filter_.is_bound:
+                self.client.adapt(name, self.context.exact(filter_), now)
+        self.tell(now)
+
+    def end(self, now: Time) -> bool:
+        """Whether no subscription depends on a location or variable."""
+        del now
+        return all(filter_.is_bound for filter_ in self.client.subscriptions.values())
+
+    def keep(self, writer: Writer) -> KeptWhereabouts:
+        del writer
+        return KeptWhereabouts(
+            measured=self.keep_measured(),
+            location=self.context.location,
+            variables=dict(self.context.variables),
+            stays=self._stays.keep(),
+            since=self._since,
+            told=list(self._told.values()),
+            has_told=self._has_told,
+            was_away=self._was_away,
+        )
+
+    def restore(self, kept: KeptWhereabouts, reader: Reader) -> None:
+        del reader
+        self.restore_measured(kept.measured)
+        self.context = msgspec.structs.replace(
+            self.context, location=kept.location, variables=kept.variables
+        )
+        self._stays.restore(kept.stays)
+        self._since, self._has_told, self._was_away = kept.since, kept.has_told, kept.was_away
+        self._told = {route.id: route for route in kept.told}
 
     # ---- From the application
 

@@ -11,9 +11,12 @@ of the network cut none that others would keep, for who sees a ring at all sees 
 
 from collections.abc import Iterable
 
+import msgspec
+
 from sterna.core.actions import Disconnect
 from sterna.core.component import BrokerComponent
 from sterna.core.facts import RingFound
+from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.overlay.messages import OverlayChange, OverlayLink
@@ -22,11 +25,19 @@ from sterna.core.protocol import Protocol
 Links = dict[OverlayLink, None]
 
 
+class KeptMembers(msgspec.Struct, frozen=True):
+    """What a snapshot holds of the overlay."""
+
+    heard: dict[LinkId, list[OverlayLink]]
+    told: dict[LinkId, list[OverlayLink]]
+
+
 class Members(BrokerComponent):
     """A broker's picture of the overlay."""
 
     name = "overlay"
     handles = (OverlayChange,)
+    Kept = KeptMembers
 
     def __init__(self) -> None:
         self._heard: dict[LinkId, Links] = {}
@@ -47,6 +58,22 @@ class Members(BrokerComponent):
         if broker in self._heard:
             return broker
         return next((n for n, heard in self._heard.items() if broker in _ends(heard)), None)
+
+    def keep(self, writer: Writer) -> KeptMembers:
+        del writer
+        return KeptMembers(
+            {link: list(links) for link, links in self._heard.items()},
+            {link: list(links) for link, links in self._told.items()},
+        )
+
+    def restore(self, kept: KeptMembers, reader: Reader) -> None:
+        del reader
+        self._heard = {link: dict.fromkeys(links) for link, links in kept.heard.items()}
+        self._told = {link: dict.fromkeys(links) for link, links in kept.told.items()}
+
+    def begin(self, now: Time) -> None:
+        for link in self.broker.up:
+            self.link_new(link, now)
 
     def link_new(self, link: LinkId, now: Time) -> None:
         if self.broker.peers[link] is Peer.BROKER:

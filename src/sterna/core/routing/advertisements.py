@@ -1,8 +1,10 @@
 """Advertisements: a neighbour hears only of filters that overlap what was advertised from there."""
 
+import msgspec
+
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
-from sterna.core.routing.overlaps import OverlapIndex
+from sterna.core.routing.overlaps import KeptOverlaps, OverlapIndex
 from sterna.core.routing.stages import Stage
 from sterna.model.filters import Filter
 from sterna.model.filters.normal_form import NormalForm
@@ -65,6 +67,24 @@ class Advertised(Stage):
             return None
         return tuple(term for form in forms for term in form or ())
 
+    def keep(self) -> "KeptAdvertised":
+        return KeptAdvertised(
+            advertisements=list(self._advertisements.values()),
+            offers=self._offers.keep(),
+            waiting=list(self._waiting.values()),
+            wishes=self._wishes.keep(),
+            admits=[(id_, list(routes.values())) for id_, routes in self._admits.items()],
+        )
+
+    def restore(self, kept: "KeptAdvertised") -> None:
+        self._advertisements = {route.id: route for route in kept.advertisements}
+        self._offers.restore(kept.offers, self._advertisements)
+        self._waiting = {route.id: route for route in kept.waiting}
+        self._wishes.restore(kept.wishes, self._waiting)
+        for id_, routes in kept.admits:
+            self._admits[id_] = {route.id: route for route in routes}
+            self._admitted_by |= dict.fromkeys(self._admits[id_], id_)
+
     def _admit(self, route: Route) -> bool:
         advertisement = next(self._offers.overlapping(route.filter), None)
         if advertisement is None:
@@ -80,3 +100,13 @@ class Advertised(Stage):
     def _wait_no_more(self, route: Route) -> None:
         del self._waiting[route.id]
         self._wishes.remove(route)
+
+
+class KeptAdvertised(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What a snapshot holds of advertisements and what they admit."""
+
+    advertisements: list[Route]
+    offers: KeptOverlaps
+    waiting: list[Route]
+    wishes: KeptOverlaps
+    admits: list[tuple[RouteId, list[Route]]]

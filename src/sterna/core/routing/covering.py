@@ -12,6 +12,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.core.routing.stages import Stage
@@ -51,6 +53,9 @@ class Maximal(Stage):
         self._coverer: dict[RouteId, RouteId | None] = {}
         """Of those that wait. None: it matches nothing, so nobody has to know."""
         self._followers: dict[RouteId, dict[RouteId, Route]] = {}
+        self._places: dict[RouteId, int] = {}
+        """Where each maximal route stands in the order of their arrival."""
+        self._arrivals = 0
         self._index: MatchIndex[RouteId] = MatchIndex()
         self._samples = SampleIndex()
 
@@ -68,9 +73,7 @@ class Maximal(Stage):
             if route.filter.covers(covered.filter):
                 self._step_back(covered)
                 self._follow(covered, route.id)
-        self._maximal[route.id] = route
-        self._index.add(route.id, route.filter)
-        self._samples.add(route.id, samples)
+        self._step_forward(route, samples)
         self.onward.add(route)
 
     def remove(self, route: Route) -> None:
@@ -88,15 +91,25 @@ class Maximal(Stage):
         self._coverer[route.id] = coverer
         self._followers.setdefault(coverer, {})[route.id] = route
 
+    def _step_forward(self, route: Route, samples: Samples | None) -> None:
+        """A route is maximal."""
+        self._arrivals += 1
+        self._places[route.id] = self._arrivals
+        self._maximal[route.id] = route
+        self._index.add(route.id, route.filter)
+        self._samples.add(route.id, samples)
+
     def _step_back(self, route: Route) -> None:
         """A route is maximal no more."""
-        del self._maximal[route.id]
+        del self._maximal[route.id], self._places[route.id]
         self._index.remove(route.id)
         self._samples.remove(route.id)
         self.onward.remove(route)
 
     def _find_coverer(self, filter_: Filter, samples: Samples | None) -> RouteId | None:
-        candidates = self._maximal if samples is None else self._index.match(samples.high)
+        candidates: Iterable[RouteId] = self._maximal
+        if samples is not None:  # The first that came: the index has an order of its own.
+            candidates = sorted(self._index.match(samples.high), key=self._places.__getitem__)
         for id_ in candidates:
             candidate = self._maximal[id_].filter
             if samples is not None and not candidate.matches(samples.low):
@@ -104,6 +117,30 @@ class Maximal(Stage):
             if candidate.covers(filter_):
                 return id_
         return None
+
+    def keep(self) -> "KeptMaximal":
+        return KeptMaximal(
+            maximal=list(self._maximal.values()),
+            followers=[(id_, list(each.values())) for id_, each in self._followers.items()],
+            unwanted=[id_ for id_, coverer in self._coverer.items() if coverer is None],
+        )
+
+    def restore(self, kept: "KeptMaximal") -> None:
+        for route in kept.maximal:
+            self._step_forward(route, samples_of(route.filter))
+        for coverer, followers in kept.followers:
+            self._followers[coverer] = {route.id: route for route in followers}
+            self._coverer |= dict.fromkeys(self._followers[coverer], coverer)
+        self._coverer |= dict.fromkeys(kept.unwanted)
+
+
+class KeptMaximal(msgspec.Struct, frozen=True, tag=True):
+    """What a snapshot holds of covering."""
+
+    maximal: list[Route]
+    followers: list[tuple[RouteId, list[Route]]]
+    unwanted: list[RouteId]
+    """Routes that match nothing."""
 
 
 class SampleIndex:

@@ -7,12 +7,17 @@ for, and only those.
 """
 
 from itertools import combinations
+from typing import NamedTuple
+
+import msgspec
 
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.core.routing.stages import NameRoute, Stage
 from sterna.model.filters import Filter, merge
 from sterna.model.filters.normal_form import Term
+from sterna.model.filters.tree import Condition
+from sterna.model.filters.values import ValueSet
 
 ATTRIBUTES_MAX = 12
 """Filters on more attributes are passed on as they are; they have too many ways to be joined."""
@@ -21,7 +26,7 @@ ATTRIBUTES_MAX = 12
 class Group:
     """Routes that are passed on as one."""
 
-    def __init__(self, id_: RouteId, key: object) -> None:
+    def __init__(self, id_: RouteId, key: "Key") -> None:
         self.id = id_
         self.key = key
         self.members: dict[RouteId, Route] = {}
@@ -39,10 +44,10 @@ class Merged(Stage):
         self._name = name
         self._exact = exact
         self._members_max = members_max
-        self._alone: dict[RouteId, tuple[object, ...]] = {}
+        self._alone: dict[RouteId, tuple[Route, tuple[Key, ...]]] = {}
         """Routes that are passed on as they are, with the keys under which others may join them."""
-        self._joinable: dict[object, dict[RouteId, Route]] = {}
-        self._open: dict[object, dict[RouteId, Group]] = {}
+        self._joinable: dict[Key, dict[RouteId, Route]] = {}
+        self._open: dict[Key, dict[RouteId, Group]] = {}
         """Groups with room, by key."""
         self._group_of: dict[RouteId, Group] = {}
         self._changed: dict[RouteId, Group] = {}
@@ -61,10 +66,13 @@ class Merged(Stage):
                 self._join(group, first)
                 self._join(group, route)
                 return
-        self._alone[route.id] = keys
+        self._stand_alone(route, keys)
+        self.onward.add(route)
+
+    def _stand_alone(self, route: Route, keys: "tuple[Key, ...]") -> None:
+        self._alone[route.id] = route, keys
         for key in keys:
             self._joinable.setdefault(key, {})[route.id] = route
-        self.onward.add(route)
 
     def remove(self, route: Route) -> None:
         if route.id in self._alone:
@@ -87,6 +95,31 @@ class Merged(Stage):
                     self.add(last)
             if before is not None:
                 self.onward.remove(before)
+
+    def keep(self) -> "KeptMerged":
+        """What a snapshot has to hold, once all changes of a turn are passed on."""
+        groups = {group.id: group for group in self._group_of.values()}
+        return KeptMerged(
+            alone=[route for route, _ in self._alone.values()],
+            groups=[
+                KeptGroup(group.id, group.key[0], list(group.members.values()), group.merged)
+                for group in groups.values()
+            ],
+            open=[id_ for groups_of_key in self._open.values() for id_ in groups_of_key],
+        )
+
+    def restore(self, kept: "KeptMerged") -> None:
+        for route in kept.alone:
+            self._stand_alone(route, self._keys(route.filter))
+        groups = {}
+        for each in kept.groups:
+            (term,) = each.members[0].filter.normal_form or ()
+            group = groups[each.id] = Group(each.id, _key(term, each.differing))
+            group.members = {route.id: route for route in each.members}
+            group.merged = each.merged
+            self._group_of |= dict.fromkeys(group.members, group)
+        for id_ in kept.open:
+            self._open.setdefault(groups[id_].key, {})[id_] = groups[id_]
 
     def _join(self, group: Group, route: Route) -> None:
         group.members[route.id] = route
@@ -111,14 +144,14 @@ class Merged(Stage):
         return Route(self._name(), merge((m.filter for m in members), exact=self._exact))
 
     def _no_longer_alone(self, route: Route) -> None:
-        for key in self._alone.pop(route.id):
+        for key in self._alone.pop(route.id)[1]:
             routes = self._joinable[key]
             del routes[route.id]
             if not routes:
                 del self._joinable[key]
         self.onward.remove(route)
 
-    def _keys(self, filter_: Filter) -> tuple[object, ...]:
+    def _keys(self, filter_: Filter) -> "tuple[Key, ...]":
         """Equal keys have the filters that may be joined, the exact joins first."""
         form = filter_.normal_form
         if form is None or len(form) != 1 or len(form[0].constraints) > ATTRIBUTES_MAX:
@@ -131,7 +164,34 @@ class Merged(Stage):
         return tuple(keys)
 
 
-def _key(term: Term, differing: tuple[str, ...]) -> object:
+class KeptGroup(msgspec.Struct, frozen=True):
+    """What a snapshot holds of a group."""
+
+    id: RouteId
+    differing: tuple[str, ...]
+    members: list[Route]
+    merged: Route | None
+
+
+class KeptMerged(msgspec.Struct, frozen=True, tag=True):
+    """What a snapshot holds of merging."""
+
+    alone: list[Route]
+    groups: list[KeptGroup]
+    open: list[RouteId]
+    """The groups with room, the first to be joined first."""
+
+
+class Key(NamedTuple):
+    """Equal for filters that may be joined: what they agree in."""
+
+    differing: tuple[str, ...]
+    """The attributes in which they may differ."""
+    others: frozenset[tuple[str, ValueSet]]
+    residuals: frozenset[Condition]
+
+
+def _key(term: Term, differing: tuple[str, ...]) -> Key:
     """Equal for terms that agree in all attributes but these."""
     others = frozenset(item for item in term.constraints.items() if item[0] not in differing)
-    return differing, others, frozenset(term.residuals)
+    return Key(differing, others, frozenset(term.residuals))

@@ -41,6 +41,11 @@ class RoutingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The same for what publishers hear. Each change of a member sends the whole join, and the way
     to a mobile publisher is narrow; see the experiment `quenching`."""
 
+    @property
+    def by_advertisements(self) -> bool:
+        """Whether advertisements decide where subscriptions go; with flooding, they need not."""
+        return self.advertisements and self.strategy is not Strategy.FLOODING
+
 
 ARCHITECTURES: dict[str, tuple[RoutingOptions, bool]] = {
     "centralized": (RoutingOptions(strategy=Strategy.SIMPLE), False),

@@ -4,7 +4,9 @@ Filters that ask for one value of an attribute (`sensor = 's17'`) are filed unde
 for other values of that attribute cannot overlap them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+import msgspec
 
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
@@ -42,6 +44,17 @@ class OverlapIndex:
             if not self._values[name]:
                 del self._values[name]
 
+    def keep(self) -> "KeptOverlaps":
+        """What a snapshot has to hold besides the routes themselves: their order."""
+        return KeptOverlaps([list(routes) for routes in self._routes.values()], list(self._values))
+
+    def restore(self, kept: "KeptOverlaps", routes: Mapping[RouteId, Route]) -> None:
+        """Go on with what a snapshot has held."""
+        self._values = {name: {} for name in kept.names}
+        for ids in kept.places:
+            for id_ in ids:
+                self.add(routes[id_])
+
     def overlapping(self, filter_: Filter) -> Iterator[Route]:
         """The routes that overlap a filter (or may: the algebra is not always sure)."""
         for place in self._places(filter_):
@@ -57,6 +70,13 @@ class OverlapIndex:
             found = values if wanted is None else [value for value in wanted if value in values]
             places |= dict.fromkeys((name, value) for value in found)
         return list(places)
+
+
+class KeptOverlaps(msgspec.Struct, frozen=True):
+    """What a snapshot holds of the index: the order in which overlaps are found."""
+
+    places: list[list[RouteId]]
+    names: list[str]
 
 
 def _place(filter_: Filter) -> Place:

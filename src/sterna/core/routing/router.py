@@ -7,18 +7,28 @@ names that neighbours and clients give are theirs, and two of them may be the sa
 """
 
 from collections.abc import Collection, Sequence
-from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, cast
+
+import msgspec
 
 from sterna.core.component import BrokerComponent
 from sterna.core.facts import Forwarded
+from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import AdvertisementChange, Message, Route, SubscriptionChange
 from sterna.core.names import LinkId, Peer, RouteId, Time
 from sterna.core.routing.advertisements import Advertised
 from sterna.core.routing.options import RoutingOptions, Strategy
-from sterna.core.routing.stages import Chain, Difference, Everything, Fan
-from sterna.core.routing.strategies import difference, stages
-from sterna.core.routing.table import RoutingTable
+from sterna.core.routing.stages import (
+    EVERYTHING,
+    Chain,
+    Difference,
+    Everything,
+    Fan,
+    KeptDifference,
+)
+from sterna.core.routing.strategies import KeptStage, difference, stages
+from sterna.core.routing.table import KeptTable, RoutingTable
+from sterna.core.settings import Settings
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 
@@ -43,11 +53,39 @@ class Neighbour(NamedTuple):
     """It was asked for all events, whatever the subscriptions."""
 
 
+class KeptNeighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of what one neighbour is told."""
+
+    subscriptions: list[KeptStage]
+    """Empty for a publisher: all publishers share one chain."""
+    difference: KeptDifference
+    advertisements: list[KeptStage] = []
+    offers: KeptDifference | None = None
+
+
+class KeptRouter(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of routing."""
+
+    subscriptions: KeptTable
+    advertisements: dict[LinkId, dict[RouteId, Route]]
+    neighbours: dict[LinkId, KeptNeighbour]
+    advertising: dict[LinkId, bool]
+    interest: list[KeptStage] | None
+    publishers: list[Route]
+    names: int
+
+
+IMPLICIT = ""
+"""The name of the advertisement that stands for a peer which does not advertise: it may publish
+anything. No peer can give this name, for theirs begin with their own."""
+
+
 class Router(BrokerComponent):
     """Routing on an acyclic overlay of brokers, after the strategy that the options name."""
 
     name = "routing"
     handles = (SubscriptionChange, AdvertisementChange)
+    Kept = KeptRouter
 
     def __init__(self, options: RoutingOptions) -> None:
         self.options = options
@@ -56,7 +94,76 @@ class Router(BrokerComponent):
         self._neighbours: dict[LinkId, Neighbour] = {}
         self._interest: Chain | None = None
         self._publishers = Fan()
-        self._names = count(1)
+        self._advertising: dict[LinkId, bool] = {}
+        """Whether neighbouring brokers route by advertisements, where that was told."""
+        self._named = 0
+
+    # ---- Settings
+
+    def configure(self, settings: Settings, now: Time) -> None:
+        """Route in another way: neighbours are told the difference, so that there is no gap."""
+        before, self.options = self.options, settings.routing
+        if before == self.options:
+            return
+        if self.options.by_advertisements and not before.by_advertisements:
+            self._presume_advertisements(now)
+        for link, peer in self.broker.peers.items():
+            if peer is Peer.BROKER and link in self._neighbours:
+                self._begin_again(link)
+        if self._interest is not None:
+            self._share_interest()
+        self.tell(now)
+
+    def advertising(self, link: LinkId, *, is_known: bool | None, now: Time) -> None:
+        """A neighbouring broker routes by advertisements, or does not; None if it did not say."""
+        if is_known is None or self._advertising.get(link) == is_known:
+            return
+        self._advertising[link] = is_known
+        if link in self._neighbours and self.broker.peers[link] is Peer.BROKER:
+            self._presume_neighbour(link, now)
+            self._begin_again(link)
+
+    def _presume_advertisements(self, now: Time) -> None:
+        """Peers that have advertised nothing so far may publish anything, until they advertise."""
+        for link, peer in self.broker.peers.items():
+            if peer is Peer.CLIENT and link not in self.advertisements:
+                self._presume(link, now)
+            elif peer is Peer.BROKER:
+                self._presume_neighbour(link, now)
+
+    def _presume_neighbour(self, link: LinkId, now: Time) -> None:
+        if (
+            self.options.by_advertisements
+            and link not in self.advertisements
+            and not self._advertises(link)
+        ):
+            self._presume(link, now)
+
+    def _presume(self, link: LinkId, now: Time) -> None:
+        self._add_advertisement(link, Route(IMPLICIT, EVERYTHING))
+        for changed in self.broker.at_advertisements_changed:
+            changed(link, now)
+
+    def _advertises(self, link: LinkId) -> bool:
+        """Whether a neighbour routes by advertisements, as far as it is known."""
+        return self._advertising.get(link, self.options.by_advertisements)
+
+    def _begin_again(self, link: LinkId) -> None:
+        """Tell a neighbouring broker in another way what it was told so far."""
+        before = self._neighbours.pop(link)
+        self._begin(link)
+        after = self._neighbours[link]
+        after.subscriptions.difference.follow(before.subscriptions.difference)
+        if before.advertisements is not None:
+            if after.advertisements is None:
+                # It may route by advertisements still: from here, anything may come.
+                offers = self._offering_everything()
+                self._neighbours[link] = after = after._replace(advertisements=offers)
+            after.advertisements.difference.follow(before.advertisements.difference)  # type: ignore[union-attr]
+
+    def _offering_everything(self) -> Told:
+        offers = Difference()
+        return Told(Chain([Everything(self._name)], offers), offers)
 
     # ---- Events
 
@@ -113,7 +220,7 @@ class Router(BrokerComponent):
                     continue
                 self._remove_advertisement(link, said.id)
             self._add_advertisement(link, said)
-        for id_ in message.removed:
+        for id_ in (*message.removed, IMPLICIT):
             self._remove_advertisement(link, id_)
         for changed in self.broker.at_advertisements_changed:
             changed(link, now)
@@ -176,12 +283,15 @@ class Router(BrokerComponent):
                 neighbour.advertisements.difference.forget()
         elif self.broker.peers[link] is Peer.BROKER:
             self._begin(link)
+        if self.broker.peers[link] is Peer.BROKER:
+            self._presume_neighbour(link, now)
         self.tell(now)
 
     def link_up(self, _link: LinkId, now: Time) -> None:
         self.tell(now)
 
     def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:
+        self._advertising.pop(link, None)
         gone = self._neighbours.pop(link, None)
         if gone is not None and gone.subscriptions.chain is self._interest:
             self._publishers.leave(gone.subscriptions.difference)
@@ -191,20 +301,38 @@ class Router(BrokerComponent):
     def tell_interest(self, link: LinkId, now: Time) -> None:
         """From now on a publisher hears what is wanted: the c_all of quenching."""
         if self._interest is None:
-            reduction = stages(
-                Strategy.MERGING, self._name, members_max=self.options.interest_members_max
-            )
-            self._interest = Chain(reduction, self._publishers)
-            for source in self.subscriptions.links():
-                for route in self.subscriptions.routes(source).values():
-                    self._interest.add(route)
-            for route in self.subscriptions.widest():
-                self._interest.add(route)
+            self._share_interest()
         if link not in self._neighbours:
             told = difference(Strategy.MERGING)
             self._publishers.join(told)
-            self._neighbours[link] = Neighbour(Told(self._interest, told))
+            self._neighbours[link] = Neighbour(Told(cast("Chain", self._interest), told))
         self.tell(now)
+
+    def _share_interest(self) -> None:
+        """Begin to reduce for publishers what is wanted, or begin again with other options."""
+        publishers = [link for link, each in self._neighbours.items() if self._is_publisher(each)]
+        self._publishers = Fan()
+        self._interest = self._interest_chain()
+        for source in self.subscriptions.links():
+            for route in self.subscriptions.routes(source).values():
+                self._interest.add(route)
+        for route in self.subscriptions.widest():
+            self._interest.add(route)
+        self._interest.flush()
+        for link in publishers:
+            before, told = self._neighbours[link].subscriptions, difference(Strategy.MERGING)
+            self._publishers.join(told)
+            told.follow(before.difference)
+            self._neighbours[link] = Neighbour(Told(self._interest, told))
+
+    def _interest_chain(self, *, begins: bool = True) -> Chain:
+        reduction = stages(
+            Strategy.MERGING, self._name, members_max=self.options.interest_members_max
+        )
+        return Chain(reduction, self._publishers, begins=begins)
+
+    def _is_publisher(self, neighbour: Neighbour) -> bool:
+        return neighbour.subscriptions.chain is self._interest
 
     def introduced(
         self,
@@ -223,11 +351,11 @@ class Router(BrokerComponent):
             if said or removed:
                 self.broker.message_arrived(change(added=tuple(said), removed=removed), link, now)
 
-    def _neighbour(self, link: LinkId) -> Neighbour:
+    def _neighbour(self, link: LinkId, *, begins: bool = True) -> Neighbour:
         """What a neighbouring broker is told, as the options have it."""
         options = self.options
         strategy = options.strategy
-        advertising = options.advertisements and strategy is not Strategy.FLOODING
+        advertising = options.by_advertisements
         upwards = options.hierarchical and link == options.parent
         downwards = options.hierarchical and not upwards
         gate = Advertised() if advertising and not upwards else None
@@ -241,11 +369,12 @@ class Router(BrokerComponent):
         advertisements = None
         if advertising and not downwards:
             offers = difference(strategy)
-            advertisements = Told(
-                Chain(stages(strategy, self._name, members_max=options.merge_members_max), offers),
-                offers,
-            )
-        return Neighbour(Told(Chain(reduction, end), end), advertisements, gate, sends_everything)
+            offering = stages(strategy, self._name, members_max=options.merge_members_max)
+            advertisements = Told(Chain(offering, offers, begins=begins), offers)
+        elif not advertising and self._advertises(link):
+            advertisements = self._offering_everything()
+        told = Told(Chain(reduction, end, begins=begins), end)
+        return Neighbour(told, advertisements, gate, sends_everything)
 
     def _begin(self, link: LinkId) -> None:
         """Start to tell a neighbouring broker what is known already."""
@@ -258,6 +387,9 @@ class Router(BrokerComponent):
             if source != link and neighbour.advertisements is not None:
                 for route in routes.values():
                     neighbour.advertisements.chain.add(route)
+            if source == link and neighbour.gate is not None:
+                for route in routes.values():
+                    neighbour.gate.advertise(route)
 
     def _forget(self, link: LinkId, now: Time) -> None:
         """Nothing that was heard over a link holds any more."""
@@ -331,4 +463,57 @@ class Router(BrokerComponent):
                 self.broker.send(link, message, now)
 
     def _name(self) -> RouteId:
-        return f"{self.broker.id}#{next(self._names)}"
+        self._named += 1
+        return f"{self.broker.id}#{self._named}"
+
+    # ---- Snapshots
+
+    def keep(self, writer: Writer) -> KeptRouter:
+        del writer
+        return KeptRouter(
+            subscriptions=self.subscriptions.keep(),
+            advertisements={link: dict(routes) for link, routes in self.advertisements.items()},
+            neighbours={link: self._kept(each) for link, each in self._neighbours.items()},
+            advertising=dict(self._advertising),
+            interest=None if self._interest is None else self._interest.keep(),
+            publishers=self._publishers.keep(),
+            names=self._named,
+        )
+
+    def _kept(self, neighbour: Neighbour) -> KeptNeighbour:
+        told, offers = neighbour.subscriptions, neighbour.advertisements
+        return KeptNeighbour(
+            subscriptions=[] if self._is_publisher(neighbour) else told.chain.keep(),
+            difference=told.difference.keep(),
+            advertisements=[] if offers is None else offers.chain.keep(),
+            offers=None if offers is None else offers.difference.keep(),
+        )
+
+    def restore(self, kept: KeptRouter, reader: Reader) -> None:
+        del reader
+        self.subscriptions.restore(kept.subscriptions)
+        self.advertisements = {link: dict(each) for link, each in kept.advertisements.items()}
+        self._advertising = dict(kept.advertising)
+        if kept.interest is not None:
+            self._interest = self._interest_chain(begins=False)
+            self._interest.restore(kept.interest)
+            self._publishers.restore(kept.publishers)
+        for link, each in kept.neighbours.items():
+            self._neighbours[link] = self._restored(link, each)
+        self._named = kept.names
+
+    def _restored(self, link: LinkId, kept: KeptNeighbour) -> Neighbour:
+        if self.broker.peers[link] is not Peer.BROKER:
+            told = difference(Strategy.MERGING)
+            told.restore(kept.difference)
+            self._publishers.rejoin(told)
+            return Neighbour(Told(cast("Chain", self._interest), told))
+        neighbour = self._neighbour(link, begins=False)
+        neighbour.subscriptions.chain.restore(kept.subscriptions)
+        neighbour.subscriptions.difference.restore(kept.difference)
+        if kept.offers is not None:
+            offers = neighbour.advertisements or self._offering_everything()
+            offers.chain.restore(kept.advertisements)
+            offers.difference.restore(kept.offers)
+            neighbour = neighbour._replace(advertisements=offers)
+        return neighbour

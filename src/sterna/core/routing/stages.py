@@ -6,8 +6,11 @@ only. The definition of what each strategy must give in the end stands in
 `tests/core/routing/definitions.py`; the stages are held against it there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
+
+import msgspec
 
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
@@ -34,6 +37,21 @@ class Stage:
 
     def flush(self) -> None:
         """All changes of a turn are known: pass on what waited for that."""
+
+    def keep(self) -> Any:
+        """What a snapshot has to hold, as plain data, filters and routes."""
+
+    def restore(self, kept: Any) -> None:
+        """Go on with what a snapshot has held."""
+
+
+class KeptDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of what a neighbour was told and is going to be told."""
+
+    told: list[Route]
+    added: list[Route]
+    removed: list[Route]
+    looked_at: bool = True
 
 
 class Difference(Stage):
@@ -79,6 +97,26 @@ class Difference(Stage):
         self.told = {}
         self.removed = {}
 
+    def follow(self, before: "Difference") -> None:
+        """Take over from another one: the neighbour knows what that one has told it."""
+        wanted = self.added
+        self.told = before.told
+        self.added = {id_: route for id_, route in wanted.items() if self.told.get(id_) != route}
+        self.removed = {id_: route for id_, route in self.told.items() if id_ not in wanted}
+        self.look_again()
+
+    def keep(self) -> KeptDifference:
+        return KeptDifference(
+            told=list(self.told.values()),
+            added=list(self.added.values()),
+            removed=list(self.removed.values()),
+        )
+
+    def restore(self, kept: KeptDifference) -> None:
+        self.told = {route.id: route for route in kept.told}
+        self.added = {route.id: route for route in kept.added}
+        self.removed = {route.id: route for route in kept.removed}
+
 
 class Everything(Stage):
     """Flooding: one filter that matches all, whatever comes and goes."""
@@ -95,6 +133,18 @@ class Everything(Stage):
 
     def remove(self, route: Route) -> None:
         pass
+
+    def keep(self) -> "KeptEverything":
+        return KeptEverything(self._route)
+
+    def restore(self, kept: "KeptEverything") -> None:
+        self._route = kept.route
+
+
+class KeptEverything(msgspec.Struct, frozen=True, tag=True):
+    """What a snapshot holds of flooding."""
+
+    route: Route
 
 
 class Distinct(Stage):
@@ -117,6 +167,21 @@ class Distinct(Stage):
         if self._counts[route.filter] == 0:
             del self._counts[route.filter]
             self.onward.remove(self._routes.pop(route.filter))
+
+    def keep(self) -> "KeptDistinct":
+        routes = [(route, self._counts[filter_]) for filter_, route in self._routes.items()]
+        return KeptDistinct(routes)
+
+    def restore(self, kept: "KeptDistinct") -> None:
+        for route, count in kept.routes:
+            self._routes[route.filter] = route
+            self._counts[route.filter] = count
+
+
+class KeptDistinct(msgspec.Struct, frozen=True, tag=True):
+    """What a snapshot holds of equal filters that count as one: each with how many there are."""
+
+    routes: list[tuple[Route, int]]
 
 
 class Fan(Stage):
@@ -145,11 +210,23 @@ class Fan(Stage):
         for listener in self._listeners:
             listener.remove(route)
 
+    def keep(self) -> list[Route]:
+        return list(self._current.values())
+
+    def restore(self, kept: list[Route]) -> None:
+        """Go on with what a snapshot has held; listeners come back by `rejoin`."""
+        self._current = {route.id: route for route in kept}
+
+    def rejoin(self, listener: Difference) -> None:
+        """A listener is back that knows already what it has to."""
+        self._listeners.append(listener)
+
 
 class Chain:
     """Stages one after the other, to an end where the routes come out."""
 
-    def __init__(self, stages: list[Stage], end: Stage) -> None:
+    def __init__(self, stages: list[Stage], end: Stage, *, begins: bool = True) -> None:
+        """Join stages; one that is restored does not begin."""
         chain = [*stages, end]
         for stage, onward in pairwise(chain):
             stage.onward = onward
@@ -157,10 +234,19 @@ class Chain:
         self.remove = chain[0].remove
         self._stages = stages
         for stage in stages:
-            if isinstance(stage, Everything):
+            if begins and isinstance(stage, Everything):
                 stage.begin()
 
     def flush(self) -> None:
         """All changes of a turn are known."""
         for stage in self._stages:
             stage.flush()
+
+    def keep(self) -> list[Any]:
+        """What a snapshot has to hold of each stage."""
+        return [stage.keep() for stage in self._stages]
+
+    def restore(self, kept: Sequence[Any]) -> None:
+        """Go on with what a snapshot has held."""
+        for stage, each in zip(self._stages, kept, strict=True):
+            stage.restore(each)

@@ -1,11 +1,22 @@
 """The routing strategies, as the chains of stages that they are."""
 
-from sterna.core.routing.advertisements import Advertised
-from sterna.core.routing.covering import Maximal
-from sterna.core.routing.merging import Merged
+from sterna.core.routing.advertisements import Advertised, KeptAdvertised
+from sterna.core.routing.covering import KeptMaximal, Maximal
+from sterna.core.routing.merging import KeptMerged, Merged
 from sterna.core.routing.options import Strategy
-from sterna.core.routing.stages import Difference, Distinct, Everything, NameRoute, Stage
+from sterna.core.routing.stages import (
+    Difference,
+    Distinct,
+    Everything,
+    KeptDistinct,
+    KeptEverything,
+    NameRoute,
+    Stage,
+)
 from sterna.core.routing.unions import UnionDifference
+
+KeptStage = KeptEverything | KeptDistinct | KeptMaximal | KeptMerged | KeptAdvertised
+"""What a snapshot holds of any stage of a chain."""
 
 
 def difference(strategy: Strategy, gate: Advertised | None = None) -> Difference:

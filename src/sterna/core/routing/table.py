@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from itertools import chain, count
 
+import msgspec
+
 from sterna.core.messages import Route
 from sterna.core.names import LinkId, RouteId
 from sterna.matching import MatchIndex
@@ -105,6 +107,21 @@ class RoutingTable:
         number = self._numbers.get(filter_)
         return None if number is None else self._wanting[number]
 
+    def keep(self) -> "KeptTable":
+        """What a snapshot has to hold."""
+        return KeptTable(
+            routes={link: dict(routes) for link, routes in self._routes.items()},
+            entered=[(*key, filter_, route) for key, (filter_, route) in self._entered.items()],
+        )
+
+    def restore(self, kept: "KeptTable") -> None:
+        """Go on with what a snapshot has held."""
+        for link, routes in kept.routes.items():
+            for id_, route in routes.items():
+                self.add(link, id_, route)
+        for link, id_, filter_, route in kept.entered:
+            self.enter(link, id_, filter_, route)
+
     def match(self, events: Sequence[Event]) -> dict[LinkId, tuple[Event, ...]]:
         """For each link, the events that are wanted there, in their order.
 
@@ -139,3 +156,10 @@ class RoutingTable:
                 merged = sorted(set(chain.from_iterable([found[number] for number in numbers])))
                 to[link] = tuple([events[place] for place in merged])
         return to
+
+
+class KeptTable(msgspec.Struct, frozen=True):
+    """What a snapshot holds of a routing table."""
+
+    routes: dict[LinkId, dict[RouteId, Route]]
+    entered: list[tuple[LinkId, RouteId, Filter, Route]]

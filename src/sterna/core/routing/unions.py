@@ -7,9 +7,11 @@ together with what was told already it matches the same events, and so it can wa
 
 from collections.abc import Iterable
 
+import msgspec
+
 from sterna.core.messages import Route
 from sterna.core.routing.advertisements import Advertised
-from sterna.core.routing.stages import Difference
+from sterna.core.routing.stages import Difference, KeptDifference
 from sterna.model.filters import Filter, algebra
 from sterna.model.filters.normal_form import NormalForm
 
@@ -39,6 +41,13 @@ class UnionDifference(Difference):
 
     def look_again(self) -> None:
         self._looked_at = False
+
+    def keep(self) -> KeptDifference:
+        return msgspec.structs.replace(super().keep(), looked_at=self._looked_at)
+
+    def restore(self, kept: KeptDifference) -> None:
+        super().restore(kept)
+        self._looked_at = kept.looked_at
 
     @property
     def is_due(self) -> bool:

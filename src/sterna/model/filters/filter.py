@@ -1,6 +1,7 @@
 """`Filter`: what a subscriber wants, as text, as a test for events, and as a set of events."""
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -47,6 +48,11 @@ class Filter:
         made = cls.__new__(cls)
         made._condition = condition
         return made
+
+    @classmethod
+    def stored(cls, text: str) -> "Filter":
+        """A filter from the text that `str()` gave for it, however long merging has made it."""
+        return cls.from_condition(parse(text, length_max=sys.maxsize))
 
     @property
     def condition(self) -> tree.Condition:

@@ -51,15 +51,15 @@ STEPS_MAX = 1_000
 """Movement steps in `myloc(n)`."""
 
 
-def parse(text: str) -> Condition:
+def parse(text: str, *, length_max: int = LENGTH_MAX) -> Condition:
     """The tree of a filter."""
     if not isinstance(text, str):
         raise TypeError(f"a filter is written as a str, not as {type(text).__name__}")
-    if len(text) > LENGTH_MAX:
+    if len(text) > length_max:
         raise FilterError(
-            f"the filter has {len(text):,} characters; {LENGTH_MAX:,} are the limit",
+            f"the filter has {len(text):,} characters; {length_max:,} are the limit",
             text,
-            LENGTH_MAX,
+            length_max,
         )
     if not text.strip():
         raise FilterError("the filter is empty; write TRUE to match every event", text)
@@ -73,8 +73,8 @@ def parse(text: str) -> Condition:
     except UnexpectedCharacters as error:
         raise _unexpected_character(text, error) from None
     # Written out with spaces and full numbers, dense text grows, and it must parse back.
-    if len(text) > LENGTH_MAX // 8 and len(write(condition)) > LENGTH_MAX:
-        raise FilterError(f"written out, the filter is longer than {LENGTH_MAX:,} characters", text)
+    if len(text) > length_max // 8 and len(write(condition)) > length_max:
+        raise FilterError(f"written out, the filter is longer than {length_max:,} characters", text)
     return condition
 
 

@@ -1,0 +1,300 @@
+"""The clients of a border broker, and what it keeps for them.
+
+A guest is here, away, or forgetful: its link was reset, and it is going to introduce itself again.
+Whatever it is, what it missed elsewhere may still be on its way; until that has come, the guest
+*waits* and gets nothing else (the paper's blocking flag).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import msgspec
+
+from sterna.core import facts
+from sterna.core.broker import Broker
+from sterna.core.handover.cache import Cache, KeptCache
+from sterna.core.handover.messages import Arrival, Replayed, Request
+from sterna.core.handover.options import HandoverOptions
+from sterna.core.keeping import Reader, Writer
+from sterna.core.messages import Events, Message
+from sterna.core.names import NodeId, RouteId, Time
+from sterna.model.event import Event, EventId
+
+KeptForMoving = dict[EventId, tuple[RouteId, ...]]
+"""For which moving subscriptions an event is kept: where the client was, it wanted it."""
+
+
+class Presence(Enum):
+    """Whether a guest can be sent something."""
+
+    HERE = "here"
+    AWAY = "away"
+    FORGETFUL = "forgetful"
+    """Its link was reset, and it has not introduced itself again."""
+
+
+class Moment(Enum):
+    """What changes the presence of a guest."""
+
+    LINK_UP = "link up"
+    LINK_DOWN = "link down"
+    LINK_RESET = "link reset"
+    ARRIVAL = "arrival"
+
+
+TRANSITIONS: Mapping[tuple[Presence, Moment], Presence] = {
+    (Presence.HERE, Moment.LINK_UP): Presence.HERE,
+    (Presence.HERE, Moment.LINK_DOWN): Presence.AWAY,
+    (Presence.HERE, Moment.LINK_RESET): Presence.FORGETFUL,
+    (Presence.HERE, Moment.ARRIVAL): Presence.HERE,
+    (Presence.AWAY, Moment.LINK_UP): Presence.HERE,
+    (Presence.AWAY, Moment.LINK_DOWN): Presence.AWAY,
+    (Presence.AWAY, Moment.LINK_RESET): Presence.FORGETFUL,
+    (Presence.AWAY, Moment.ARRIVAL): Presence.HERE,
+    (Presence.FORGETFUL, Moment.LINK_UP): Presence.FORGETFUL,
+    (Presence.FORGETFUL, Moment.LINK_DOWN): Presence.FORGETFUL,
+    (Presence.FORGETFUL, Moment.LINK_RESET): Presence.FORGETFUL,
+    (Presence.FORGETFUL, Moment.ARRIVAL): Presence.HERE,
+}
+
+
+@dataclass(slots=True)
+class Guest:
+    """A client whose border broker this is, or is going to be."""
+
+    visit: int
+    born: int
+    cache: Cache
+    presence: Presence = Presence.HERE
+    awaits: int | None = None
+    """The number of the request whose replay has to come first; None if the guest does not wait."""
+    stay: int = 0
+    """The visit on which it was welcomed."""
+    sent: int = 0
+    """How many events were sent since it was welcomed."""
+    lost: list[Event] = field(default_factory=list)
+    """Events that it had not confirmed when its link was reset."""
+    missed: list[EventId] = field(default_factory=list)
+    """Events that were kept for it no longer."""
+    moving: KeptForMoving = field(default_factory=dict)
+    published: int = 0
+    """The number of its last event that came through here."""
+    departing: int = 0
+    """The visit on which it has said farewell; 0 if it has not."""
+    away_since: Time | None = None
+    """When its connection was lost; None while there is one."""
+
+    def pass_through(self, moment: Moment) -> None:
+        """Something has changed its presence."""
+        self.presence = TRANSITIONS[self.presence, moment]
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it can be sent something."""
+        return self.presence is Presence.HERE
+
+    @property
+    def waits(self) -> bool:
+        """Whether what it missed elsewhere is still on its way."""
+        return self.awaits is not None
+
+    @property
+    def is_served(self) -> bool:
+        """Whether events go to it as they come."""
+        return self.awaits is None and self.presence is Presence.HERE
+
+
+class KeptGuest(msgspec.Struct, frozen=True):
+    """What a snapshot holds of a guest."""
+
+    client: NodeId
+    visit: int
+    born: int
+    presence: Presence
+    awaits: int | None
+    stay: int
+    sent: int
+    cache: KeptCache
+    lost: list[int]
+    missed: list[EventId]
+    moving: list[tuple[EventId, tuple[RouteId, ...]]]
+    published: int
+    departing: int
+    away_since: Time | None
+
+
+class Guests(dict[NodeId, Guest]):
+    """The guests of one broker by name, with the bounds of what is kept for them."""
+
+    def __init__(self, options: HandoverOptions) -> None:
+        super().__init__()
+        self.options = options
+
+    def configure(self, options: HandoverOptions, now: Time) -> None:
+        """Other bounds hold from now on; see `Cache.bound`. A shorter absence begins anew."""
+        before, self.options = self.options.away_max_us, options
+        is_shorter = options.away_max_us is not None and (
+            before is None or options.away_max_us < before
+        )
+        for guest in self.values():
+            guest.cache.bound(
+                options.cache_events_max, options.cache_ttl_us, options.cache_bytes_max, now=now
+            )
+            if is_shorter and guest.away_since is not None:
+                guest.away_since = max(guest.away_since, now)
+
+    def admit(self, client: NodeId, visit: int, born: int, *, is_here: bool = True) -> Guest:
+        """A client is a guest from now on."""
+        presence = Presence.HERE if is_here else Presence.AWAY
+        guest = self[client] = Guest(visit, born, self._cache(), presence)
+        return guest
+
+    def _cache(self) -> Cache:
+        options = self.options
+        return Cache(options.cache_events_max, options.cache_ttl_us, options.cache_bytes_max)
+
+    # ---- What is kept
+
+    def keep(
+        self, broker: Broker, client: NodeId, events: Sequence[Event], now: Time, *,
+        again: bool = False,
+    ) -> None:  # fmt: skip
+        """Keep what is wanted; `again` if that was decided when it came."""
+        guest = self[client]
+        for event in events:
+            wanting = [*_matching(broker, client, event)]
+            if again:
+                wanting += guest.moving.get(event.id, ())
+            else:
+                wanting += _matching_here(broker, client, guest, event)
+            if wanting:
+                self._discard(broker, client, guest.cache.keep(event, wanting, now), now)
+
+    def take(self, broker: Broker, client: NodeId, now: Time) -> list[Event]:
+        """What is kept for a guest; what was kept too long just now is not."""
+        guest = self[client]
+        self._discard(broker, client, guest.cache.expire(now), now)
+        return guest.cache.take()
+
+    def expire(self, broker: Broker, now: Time, look_again: Callable[[Time], None]) -> None:
+        """Discard what was kept too long, and ask to be called when the next is due."""
+        for client, guest in self.items():
+            self._discard(broker, client, guest.cache.expire(now), now)
+            look_again(guest.cache.expires_at)
+
+    def not_received(
+        self, broker: Broker, client: NodeId, told: Arrival | Request, unconfirmed: list[Event]
+    ) -> list[Event]:
+        """Of what was sent and not confirmed, what did not arrive, and was wanted."""
+        guest = self[client]
+        received = told.received if told.stay == guest.stay else 0
+        lost = unconfirmed[max(0, len(unconfirmed) - (guest.sent - received)) :]
+        return [
+            event
+            for event in lost
+            if event.id in guest.moving
+            or any(True for _ in _matching(broker, client, event))
+            or _matching_here(broker, client, guest, event)
+        ]
+
+    def _discard(self, broker: Broker, client: NodeId, events: list[Event], now: Time) -> None:
+        if events:
+            guest = self[client]
+            guest.missed += [event.id for event in events]
+            for event in events:
+                guest.moving.pop(event.id, None)
+            broker.state(
+                facts.Discarded(at=broker.id, time=now, client=client, events=tuple(events))
+            )
+
+    # ---- Snapshots
+
+    def keep_all(self, writer: Writer) -> list[KeptGuest]:
+        """What a snapshot has to hold."""
+        return [
+            KeptGuest(
+                client=client,
+                visit=guest.visit,
+                born=guest.born,
+                presence=guest.presence,
+                awaits=guest.awaits,
+                stay=guest.stay,
+                sent=guest.sent,
+                cache=guest.cache.keep_all(writer),
+                lost=[writer.event(event) for event in guest.lost],
+                missed=list(guest.missed),
+                moving=list(guest.moving.items()),
+                published=guest.published,
+                departing=guest.departing,
+                away_since=guest.away_since,
+            )
+            for client, guest in self.items()
+        ]
+
+    def restore(self, kept: Iterable[KeptGuest], reader: Reader) -> None:
+        """Go on with what a snapshot has held."""
+        for each in kept:
+            guest = self[each.client] = Guest(
+                visit=each.visit,
+                born=each.born,
+                cache=self._cache(),
+                presence=each.presence,
+                awaits=each.awaits,
+                stay=each.stay,
+                sent=each.sent,
+                lost=[reader.event(number) for number in each.lost],
+                missed=list(each.missed),
+                moving=dict(each.moving),
+                published=each.published,
+                departing=each.departing,
+                away_since=each.away_since,
+            )
+            guest.cache.restore(each.cache, reader)
+
+
+def events_in(messages: Iterable[Message]) -> list[Event]:
+    """The events that messages to a guest hold."""
+    return [
+        event
+        for message in messages
+        if isinstance(message, Events | Replayed)
+        for event in message.events
+    ]
+
+
+def missed_in(messages: Iterable[Message]) -> list[EventId]:
+    """The events that messages to a guest report as discarded."""
+    return [id_ for message in messages if isinstance(message, Replayed) for id_ in message.missed]
+
+
+def moving_in(messages: Iterable[Message]) -> KeptForMoving:
+    """For which moving subscriptions the events in messages to a guest were kept."""
+    return {
+        id_: wanting
+        for message in messages
+        if isinstance(message, Replayed)
+        for id_, wanting in message.moving
+    }
+
+
+def _matching(broker: Broker, client: NodeId, event: Event) -> Iterable[RouteId]:
+    """The client's subscriptions that want an event."""
+    for id_, route in broker.router.subscriptions.routes(client).items():
+        if route.filter.matches(event.attributes):
+            yield id_
+
+
+def _matching_here(
+    broker: Broker, client: NodeId, guest: Guest, event: Event
+) -> tuple[RouteId, ...]:
+    """The client's moving subscriptions that want an event where it was last."""
+    found = tuple(
+        id_
+        for exact in broker.at_exact
+        for id_, filter_ in exact(client)
+        if filter_.matches(event.attributes)
+    )
+    if found:
+        guest.moving[event.id] = found
+    return found

@@ -1,0 +1,312 @@
+"""A border broker's guests from birth to departure, whatever protocol hands them over.
+
+A client that no broker has welcomed yet is born at the broker it turns to, and announced to all
+others. While it is here, events go to it as they come; while it is away, they are kept for it. A
+client that says farewell, or is away for too long, is forgotten, and all brokers are told that it
+has departed.
+"""
+
+from collections.abc import Sequence
+from typing import Self
+
+from sterna.core import facts
+from sterna.core.actions import Disconnect
+from sterna.core.component import BrokerComponent
+from sterna.core.handover.courier import Courier
+from sterna.core.handover.guests import (
+    Guest,
+    Guests,
+    Moment,
+    Presence,
+    events_in,
+    missed_in,
+    moving_in,
+)
+from sterna.core.handover.messages import (
+    Arrival,
+    Departed,
+    Farewell,
+    Located,
+    Replayed,
+    Welcome,
+)
+from sterna.core.handover.options import HandoverOptions
+from sterna.core.handover.roaming import NEWS_US
+from sterna.core.handover.trails import Trails
+from sterna.core.location.messages import MovingChange
+from sterna.core.messages import Events, Message
+from sterna.core.names import LinkId, NodeId, Peer, Time
+from sterna.core.settings import Settings
+from sterna.core.sizes import batches
+from sterna.model.event import Event
+
+
+class Hosting(BrokerComponent):
+    """What handover protocols have in common at brokers: guests, trails, births, departures."""
+
+    handles = (Farewell, Located, Departed)
+
+    @classmethod
+    def make(cls, settings: Settings) -> Self:
+        return cls(settings.handover)
+
+    def __init__(self, options: HandoverOptions | None = None) -> None:
+        self.guests = Guests(options or HandoverOptions())
+        self.trails = Trails()
+        self.returning: dict[NodeId, tuple[Arrival, Time]] = {}
+        """Clients that are back before this broker knows that they had left."""
+        self.courier = Courier()
+
+    def configure(self, settings: Settings, now: Time) -> None:
+        self.guests.configure(settings.handover, now)
+        self.look_after_guests(now)
+
+    def end(self, now: Time) -> bool:
+        """Clients do not roam any more: what is kept for each waits for it here, on its link."""
+        for client, guest in list(self.guests.items()):
+            if not guest.waits and guest.presence is not Presence.FORGETFUL:
+                events = self.take(client, now)
+                del self.guests[client]
+                for batch in batches(events):
+                    self.broker.send(client, Events(events=batch), now)
+        return not self.guests and self.is_settled
+
+    # ---- Events
+
+    def events_leaving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
+        """What cannot be sent to a guest now is kept for it."""
+        guest = self.guests.get(link)
+        if guest is None:
+            return events
+        if guest.is_served:
+            guest.sent += len(events)
+            return events
+        self.keep_for(link, events, now)
+        return ()
+
+    def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+        del now
+        if link in self.guests:
+            self.guests[link].published = events[-1].seq
+
+    def keep_for(
+        self, client: NodeId, events: Sequence[Event], now: Time, *, again: bool = False
+    ) -> None:
+        """Keep what a guest wants of events; `again` if that was decided when they came."""
+        self.guests.keep(self.broker, client, events, now, again=again)
+        ttl_us = self.guests.options.cache_ttl_us
+        if ttl_us is not None:
+            self.look_again_by(self.guests[client].cache.expires_at, ttl_us, now)
+
+    def take(self, client: NodeId, now: Time) -> list[Event]:
+        """What is kept for a guest."""
+        return self.guests.take(self.broker, client, now)
+
+    def serve(self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time) -> None:
+        """Everything for a guest is here: from now on it gets its events."""
+        if guest.stay != guest.visit:
+            guest.stay, guest.sent = guest.visit, 0
+            self.broker.send(client, Welcome(published=guest.published, born=guest.born), now)
+        if events or guest.missed:
+            guest.sent += len(events)
+            missed, guest.missed = tuple(guest.missed), []
+            replayed = Replayed(
+                events=tuple(events), missed=missed, moving=tuple(guest.moving.items())
+            )
+            guest.moving = {}
+            self.broker.send(client, replayed, now)
+
+    # ---- Births
+
+    def receive_new(self, client: NodeId, message: Arrival, now: Time) -> None:
+        """No broker has welcomed this client before, so nothing was kept for it.
+
+        One that has left just now waits until that is known here: what it published before must
+        not be overtaken by what it is going to publish.
+        """
+        if self.trails.last_departure(client) < message.stay:
+            self.returning[client] = message, now
+            self.look_again_by(now + NEWS_US, NEWS_US, now)
+        else:
+            self._receive(client, message, now)
+
+    def _receive(self, client: NodeId, message: Arrival, now: Time) -> None:
+        if client in self.guests:
+            self.clear(client, now)
+        guest = self.guests.admit(client, message.visit, 0, is_here=client in self.broker.up)
+        if self.bear(client, guest, now):
+            self.serve(client, guest, [], now)
+        else:
+            self.forget(client, now)
+
+    def bear(self, client: NodeId, guest: Guest, now: Time) -> bool:
+        """A client that is here begins anew, unless it has been elsewhere since."""
+        if not guest.is_here or guest.visit <= self.trails.last_life(client):
+            self.trails.end_here(client)
+            return False
+        guest.born = guest.visit
+        self.trails.lay(client, None, guest.born)
+        self.announce(Located(client=client, born=guest.born), None, now)
+        return True
+
+    def on_located(self, message: Located, link: LinkId, now: Time) -> None:
+        """A new client is somewhere behind a link."""
+        client = message.client
+        if not self.trails.locate(message, link):
+            return
+        if client in self.guests and self.guests[client].visit < message.born:
+            self.forget(client, now)
+        self.announce(message, link, now)
+        self.learned(client, now)
+
+    def learned(self, client: NodeId, now: Time) -> None:
+        """There is news of a client: it was born somewhere, or it has left."""
+
+    def announce(self, message: Located | Departed, source: LinkId | None, now: Time) -> None:
+        """Tell all neighbouring brokers but the one that it comes from."""
+        for link, peer in self.broker.peers.items():
+            if peer is Peer.BROKER and link != source:
+                self.courier.send(self.broker, link, message, now)
+
+    def introduce(self, message: Arrival, client: NodeId, now: Time) -> None:
+        """Subscribe and advertise what a client brings along, and nothing else."""
+        router = self.broker.router
+        router.introduced(message.subscriptions, message.advertisements, client, now)
+        for other in message.others:
+            self.broker.message_arrived(other, client, now)
+
+    # ---- Departures
+
+    def on_farewell(self, _message: Farewell, link: LinkId, now: Time) -> None:
+        """A guest will not come back. If something is on its way to it, that comes first."""
+        guest = self.guests.get(link)
+        if guest is not None:
+            guest.departing = guest.visit
+            if not guest.waits:
+                self.depart(link, guest.visit, now)
+
+    def depart(self, client: NodeId, visit: int, now: Time) -> None:
+        """Forget a guest, and have all brokers forget it."""
+        self.broker.state(facts.ClientForgotten(at=self.broker.id, time=now, client=client))
+        published = self.guests[client].published
+        if client in self.broker.up:  # It ends the connection when it knows that it was heard.
+            del self.guests[client]
+            self.clear(client, now)
+        else:
+            self.forget(client, now)
+        self._bury(Departed(client=client, visit=visit, published=published), None, now)
+
+    def on_departed(self, message: Departed, link: LinkId, now: Time) -> None:
+        """A client has left at some broker behind a link."""
+        self._bury(message, link, now)
+
+    def _bury(self, message: Departed, source: LinkId | None, now: Time) -> None:
+        client = message.client
+        if not self.trails.depart(message):
+            return
+        self.announce(message, source, now)
+        self.learned(client, now)
+        if client in self.returning:
+            arrival, _ = self.returning[client]
+            if arrival.stay <= message.visit:
+                del self.returning[client]
+                self._receive(client, arrival, now)
+
+    def forget(self, client: NodeId, now: Time) -> None:
+        """The client is elsewhere: nothing of it stays."""
+        del self.guests[client]
+        self.returning.pop(client, None)
+        if self.broker.is_connected(client):
+            self.broker.act(Disconnect(client))
+        self.broker.forget(client, now)
+
+    def clear(self, client: NodeId, now: Time) -> None:
+        """Whatever a client has announced before ends."""
+        self.broker.router.introduced((), (), client, now)
+        self.broker.message_arrived(MovingChange(anew=True), client, now)
+
+    # ---- Links
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        if self.broker.peers[link] is Peer.BROKER:
+            for message in self.trails.news_for(link):
+                self.courier.send(self.broker, link, message, now)
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        self.courier.link_up(self.broker, link, now)
+        guest = self.guests.get(link)
+        if guest is not None:
+            guest.away_since = None
+            guest.pass_through(Moment.LINK_UP)
+            if guest.is_served:
+                self.serve(link, guest, self.take(link, now), now)
+
+    def link_down(self, link: LinkId, now: Time) -> None:
+        guest = self.guests.get(link)
+        if guest is not None:
+            guest.pass_through(Moment.LINK_DOWN)
+            guest.away_since = now
+            self.look_for(guest, now)
+        elif self.broker.peers[link] is Peer.CLIENT:  # It left before it said who it is.
+            self.returning.pop(link, None)
+            self.broker.forget(link, now)
+
+    def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+        del now
+        guest = self.guests.get(link)
+        if guest is not None:
+            guest.pass_through(Moment.LINK_RESET)
+            guest.lost += events_in(unconfirmed)
+            guest.moving |= moving_in(unconfirmed)
+            guest.missed[:0] = missed_in(unconfirmed)
+
+    def keeps(self, link: LinkId) -> bool:
+        """The guest is going to announce anew what it wants; until then the old holds."""
+        return link in self.guests
+
+    def kept_events(self, link: LinkId) -> int:
+        return len(self.guests[link].cache) if link in self.guests else 0
+
+    # ---- Time
+
+    def wake(self, now: Time) -> None:
+        """Something may have been kept, or waited for, too long."""
+        self.look_after_guests(now)
+        self.look_after_returning(now)
+
+    def look_after_returning(self, now: Time) -> None:
+        """Receive clients that are back, although no news of their departure has come in time."""
+        for client, (arrival, since) in list(self.returning.items()):
+            if since + NEWS_US <= now:
+                del self.returning[client]
+                self._receive(client, arrival, now)
+            else:
+                self.look_again_by(since + NEWS_US, NEWS_US, now)
+
+    def look_after_guests(self, now: Time) -> None:
+        """Discard what was kept too long, and forget guests that are away for too long."""
+        ttl_us, away_max_us = self.guests.options.cache_ttl_us, self.guests.options.away_max_us
+        if ttl_us is not None:
+            lifetime_us = ttl_us
+            self.guests.expire(
+                self.broker, now, lambda time: self.look_again_by(time, lifetime_us, now)
+            )
+        if away_max_us is None:
+            return
+        for client, guest in list(self.guests.items()):
+            if guest.away_since is None or guest.waits:
+                continue  # It is looked for when what it awaits has come.
+            if guest.away_since + away_max_us <= now:
+                self.depart(client, guest.visit, now)
+            else:
+                self.look_for(guest, now)
+
+    def look_for(self, guest: Guest, now: Time) -> None:
+        """Look again when a guest that is away has been so for too long."""
+        away_max_us = self.guests.options.away_max_us
+        if away_max_us is not None and guest.away_since is not None:
+            self.look_again_by(guest.away_since + away_max_us, away_max_us, now)
+
+    def look_again_by(self, time: Time, lifetime_us: Time, now: Time) -> None:
+        """Not for each one: all are looked at, but no more than 16 times in a lifetime."""
+        self.wake_by(max(time, now + lifetime_us // 16))

@@ -1,0 +1,146 @@
+"""The client's part in relocation: it tells where it is, and drops what it has already."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from sterna.core import facts
+from sterna.core.component import ClientComponent
+from sterna.core.handover.messages import Arrival, Replayed, Welcome
+from sterna.core.keeping import Reader, Writer
+from sterna.core.names import LinkId, NodeId, Time
+from sterna.model.event import Event
+
+NEWS_US: Time = 10_000_000
+"""How long a broker waits for news of a client: that it was born, or that it has left."""
+
+
+class KeptRoaming(msgspec.Struct, frozen=True):
+    """What a snapshot holds of a roaming client."""
+
+    seen: dict[NodeId, int]
+    visit: int
+    born: int
+    stay: int
+    received: int
+    is_welcome: bool
+    left_at: Time
+
+
+class Roaming(ClientComponent):
+    """The client's part: it tells where it is, and drops what it has already."""
+
+    name = "relocation"
+    handles = (Welcome, Replayed)
+    Kept = KeptRoaming
+
+    def __init__(self) -> None:
+        self.seen: dict[NodeId, int] = {}
+        """The number of the last event of each publisher."""
+        self._visit = 0
+        self._born = 0
+        self._stay = 0
+        self._received = 0
+        self._is_welcome = False
+        self._left_at: Time = 0
+
+    def introduces(self) -> bool:
+        return True
+
+    def may_publish(self) -> bool:
+        return self._is_welcome
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        self._visit = max(self._visit, self.client.incarnation << 32) + 1
+        self._is_welcome = False
+        subscriptions, advertisements, others = (
+            self.client.introduction() if self._born else ((), (), ())
+        )
+        is_known = self._born or now < self._left_at + NEWS_US
+        arrival = Arrival(
+            visit=self._visit,
+            born=self._born,
+            stay=self._stay if is_known else 0,
+            received=self._received,
+            subscriptions=subscriptions,
+            advertisements=advertisements,
+            others=others,
+        )
+        self.client.send(link, arrival, now)
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        if not self._visit:  # Its network hands clients over only since the link is there.
+            self.link_new(link, now)
+
+    def on_welcome(self, message: Welcome, _link: LinkId, now: Time) -> None:
+        self._is_welcome = True
+        self._stay, self._received = self._visit, 0
+        self.client.arrived(message.published)
+        before, self._born = self._born, message.born or self._born or self._visit
+        if not before:
+            self.client.introduce(now)
+        else:
+            self.client.introduction_sent(now)
+            if before != self._born:
+                self.client.state(facts.Forgotten(at=self.client.id, time=now))
+        self.client.flush(now)
+
+    def left(self, now: Time) -> None:
+        self._born = self._received = 0
+        self._is_welcome = False
+        self._left_at = now
+
+    def on_replayed(self, message: Replayed, link: LinkId, now: Time) -> None:
+        came = {event.id for event in message.events}
+        missed = tuple(
+            id_
+            for id_ in dict.fromkeys(message.missed)  # Maybe discarded both here and there.
+            if id_ not in came and id_.seq > self.seen.get(id_.publisher, 0)
+        )
+        fresh = self.events_arriving(message.events, link, now)
+        if fresh:
+            self.client.take(fresh, now, kept_for=message.moving)
+        if missed:
+            self.client.state(facts.Missed(at=self.client.id, time=now, events=missed))
+            for id_ in missed:
+                self.seen[id_.publisher] = max(id_.seq, self.seen.get(id_.publisher, 0))
+
+    def events_arriving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
+        del link
+        self._received += len(events)
+        fresh, repeated = [], []
+        for event in events:
+            if event.seq > self.seen.get(event.publisher, 0):
+                self.seen[event.publisher] = event.seq
+                fresh.append(event)
+            else:
+                repeated.append(event)
+        if repeated:
+            self.client.state(facts.Repeated(at=self.client.id, time=now, events=tuple(repeated)))
+        return fresh
+
+    @property
+    def is_settled(self) -> bool:  # type: ignore[override]
+        """Whether its broker has welcomed it, if it has one."""
+        return self._is_welcome or self.client.link not in self.client.up
+
+    # ---- Snapshots
+
+    def keep(self, writer: Writer) -> KeptRoaming:
+        del writer
+        return KeptRoaming(
+            seen=dict(self.seen),
+            visit=self._visit,
+            born=self._born,
+            stay=self._stay,
+            received=self._received,
+            is_welcome=self._is_welcome,
+            left_at=self._left_at,
+        )
+
+    def restore(self, kept: KeptRoaming, reader: Reader) -> None:
+        del reader
+        self.seen = dict(kept.seen)
+        self._visit, self._born, self._stay = kept.visit, kept.born, kept.stay
+        self._received, self._is_welcome = kept.received, kept.is_welcome
+        self._left_at = kept.left_at

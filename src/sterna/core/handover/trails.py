@@ -1,0 +1,196 @@
+"""Where the events of roaming clients are: trails, births and departures.
+
+Tables that are reduced by covering or merging do not tell where a client is, so each broker keeps a
+*trail* for each roaming client: the link that leads to where its events are. A new client is
+announced to all brokers once. A request follows the trail and turns it around on its way, as in the
+arrow protocol (Demmer and Herlihy, 1998). A second request, sent before the first is answered,
+follows the turned trail to the broker that sent the first and waits there. What a client left
+behind is always at one place, or on its way to the next.
+
+A client that leaves for good is announced to all brokers, too. They drop the trail and remember the
+departure for a while: a request for something from before it is answered with nothing. Of two
+numbers of the same client the greater one is the later one, so whatever crosses on the way, all
+brokers agree in the end.
+"""
+
+import msgspec
+
+from sterna.core.handover.messages import Departed, Located, Request
+from sterna.core.keeping import Reader, Writer
+from sterna.core.names import LinkId, NodeId, Time
+
+DEPARTED_MAX = 10_000
+"""How many clients that have left a broker remembers."""
+
+STRANGERS_MAX = 10_000
+"""How many requests for unknown clients a broker keeps."""
+
+
+class Trail(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where the events for a client are: over a link, or (None) here."""
+
+    link: LinkId | None
+    born: int
+    """The birth of the client it was laid for: one that has lost its memory is another."""
+
+
+class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What is remembered of a client that has left: its last visit, and its last event."""
+
+    visit: int
+    published: int
+
+
+class Stranger(msgspec.Struct, frozen=True):
+    """A request for a client that this broker does not know yet."""
+
+    request: Request
+    source: LinkId | None
+    since: Time
+
+
+class KeptTrails(msgspec.Struct, frozen=True):
+    """What a snapshot holds of them."""
+
+    trails: dict[NodeId, Trail]
+    departures: dict[NodeId, Departure]
+
+
+class Trails:
+    """The trails at one broker, and the clients that have left."""
+
+    def __init__(self) -> None:
+        self._trails: dict[NodeId, Trail] = {}
+        self.departures: dict[NodeId, Departure] = {}
+
+    def __contains__(self, client: NodeId) -> bool:
+        return client in self._trails
+
+    def __getitem__(self, client: NodeId) -> Trail:
+        return self._trails[client]
+
+    def get(self, client: NodeId) -> Trail | None:
+        """The trail of a client, if it is known."""
+        return self._trails.get(client)
+
+    def lay(self, client: NodeId, link: LinkId | None, born: int) -> None:
+        """The events for a client are over a link, or (None) here."""
+        self._trails[client] = Trail(link, born)
+
+    def last_departure(self, client: NodeId) -> int:
+        """The last visit of a client that has left, if that is remembered."""
+        departure = self.departures.get(client)
+        return 0 if departure is None else departure.visit
+
+    def last_published(self, client: NodeId) -> int:
+        """The number of the last event of a client that has left, if that is remembered."""
+        departure = self.departures.get(client)
+        return 0 if departure is None else departure.published
+
+    def last_life(self, client: NodeId) -> int:
+        """The latest number that is known of a client: of its departure, or of its birth."""
+        trail = self._trails.get(client)
+        return max(self.last_departure(client), 0 if trail is None else trail.born)
+
+    def locate(self, message: Located, link: LinkId) -> bool:
+        """A new client is somewhere behind a link; whether that is news."""
+        if message.born <= self.last_life(message.client):
+            return False
+        self.lay(message.client, link, message.born)
+        return True
+
+    def depart(self, message: Departed) -> bool:
+        """A client has left for good; whether that is news."""
+        client = message.client
+        if self.last_departure(client) >= message.visit:
+            return False
+        self.departures.pop(client, None)
+        self.departures[client] = Departure(message.visit, message.published)
+        if len(self.departures) > DEPARTED_MAX:
+            del self.departures[next(iter(self.departures))]
+        trail = self._trails.get(client)
+        if trail is not None and trail.born <= message.visit:
+            del self._trails[client]
+        return True
+
+    def end_here(self, client: NodeId) -> None:
+        """Drop the trail of a client whose events are here no more, and nowhere else."""
+        trail = self._trails.get(client)
+        if trail is not None and trail.link is None:
+            del self._trails[client]
+
+    def link_gone(self, link: LinkId) -> None:
+        """A client behind a link that is gone cannot be found, unless another link leads there."""
+        self._trails = {
+            client: trail for client, trail in self._trails.items() if trail.link != link
+        }
+
+    def news_for(self, link: LinkId) -> list[Departed | Located]:
+        """All that a new neighbour has to know."""
+        departed = [
+            Departed(client=client, visit=departure.visit, published=departure.published)
+            for client, departure in self.departures.items()
+        ]
+        located = [
+            Located(client=client, born=trail.born)
+            for client, trail in self._trails.items()
+            if trail.link != link
+        ]
+        return [*departed, *located]
+
+    def keep(self) -> KeptTrails:
+        """What a snapshot has to hold."""
+        return KeptTrails(dict(self._trails), dict(self.departures))
+
+    def restore(self, kept: KeptTrails) -> None:
+        """Go on with what a snapshot has held."""
+        self._trails, self.departures = dict(kept.trails), dict(kept.departures)
+
+
+class Strangers:
+    """Requests that wait until their client is known, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._by_client: dict[NodeId, list[Stranger]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, client: NodeId) -> bool:
+        return client in self._by_client
+
+    def clients(self) -> list[NodeId]:
+        """The clients that are asked for."""
+        return list(self._by_client)
+
+    def add(self, stranger: Stranger) -> Stranger | None:
+        """Keep a request; the oldest one that has to go for it, if there are too many."""
+        self._by_client.setdefault(stranger.request.client, []).append(stranger)
+        self._count += 1
+        if self._count <= STRANGERS_MAX:
+            return None
+        first, *others = self.take(next(iter(self._by_client)))
+        if others:
+            self._by_client[first.request.client] = others
+            self._count += len(others)
+        return first
+
+    def take(self, client: NodeId) -> list[Stranger]:
+        """All requests for a client; they are kept no more."""
+        strangers = self._by_client.pop(client, [])
+        self._count -= len(strangers)
+        return strangers
+
+    def keep(self, writer: Writer) -> list[tuple[int, LinkId | None, Time]]:
+        """What a snapshot has to hold."""
+        return [
+            (writer.message(each.request), each.source, each.since)
+            for strangers in self._by_client.values()
+            for each in strangers
+        ]
+
+    def restore(self, kept: list[tuple[int, LinkId | None, Time]], reader: Reader) -> None:
+        """Go on with what a snapshot has held."""
+        for number, source, since in kept:
+            self.add(Stranger(reader.message(number, Request), source, since))
