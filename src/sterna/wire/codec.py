@@ -89,7 +89,7 @@ def decode(body: bytes | memoryview, *, short_filters: bool = False) -> Frame:
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise MalformedError(f"not a frame of this protocol: {error}") from None
     if type(form) is _Data:
-        return Data(form.seq, form.acknowledged, _message(form.message))
+        return Data(form.seq, form.acknowledged, meant(form.message))
     if type(form) is _Ack:
         return Ack(form.acknowledged)
     return Resume(form.incarnation, form.partner, form.acknowledged, form.answers)
@@ -98,6 +98,19 @@ def decode(body: bytes | memoryview, *, short_filters: bool = False) -> Frame:
 def size(frame: Frame) -> int:
     """How many bytes a frame takes on the network."""
     return LENGTH_BYTES + sum(map(len, encode(frame, Bodies())))
+
+
+def any_message() -> Any:
+    """The type that any message is decoded as; `meant` makes a message of it."""
+    return _any_message
+
+
+def meant(form: Any) -> Message:
+    """The message that was decoded in a form of its own."""
+    kind = _MEANT.get(type(form))
+    if kind is None:
+        return form  # type: ignore[no-any-return]
+    return kind(**{name: getattr(form, name) for name in form.__struct_fields__})
 
 
 SHORT_FILTER_CHARACTERS_MAX = 32_768
@@ -166,13 +179,6 @@ def _replaced(hint: Any, stand_ins: Mapping[Any, Any]) -> Any:
     return reduce(or_, replaced) if origin in {Union, UnionType} else origin[replaced]
 
 
-def _message(form: Any) -> Message:
-    meant = _MEANT.get(type(form))
-    if meant is None:
-        return form  # type: ignore[no-any-return]
-    return meant(**{name: getattr(form, name) for name in form.__struct_fields__})
-
-
 def _encode(value: object) -> object:
     if isinstance(value, Filter):
         return str(value)
@@ -201,15 +207,15 @@ def _decode_short(kind: type, value: Any) -> object:
 
 def _build() -> None:
     """Make the decoders for every message of every protocol that is known."""
-    global _MEANT, _Data, _decoder, _short_decoder  # noqa: PLW0603 - rebuilt for each protocol.
+    global _MEANT, _Data, _any_message, _decoder, _short_decoder  # noqa: PLW0603 - rebuilt for each protocol.
     kinds = message_types()
     with_arrival: Any = reduce(or_, [kind for kind in kinds if kind.with_arrival])
     forms = {kind: _form(kind, with_arrival) for kind in kinds}
     _MEANT = {form: kind for kind, form in forms.items() if form is not kind}
-    any_message: Any = reduce(or_, forms.values())
+    _any_message = reduce(or_, forms.values())
     _Data = msgspec.defstruct(
         "_Data",
-        [("seq", int), ("acknowledged", int), ("message", any_message)],
+        [("seq", int), ("acknowledged", int), ("message", _any_message)],
         array_like=True,
         tag=_DATA,
         gc=False,
@@ -222,6 +228,7 @@ def _build() -> None:
 _MEANT: dict[Any, type[Message]]
 """The messages that are decoded in another form than their own."""
 _Data: type
+_any_message: Any
 _decoder: Any
 _short_decoder: Any
 _build()

@@ -26,9 +26,11 @@ ATTRIBUTES_MAX = 12
 class Group:
     """Routes that are passed on as one."""
 
-    def __init__(self, id_: RouteId, key: "Key") -> None:
+    def __init__(self, id_: RouteId, key: "Key", first: Route) -> None:
         self.id = id_
         self.key = key
+        self.first = first
+        """The first that ever joined; the key is its."""
         self.members: dict[RouteId, Route] = {}
         self.merged: Route | None = None
         """What was passed on for them."""
@@ -62,7 +64,7 @@ class Merged(Stage):
             if key in self._joinable:
                 first = next(iter(self._joinable[key].values()))
                 self._no_longer_alone(first)
-                group = Group(self._name(), key)
+                group = Group(self._name(), key, first)
                 self._join(group, first)
                 self._join(group, route)
                 return
@@ -97,15 +99,21 @@ class Merged(Stage):
                 self.onward.remove(before)
 
     def keep(self) -> "KeptMerged":
-        """What a snapshot has to hold, once all changes of a turn are passed on."""
-        groups = {group.id: group for group in self._group_of.values()}
+        groups = {group.id: group for group in self._group_of.values()} | self._changed
         return KeptMerged(
             alone=[route for route, _ in self._alone.values()],
             groups=[
-                KeptGroup(group.id, group.key[0], list(group.members.values()), group.merged)
+                KeptGroup(
+                    group.id,
+                    group.key.differing,
+                    group.first,
+                    list(group.members.values()),
+                    group.merged,
+                )
                 for group in groups.values()
             ],
             open=[id_ for groups_of_key in self._open.values() for id_ in groups_of_key],
+            changed=list(self._changed),
         )
 
     def restore(self, kept: "KeptMerged") -> None:
@@ -113,13 +121,14 @@ class Merged(Stage):
             self._stand_alone(route, self._keys(route.filter))
         groups = {}
         for each in kept.groups:
-            (term,) = each.members[0].filter.normal_form or ()
-            group = groups[each.id] = Group(each.id, _key(term, each.differing))
+            (term,) = each.first.filter.normal_form or ()
+            group = groups[each.id] = Group(each.id, _key(term, each.differing), each.first)
             group.members = {route.id: route for route in each.members}
             group.merged = each.merged
             self._group_of |= dict.fromkeys(group.members, group)
         for id_ in kept.open:
             self._open.setdefault(groups[id_].key, {})[id_] = groups[id_]
+        self._changed = {id_: groups[id_] for id_ in kept.changed}
 
     def _join(self, group: Group, route: Route) -> None:
         group.members[route.id] = route
@@ -169,6 +178,7 @@ class KeptGroup(msgspec.Struct, frozen=True):
 
     id: RouteId
     differing: tuple[str, ...]
+    first: Route
     members: list[Route]
     merged: Route | None
 
@@ -180,6 +190,8 @@ class KeptMerged(msgspec.Struct, frozen=True, tag=True):
     groups: list[KeptGroup]
     open: list[RouteId]
     """The groups with room, the first to be joined first."""
+    changed: list[RouteId]
+    """The groups that are to be merged anew."""
 
 
 class Key(NamedTuple):

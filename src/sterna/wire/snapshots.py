@@ -1,0 +1,120 @@
+"""Snapshots: what a node keeps, as bytes with a version.
+
+A snapshot is a record of records: one for each component, in a version of its own, and the events
+and messages that they share. What an older release wrote is converted step by step as it is read;
+what a later one wrote is refused.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from sterna.core.keeping import Reader, Record, Writer
+from sterna.core.node import Node
+from sterna.model.event import CheckedEvent
+from sterna.model.filters import Filter
+from sterna.wire import codec
+
+N = TypeVar("N", bound=Node)
+
+VERSION = 1
+"""Of the record as a whole."""
+
+
+class UnreadableSnapshotError(Exception):
+    """A snapshot cannot be read by this release; the message says what to do."""
+
+
+class _Part(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    version: int
+    kept: msgspec.Raw
+
+
+class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    version: int = VERSION
+    events: list[CheckedEvent]
+    messages: msgspec.Raw
+    parts: list[_Part]
+
+
+def encode_node(node: Node) -> bytes:
+    """All that a node keeps."""
+    writer = Writer()
+    parts = [
+        _Part(part.name, part.version, msgspec.Raw(codec.to_msgpack(part.kept)))
+        for part in node.keep(writer)
+    ]
+    return codec.to_msgpack(
+        {
+            "version": VERSION,
+            "events": writer.events,
+            "messages": writer.messages,
+            "parts": parts,
+        }
+    )
+
+
+def restore_node(data: bytes, node: N) -> N:
+    """Give a fresh node, made from the same settings, all that another one has kept."""
+    found = _decoded(data, _Snapshot)
+    if found.version > VERSION:
+        raise UnreadableSnapshotError(
+            f"the snapshot has version {found.version}, and this release reads up to {VERSION}: "
+            "start the release that wrote it, or a later one"
+        )
+    decode = _Decoding()
+    records = node.records()
+    kept = {part.name: _kept(part, records.get(part.name), decode) for part in found.parts}
+    messages = decode(found.messages, list[codec.any_message() | list[int]])  # type: ignore[misc]
+    meant = [each if isinstance(each, list) else codec.meant(each) for each in messages]
+    node.restore(kept, Reader(found.events, meant))
+    return node
+
+
+def _kept(part: _Part, record: Record | None, decode: "_Decoding") -> Any:
+    if record is None:
+        raise UnreadableSnapshotError(
+            f"the snapshot holds what a protocol {part.name!r} kept, which is not there now: "
+            "install the package that provides it"
+        )
+    if part.version > record.version:
+        raise UnreadableSnapshotError(
+            f"the snapshot holds version {part.version} of what {part.name!r} keeps, and this "
+            f"release reads up to {record.version}: start the release that wrote it, or a later one"
+        )
+    if part.version == record.version:
+        return decode(part.kept, record.kind)
+    kind, convert = record.older[part.version]
+    kept = convert(decode(part.kept, kind))
+    for version in range(part.version + 1, record.version):
+        kept = record.older[version][1](kept)
+    return kept
+
+
+class _Decoding:
+    """Decodes records; each filter is read once, however often it is there."""
+
+    def __init__(self) -> None:
+        self._filters: dict[str, Filter] = {}
+
+    def __call__(self, data: bytes | msgspec.Raw, kind: Any) -> Any:
+        return _decoded(data, kind, self._filter)
+
+    def _filter(self, kind: type, value: Any) -> object:
+        if kind is not Filter:
+            raise NotImplementedError(f"no stored form for {kind.__name__}")
+        filter_ = self._filters.get(value)
+        if filter_ is None:
+            filter_ = self._filters[value] = Filter.stored(value)
+        return filter_
+
+
+def _decoded(
+    data: bytes | msgspec.Raw, kind: Any, hook: Callable[[type, Any], object] | None = None
+) -> Any:
+    try:
+        return msgspec.msgpack.decode(data, type=kind, dec_hook=hook)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UnreadableSnapshotError(f"the snapshot is damaged: {error}") from None

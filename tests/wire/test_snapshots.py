@@ -1,0 +1,140 @@
+"""A node restored from its snapshot goes on exactly as the one that was kept."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.core.assembly import make_broker, make_client
+from sterna.core.catalogue import LIVE
+from sterna.core.facts import Fact
+from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.inputs import Input
+from sterna.core.link import LinkTiming
+from sterna.core.location.options import PlacesOptions
+from sterna.core.names import NodeId, Peer, Time
+from sterna.core.node import Node, Turn
+from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
+from sterna.sim.generate import FAULTS, Plan, generate
+from sterna.sim.run import Simulation
+from sterna.sim.script import Script
+from sterna.sim.topology import random_tree
+from sterna.wire.codec import to_msgpack
+from sterna.wire.snapshots import encode_node, restore_node
+from tests.scale import examples
+
+
+class Twins(Simulation):
+    """Runs beside each node another one that is restored from its snapshot again and again."""
+
+    def __init__(self, script: Script, every: int) -> None:
+        self.every = every
+        self.restored = 0
+        self.compared = 0
+        super().__init__(script)
+
+    def _broker(self, id_: NodeId) -> Callable[[int], Node]:
+        return self._twin(super()._broker(id_), id_, Peer.BROKER)
+
+    def _client(self, id_: NodeId) -> Callable[[int], Node]:
+        return self._twin(super()._client(id_), id_, Peer.CLIENT)
+
+    def _twin(self, make: Callable[[int], Node], id_: NodeId, peer: Peer) -> Callable[[int], Node]:
+        def make_twin(lives: int) -> Node:
+            node, twin, turns = make(lives), make(lives), 0
+            handle = node.handle
+
+            def handle_both(given: Input, now: Time) -> Turn:
+                nonlocal twin, turns
+                turns += 1
+                if turns % self.every == 0:
+                    twin = restore_node(encode_node(twin), self._made(id_, peer, lives))
+                    self.restored += 1
+                turn, other = handle(given, now), twin.handle(given, now)
+                assert _told(other) == _told(turn)
+                assert twin.deadline == node.deadline
+                assert twin.is_settled == node.is_settled
+                self.compared += 1
+                return turn
+
+            node.handle = handle_both  # type: ignore[method-assign]
+            return node
+
+        return make_twin
+
+    def _made(self, id_: NodeId, peer: Peer, lives: int) -> Node:
+        timing: LinkTiming = self.script.timing
+        if peer is Peer.BROKER:
+            settings = self.script.settings(id_)
+            return make_broker(id_, settings, timing=timing, incarnation=lives)
+        return make_client(id_, self.script.settings(), timing=timing, incarnation=lives)
+
+
+def _told(turn: Turn) -> tuple[list[bytes], list[list[bytes]]]:
+    """What a turn says; to whom first does not matter, nor in which order links are named."""
+    by_link: dict[str, list[bytes]] = {}
+    for action in turn.actions:
+        told = type(action).__name__.encode() + to_msgpack(action)
+        by_link.setdefault(getattr(action, "link", ""), []).append(told)
+    return [each for link in sorted(by_link) for each in by_link[link]], [
+        _stated(fact) for fact in turn.facts
+    ]
+
+
+def _stated(fact: Fact) -> list[bytes]:
+    fields = {name: getattr(fact, name) for name in fact.__struct_fields__}
+    to = fields.pop("to", {})
+    return [
+        type(fact).__name__.encode(),
+        *map(to_msgpack, fields.items()),
+        *sorted(map(to_msgpack, to.items())),
+    ]
+
+
+PLACES = PlacesOptions(
+    edges=(("a", "b"), ("b", "c"), ("c", "d"), ("d", "a"), ("b", "d")), dwell_us=200_000
+)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    handover = draw(st.sampled_from((Handover.RELOCATION, Handover.NONE)))
+    roams = handover == Handover.RELOCATION
+    advertisements = draw(st.booleans())
+    return Plan(
+        topology=random_tree(draw(st.integers(1, 4)), draw(st.integers(0, 99))),
+        clients=draw(st.integers(2, 5)),
+        subscriptions=draw(st.sampled_from((10, 60))),
+        events=30,
+        variety=draw(st.sampled_from((2, 8))),
+        moves=10 if roams else 0,
+        naps=6 if roams else 0,
+        leaves=3 if roams else 0,
+        routing=RoutingOptions(
+            strategy=draw(st.sampled_from(Strategy)), advertisements=advertisements
+        ),
+        client=ClientOptions(advertisements=advertisements, quenching=draw(st.booleans())),
+        handover=HandoverOptions(
+            protocol=handover,
+            cache_events_max=draw(st.sampled_from((10_000, 3, 1))),
+            cache_ttl_us=draw(st.sampled_from((None, 50_000))),
+            away_max_us=draw(st.sampled_from((None, 200_000))),
+        ),
+        faults=FAULTS[draw(st.sampled_from(("none", "light", "heavy")))],
+    )
+
+
+@pytest.mark.spec("LV-9")
+@examples(150, long=4)
+@given(plans(), st.integers(0, 2**32), st.sampled_from(((), LIVE)), st.sampled_from((1, 3, 17)))
+def test_a_restored_node_goes_on_exactly_as_the_one_that_was_kept(
+    plan: Plan, seed: int, protocols: tuple[str, ...], every: int
+) -> None:
+    """Whatever it is in the middle of: the same messages in the same order, the same facts."""
+    script = msgspec.structs.replace(generate(plan, seed), protocols=protocols)
+    twins = Twins(script, every)
+    twins.run()
+    assert twins.compared
