@@ -12,9 +12,9 @@ from sterna.net.config import (
     MIB,
     BrokerConfig,
     ConfigError,
+    ConfigSection,
     Durability,
     LimitsConfig,
-    Section,
     description,
     keys,
     sections,
@@ -225,7 +225,7 @@ def test_a_printed_configuration_reads_the_same(tmp_path: Path) -> None:
     text = changed.to_toml()
 
     assert load(tmp_path, text) == changed
-    every: list[type[Section]] = [BrokerConfig, *sections(BrokerConfig).values()]
+    every: list[type[ConfigSection]] = [BrokerConfig, *sections(BrokerConfig).values()]
     for section in every:
         assert all(f"\n{field.name} =" in text.replace("# ", "") for field in keys(section))
 
@@ -251,7 +251,7 @@ def test_places_come_from_a_file_or_a_grid(tmp_path: Path) -> None:
 
 
 def test_every_key_is_explained_and_has_a_variable_of_its_own() -> None:
-    every: dict[str, type[Section]] = {"": BrokerConfig, **sections(BrokerConfig)}
+    every: dict[str, type[ConfigSection]] = {"": BrokerConfig, **sections(BrokerConfig)}
     names = [
         variable(name, field.name)
         for name, section in every.items()

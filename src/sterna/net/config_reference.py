@@ -9,7 +9,7 @@ from msgspec.structs import FieldInfo
 
 from sterna.net.config import (
     BrokerConfig,
-    Section,
+    ConfigSection,
     choices,
     description,
     is_size,
@@ -50,11 +50,11 @@ listen = "127.0.0.1:7480"
 
 def reference() -> str:
     """The page, made of the sections of the configuration and the descriptions of their keys."""
-    every: dict[str, type[Section]] = {"": BrokerConfig, **sections(BrokerConfig)}
+    every: dict[str, type[ConfigSection]] = {"": BrokerConfig, **sections(BrokerConfig)}
     return "\n".join([_BEGINNING, *(_section(name, kind) for name, kind in every.items())])
 
 
-def _section(name: str, section: type[Section]) -> str:
+def _section(name: str, section: type[ConfigSection]) -> str:
     heading = f"## `[{name}]`" if name else "## Before the first section"
     rows = [_row(name, field) for field in keys(section)]
     return "\n".join(

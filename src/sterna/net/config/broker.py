@@ -13,7 +13,7 @@ from sterna.core.routing.options import RoutingOptions
 from sterna.model.location import MovementGraph
 from sterna.net.address import PORT
 from sterna.net.config.reading import document_in, read
-from sterna.net.config.schema import Name, Section, means
+from sterna.net.config.schema import ConfigSection, Name, means
 from sterna.net.config.sections import (
     DurabilityConfig,
     HeartbeatConfig,
@@ -30,7 +30,7 @@ from sterna.net.config.writing import as_toml
 _DATA = "data"
 
 
-class BrokerConfig(Section, frozen=True, kw_only=True):
+class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
     """The broker itself."""
 
     name: Annotated[

@@ -14,7 +14,7 @@ from sterna.model.location import LocationError, MovementGraph
 from sterna.net.address import PORT, Address, AddressError
 from sterna.net.config.schema import (
     UNITS,
-    Section,
+    ConfigSection,
     choices,
     example,
     is_size,
@@ -23,7 +23,7 @@ from sterna.net.config.schema import (
     variable,
 )
 
-Config = TypeVar("Config", bound=Section)
+Config = TypeVar("Config", bound=ConfigSection)
 
 
 class ConfigError(ValueError):
@@ -90,7 +90,7 @@ class _Reading:
     def _values(
         self,
         section: str,
-        kind: type[Section],
+        kind: type[ConfigSection],
         entries: Mapping[str, object],
         also: list[str] | None = None,
     ) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class _Reading:
             if name.startswith(beginning) and name not in known:
                 self._problems.append(f"{name}: is no variable of Sterna{_meant(name, known)}")
 
-    def _check_required(self, kind: type[Section], values: dict[str, Any]) -> None:
+    def _check_required(self, kind: type[ConfigSection], values: dict[str, Any]) -> None:
         for field in keys(kind):
             name = field.name
             if field.required and name not in values and not self._complains_about(name):
@@ -148,7 +148,7 @@ class _Reading:
                     f"(or {variable('', name)} in the environment)",
                 )
 
-    def _check_contradictions(self, config: Section) -> None:
+    def _check_contradictions(self, config: ConfigSection) -> None:
         for name in sections(type(config)):
             for key, problem in getattr(config, name).contradictions():
                 self._problem(self._source, _dotted(name, key), problem)

@@ -22,7 +22,7 @@ Bound = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConfigSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of the TOML file.
 
     The docstrings of its subclasses and the descriptions of their keys are the manual: comments in
@@ -39,16 +39,16 @@ def means(description: str, *, example: str | None = None) -> Meta:
     return Meta(description=description, examples=None if example is None else [example])
 
 
-def sections(config: type[Section]) -> dict[str, type[Section]]:
+def sections(config: type[ConfigSection]) -> dict[str, type[ConfigSection]]:
     """The sections of a configuration by name, in the order of the file."""
     return {
         field.name: field.type
         for field in fields(config)
-        if isinstance(field.type, type) and issubclass(field.type, Section)
+        if isinstance(field.type, type) and issubclass(field.type, ConfigSection)
     }
 
 
-def keys(section: type[Section]) -> list[FieldInfo]:
+def keys(section: type[ConfigSection]) -> list[FieldInfo]:
     """The keys of a section itself, in the order of the file."""
     inner = sections(section)
     return [field for field in fields(section) if field.name not in inner]

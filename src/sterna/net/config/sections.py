@@ -10,7 +10,17 @@ from sterna.core.handover.options import Handover
 from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
 from sterna.core.routing.options import Strategy
-from sterna.net.config.schema import GIB, KIB, MIB, Bound, Count, Seconds, Section, Size, means
+from sterna.net.config.schema import (
+    GIB,
+    KIB,
+    MIB,
+    Bound,
+    ConfigSection,
+    Count,
+    Seconds,
+    Size,
+    means,
+)
 
 
 class Durability(StrEnum):
@@ -51,7 +61,7 @@ class LogFormat(StrEnum):
     """Each message is a line with a JSON object, for programs."""
 
 
-class NetworkConfig(Section, frozen=True, kw_only=True):
+class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
     """How brokers form a network. Only `neighbours` and `accept_brokers` may differ among them."""
 
     neighbours: Annotated[
@@ -77,7 +87,7 @@ class NetworkConfig(Section, frozen=True, kw_only=True):
     )
 
 
-class PlacesConfig(Section, frozen=True, kw_only=True):
+class PlacesConfig(ConfigSection, frozen=True, kw_only=True):
     """The locations for subscriptions that follow their client. None without a grid or a graph."""
 
     grid: Annotated[
@@ -126,7 +136,7 @@ class PlacesConfig(Section, frozen=True, kw_only=True):
             yield "graph", "excludes places.grid: leave one of them out"
 
 
-class DurabilityConfig(Section, frozen=True, kw_only=True):
+class DurabilityConfig(ConfigSection, frozen=True, kw_only=True):
     """What survives a crash of the broker or its machine."""
 
     level: Annotated[
@@ -168,7 +178,7 @@ class DurabilityConfig(Section, frozen=True, kw_only=True):
             )
 
 
-class LimitsConfig(Section, frozen=True, kw_only=True):
+class LimitsConfig(ConfigSection, frozen=True, kw_only=True):
     """How much peers may ask of the broker. It refuses and disconnects those that ask for more."""
 
     frame_bytes_max: Annotated[Size, means("The size of the largest frame.")] = MIB
@@ -229,7 +239,7 @@ class LimitsConfig(Section, frozen=True, kw_only=True):
                 yield name, "is less than limits.frame_bytes_max: no room for one frame"
 
 
-class HeartbeatConfig(Section, frozen=True, kw_only=True):
+class HeartbeatConfig(ConfigSection, frozen=True, kw_only=True):
     """How the broker detects dead connections."""
 
     every_s: Annotated[
@@ -245,7 +255,7 @@ class HeartbeatConfig(Section, frozen=True, kw_only=True):
     ] = 3
 
 
-class HttpConfig(Section, frozen=True, kw_only=True):
+class HttpConfig(ConfigSection, frozen=True, kw_only=True):
     """The HTTP server with health, readiness, metrics and status, for operators."""
 
     listen: Annotated[
@@ -257,7 +267,7 @@ class HttpConfig(Section, frozen=True, kw_only=True):
     ] = ""
 
 
-class JournalConfig(Section, frozen=True, kw_only=True):
+class JournalConfig(ConfigSection, frozen=True, kw_only=True):
     """The facts journal, which the data pipeline reads."""
 
     enabled: Annotated[bool, means("Whether the broker writes a journal.")] = True
@@ -284,7 +294,7 @@ class JournalConfig(Section, frozen=True, kw_only=True):
             yield "bytes_max", "is less than one file: see segment_bytes"
 
 
-class HistoryConfig(Section, frozen=True, kw_only=True):
+class HistoryConfig(ConfigSection, frozen=True, kw_only=True):
     """The past events that a subscription can begin with."""
 
     archive: Annotated[
@@ -300,7 +310,7 @@ class HistoryConfig(Section, frozen=True, kw_only=True):
     ] = 100_000
 
 
-class LogConfig(Section, frozen=True, kw_only=True):
+class LogConfig(ConfigSection, frozen=True, kw_only=True):
     """Log messages for operators, on standard error."""
 
     level: Annotated[

@@ -5,12 +5,20 @@ import textwrap
 import msgspec
 from msgspec.structs import FieldInfo
 
-from sterna.net.config.schema import UNITS, Section, choices, description, is_size, keys, sections
+from sterna.net.config.schema import (
+    UNITS,
+    ConfigSection,
+    choices,
+    description,
+    is_size,
+    keys,
+    sections,
+)
 
 _WIDTH = 96
 
 
-def as_toml(config: Section) -> str:
+def as_toml(config: ConfigSection) -> str:
     """A file with the keys of a configuration itself, and then its sections."""
     parts = [_keys_as_toml(config)]
     for name, kind in sections(type(config)).items():
@@ -37,7 +45,7 @@ def _size_as_toml(size: int) -> str:
     return str(size)
 
 
-def _keys_as_toml(section: Section) -> str:
+def _keys_as_toml(section: ConfigSection) -> str:
     """The keys of a section, each below its description. A key that is not set is a comment."""
     paragraphs = []
     for field in keys(type(section)):
