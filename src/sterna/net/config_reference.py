@@ -1,4 +1,4 @@
-"""Prints the page about the configuration: `python -m sterna.net.config_reference`."""
+"""Prints the reference page of the configuration: `python -m sterna.net.config_reference`."""
 
 import sys
 from types import UnionType
@@ -9,13 +9,12 @@ from msgspec.structs import FieldInfo
 
 from sterna.net.config import (
     BrokerConfig,
-    Table,
+    ConfigSection,
     choices,
     description,
     is_size,
     keys,
-    table_of,
-    tables,
+    sections,
     value_as_toml,
     variable,
 )
@@ -23,7 +22,7 @@ from sterna.net.config import (
 _BEGINNING = """\
 # Configuration of a broker
 
-`sterna broker --config FILE` reads a TOML file. Only `name` is needed; everything else has a
+`sterna broker --config FILE` reads a TOML file. Only `name` is required; everything else has a
 default. `sterna broker --print-config` prints a file with all keys and their defaults, ready to
 edit.
 
@@ -39,46 +38,42 @@ neighbours = ["sterna://127.0.0.1:7462"]
 listen = "127.0.0.1:7480"
 ```
 
-- Each key can be overridden by an environment variable: `STERNA_<TABLE>_<KEY>`, in capitals. Lists
-  are separated by commas there.
+- Each key can be overridden by an environment variable: `STERNA_<SECTION>_<KEY>`, in capitals. A
+  list is written there with commas between its items.
 - Sizes are numbers of bytes, or text such as `"64 MiB"` (`KiB`, `MiB`, `GiB`). Keys that end in
-  `_s` are seconds.
+  `_s` are in seconds, keys that end in `_us` in microseconds.
 - A relative path starts at the directory of the file.
-- A key that does not exist, a value of the wrong type and a value that cannot be are errors; the
-  broker names all of them and does not start.
+- An unknown key, a value of the wrong type and an impossible value are errors. The broker names all
+  of them and does not start.
 """
 
 
 def reference() -> str:
-    """The page, from the structs of the configuration."""
-    parts = [_BEGINNING, _section("", BrokerConfig)]
-    for field in tables():
-        table = table_of(field)
-        if table is not None:
-            parts.append(_section(field.name, table))
-    return "\n".join(parts)
+    """The page, made of the sections of the configuration and the descriptions of their keys."""
+    every: dict[str, type[ConfigSection]] = {"": BrokerConfig, **sections(BrokerConfig)}
+    return "\n".join([_BEGINNING, *(_section(name, kind) for name, kind in every.items())])
 
 
-def _section(name: str, table: type[Table]) -> str:
-    heading = f"## `[{name}]`" if name else "## Before the first table"
-    rows = [_row(name, field) for field in keys(table)]
+def _section(name: str, section: type[ConfigSection]) -> str:
+    heading = f"## `[{name}]`" if name else "## Before the first section"
+    rows = [_row(name, field) for field in keys(section)]
     return "\n".join(
         [
-            *(heading, "", table.__doc__ or "", ""),
+            *(heading, "", section.__doc__ or "", ""),
             *("| key | type | default | meaning | variable |", "|---|---|---|---|---|", *rows, ""),
         ]
     )
 
 
-def _row(table: str, field: FieldInfo) -> str:
+def _row(section: str, field: FieldInfo) -> str:
     if field.default is NODEFAULT:
-        default = "needed"
+        default = "required"
     elif field.default is None:
         default = "not set"
     else:
         default = f"`{value_as_toml(field, field.default)}`"
     cells = [f"`{field.name}`", _type(field), default, description(field)]
-    return f"| {' | '.join([*cells, f'`{variable(table, field.name)}`'])} |"
+    return f"| {' | '.join([*cells, f'`{variable(section, field.name)}`'])} |"
 
 
 def _type(field: FieldInfo) -> str:
@@ -90,7 +85,7 @@ def _type(field: FieldInfo) -> str:
 
 
 def _plain(kind: object) -> object:
-    """The type below constraints and "or none"."""
+    """A type without its constraints and without "or None"."""
     while hasattr(kind, "__metadata__") or isinstance(kind, UnionType) or _is_union(kind):
         kind = get_args(kind)[0]
     return kind

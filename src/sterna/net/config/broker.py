@@ -1,0 +1,150 @@
+"""The whole configuration of a broker, and the options of the core that follow from it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import field
+
+from sterna.core.handover.options import HandoverOptions
+from sterna.core.location.options import PlacesOptions
+from sterna.core.names import Time
+from sterna.core.routing.options import RoutingOptions
+from sterna.model.location import MovementGraph
+from sterna.net.address import PORT
+from sterna.net.config.reading import document_in, read
+from sterna.net.config.schema import ConfigSection, Name, means
+from sterna.net.config.sections import (
+    DurabilityConfig,
+    HeartbeatConfig,
+    HistoryConfig,
+    HttpConfig,
+    JournalConfig,
+    LimitsConfig,
+    LogConfig,
+    NetworkConfig,
+    PlacesConfig,
+)
+from sterna.net.config.writing import as_toml
+
+_DATA = "data"
+
+
+class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
+    """The broker itself."""
+
+    name: Annotated[
+        Name,
+        means(
+            "The name of the broker, unique in the network. It consists of letters, digits, `-`, "
+            "`_` and `.`.",
+            example="b1",
+        ),
+    ]
+    listen: Annotated[
+        str,
+        means("The address where clients and brokers connect. Port 0 stands for any free port."),
+    ] = f"127.0.0.1:{PORT}"
+    advertised_address: Annotated[
+        str | None,
+        means("The address (`host:port`) where others reach this broker, if it is not `listen`."),
+    ] = None
+    data: Annotated[str, means("The directory of the broker's log, snapshots and journal.")] = _DATA
+
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    places: PlacesConfig = field(default_factory=PlacesConfig)
+    durability: DurabilityConfig = field(default_factory=DurabilityConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    heartbeat: HeartbeatConfig = field(default_factory=HeartbeatConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    journal: JournalConfig = field(default_factory=JournalConfig)
+    history: HistoryConfig = field(default_factory=HistoryConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+
+    @classmethod
+    def load(
+        cls, path: Path | None, environment: Mapping[str, str] | None = None
+    ) -> "BrokerConfig":
+        """Read a file, if one is given, and let environment variables override it.
+
+        Relative paths start at the directory of the file, or at the working directory if there is
+        no file. A ConfigError names everything that is wrong.
+        """
+        if path is None:
+            return cls.from_mapping({}, environment)
+        return cls.from_mapping(
+            document_in(path), environment, source=str(path), directory=path.parent
+        )
+
+    @classmethod
+    def from_mapping(
+        cls,
+        document: Mapping[str, object],
+        environment: Mapping[str, str] | None = None,
+        *,
+        source: str = "configuration",
+        directory: Path = Path(),
+    ) -> "BrokerConfig":
+        """Read a configuration that was parsed already.
+
+        `source` names it in error messages, and relative paths start at `directory`.
+        """
+        # The default is a relative path, so it is treated as if the file named it.
+        document = {"data": _DATA, **document}
+        return read(cls, document, environment or {}, source=source, directory=directory)
+
+    def to_toml(self) -> str:
+        """Write a file that explains each key. Reading it gives an equal configuration."""
+        return as_toml(self)
+
+    @property
+    def routing_options(self) -> RoutingOptions:
+        """How the broker routes."""
+        return RoutingOptions(
+            strategy=self.network.strategy, advertisements=self.network.advertisements
+        )
+
+    @property
+    def handover_options(self) -> HandoverOptions:
+        """How the network hands clients over, and what it keeps for them."""
+        kept_s, away_s = self.limits.kept_s, self.limits.away_s
+        return HandoverOptions(
+            protocol=self.network.handover,
+            cache_events_max=self.limits.queue_events_per_client_max,
+            cache_bytes_max=self.limits.queue_bytes_per_client_max,
+            cache_ttl_us=None if kept_s is None else _microseconds(kept_s),
+            away_max_us=None if away_s is None else _microseconds(away_s),
+        )
+
+    def places_options(self) -> PlacesOptions | None:
+        """The locations of the network, if it has any. Reads the file of the movement graph."""
+        places = self.places
+        if places.grid is None and places.graph is None:
+            return None
+        return PlacesOptions(
+            edges=() if places.graph is None else _edges(MovementGraph.load(places.graph)),
+            directed=True,
+            h3_resolution=places.grid,
+            rule=places.rule,
+            dwell=places.dwell,
+            dwell_us=_microseconds(places.dwell_s),
+            probe_us=_microseconds(places.probe_s),
+            away_steps_max=places.away_steps_max,
+            grain_us=places.grain_us,
+        )
+
+
+def _microseconds(seconds: float) -> Time:
+    return max(1, round(seconds * 1e6))
+
+
+def _edges(graph: MovementGraph) -> tuple[tuple[str, str], ...]:
+    """All edges, each in its direction. A location that leads nowhere gets an edge to itself.
+
+    That edge adds nothing, as a client can always stay; it only names the location.
+    """
+    return tuple(
+        (location, other)
+        for location in graph.locations
+        for other in graph.neighbours(location) or (location,)
+    )

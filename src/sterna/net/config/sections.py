@@ -1,0 +1,322 @@
+"""The sections of a broker's configuration: what can be set, its default and its meaning."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from sterna.core.handover.options import Handover
+from sterna.core.location.stays import Dwell
+from sterna.core.location.steps import StepRule
+from sterna.core.routing.options import Strategy
+from sterna.net.config.schema import (
+    GIB,
+    KIB,
+    MIB,
+    Bound,
+    ConfigSection,
+    Count,
+    Seconds,
+    Size,
+    means,
+)
+
+
+class Durability(StrEnum):
+    """What an acknowledgement means."""
+
+    NONE = "none"
+    """The broker has received the input. It writes nothing to disk and forgets all on a restart."""
+    BATCH = "batch"
+    """The input is synced to disk. All inputs that arrive during a sync share the next one."""
+    SYNC = "sync"
+    """The input is synced to disk, by a sync of its own."""
+
+
+class SlowConsumer(StrEnum):
+    """What happens to a client that reads too slowly for its queue."""
+
+    DISCONNECT = "disconnect"
+    """The client is disconnected. When it returns, it gets what was kept for it."""
+    BLOCK = "block"
+    """Publishers wait for the client."""
+
+
+class LogLevel(StrEnum):
+    """The least importance that a log message needs to be written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How log messages are written."""
+
+    TEXT = "text"
+    """Each message is a line for people."""
+    JSON = "json"
+    """Each message is a line with a JSON object, for programs."""
+
+
+class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
+    """How brokers form a network. Only `neighbours` and `accept_brokers` may differ among them."""
+
+    neighbours: Annotated[
+        tuple[str, ...],
+        means(
+            "The brokers that this one connects to, as `sterna://host:port`. The network is a "
+            "tree, and of two neighbours only one names the other."
+        ),
+    ] = ()
+    accept_brokers: Annotated[bool, means("Whether other brokers may connect to this one.")] = True
+    strategy: Annotated[
+        Strategy, means("Which filters brokers forward to each other for their subscriptions.")
+    ] = Strategy.COVERING
+    advertisements: Annotated[
+        bool,
+        means("Whether subscriptions are forwarded only to where matching events are advertised."),
+    ] = False
+    quenching: Annotated[
+        bool, means("Whether publishers discard events that match no subscription.")
+    ] = False
+    handover: Annotated[Handover, means("How clients move from one broker to another.")] = (
+        Handover.RELOCATION
+    )
+
+
+class PlacesConfig(ConfigSection, frozen=True, kw_only=True):
+    """The locations for subscriptions that follow their client. None without a grid or a graph."""
+
+    grid: Annotated[
+        Annotated[int, Meta(ge=0, le=15)] | None,
+        means("The resolution of the H3 grid whose hexagons are the locations."),
+    ] = None
+    graph: Annotated[
+        str | None,
+        means(
+            "A file with the movement graph whose nodes are the locations: JSON, CSV or a mined "
+            "model. Set either this or `grid`."
+        ),
+    ] = None
+    rule: Annotated[
+        StepRule,
+        means("How many moves around a client's location a distant broker subscribes to."),
+    ] = StepRule.SAFE
+    dwell: Annotated[
+        Dwell, means("How the time that a client stays at a location is estimated.")
+    ] = Dwell.LEAST
+    dwell_s: Annotated[
+        Seconds,
+        means("How long a client is assumed to stay at a location before it has measured it."),
+    ] = 10.0
+    probe_s: Annotated[
+        Seconds,
+        means("How often the round trip of a link that carries moving subscriptions is measured."),
+    ] = 1.0
+    away_steps_max: Annotated[
+        Bound,
+        means(
+            "How many moves a client may make while its link is down and still receive every "
+            "event about its new location from the moment when the link is up again."
+        ),
+    ] = 8
+    grain_us: Annotated[
+        Count,
+        means(
+            "Measured round trips are rounded up to a multiple of this, so that clients at about "
+            "the same distance can share a route."
+        ),
+    ] = 1_000
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if self.grid is not None and self.graph is not None:
+            yield "graph", "excludes places.grid: leave one of them out"
+
+
+class DurabilityConfig(ConfigSection, frozen=True, kw_only=True):
+    """What survives a crash of the broker or its machine."""
+
+    level: Annotated[
+        Durability,
+        means(
+            "What an acknowledgement means. With `none`, the input is received. With `batch`, it "
+            "is synced to disk together with others that arrived meanwhile. With `sync`, it is "
+            "synced to disk on its own."
+        ),
+    ] = Durability.BATCH
+    snapshot_bytes: Annotated[
+        Size, means("The broker takes a snapshot when its log has grown by this size.")
+    ] = 64 * MIB
+    snapshot_inputs: Annotated[
+        Count, means("The broker takes a snapshot when its log has grown by this many inputs.")
+    ] = 1_000_000
+    segment_bytes: Annotated[Size, means("The size of one file of the log.")] = 64 * MIB
+    bytes_max: Annotated[
+        Bound,
+        means(
+            "How much disk space the log and its snapshots may take. The broker stops when they "
+            "need more. With 0, there is no limit."
+        ),
+    ] = 4 * GIB
+    salvage: Annotated[
+        bool,
+        means(
+            "Whether the broker starts despite a damaged log, from the part before the damage. "
+            "What it acknowledged later is lost. The damaged files are set aside."
+        ),
+    ] = False
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        least = self.segment_bytes + self.snapshot_bytes
+        if 0 < self.bytes_max < least:
+            yield (
+                "bytes_max",
+                f"is less than segment_bytes and snapshot_bytes together: needs at least {least}",
+            )
+
+
+class LimitsConfig(ConfigSection, frozen=True, kw_only=True):
+    """How much peers may ask of the broker. It refuses and disconnects those that ask for more."""
+
+    frame_bytes_max: Annotated[Size, means("The size of the largest frame.")] = MIB
+    connections_max: Annotated[
+        Count, means("How many clients and brokers may be connected at the same time.")
+    ] = 10_000
+    handshake_s: Annotated[
+        Seconds, means("How long the handshake of a new connection may take.")
+    ] = 5.0
+    handshake_bytes_max: Annotated[
+        Size, means("The size of the largest frame before the handshake is finished.")
+    ] = 64 * KIB
+    subscriptions_per_client_max: Annotated[
+        Count, means("How many subscriptions one client may have.")
+    ] = 10_000
+    queue_events_per_client_max: Annotated[
+        Count,
+        means("How many events are kept for each subscription of a client that is away."),
+    ] = 100_000
+    queue_bytes_per_client_max: Annotated[
+        Size, means("How many bytes may wait for one client, whether it is connected or away.")
+    ] = 64 * MIB
+    queue_bytes_max: Annotated[
+        Size,
+        means(
+            "How many bytes may wait for all connected clients and neighbours together. When "
+            "there are more, the clients with the longest queues are disconnected."
+        ),
+    ] = 512 * MIB
+    in_flight_bytes_max: Annotated[
+        Size,
+        means(
+            "How many bytes may be received and not yet durable and routed. When there are more, "
+            "the broker stops reading until it has caught up."
+        ),
+    ] = 16 * MIB
+    kept_s: Annotated[
+        Seconds | None,
+        means("How long events are kept for a client that is away. Unless set, there is no limit."),
+    ] = None
+    away_s: Annotated[
+        Seconds | None,
+        means(
+            "How long a client may stay away before it is forgotten, with all that is kept for it."
+        ),
+    ] = 86_400.0
+    slow_consumer: Annotated[
+        SlowConsumer,
+        means(
+            "What happens when the queue of a connected client is full: `disconnect` the client, "
+            "or `block` the publishers until it has caught up."
+        ),
+    ] = SlowConsumer.DISCONNECT
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        for name in ("in_flight_bytes_max", "queue_bytes_per_client_max", "queue_bytes_max"):
+            if getattr(self, name) < self.frame_bytes_max:
+                yield name, "is less than limits.frame_bytes_max: no room for one frame"
+
+
+class HeartbeatConfig(ConfigSection, frozen=True, kw_only=True):
+    """How the broker detects dead connections."""
+
+    every_s: Annotated[
+        Seconds,
+        means("The broker sends a ping to each peer from which it received nothing for this long."),
+    ] = 5.0
+    missed_max: Annotated[
+        Count,
+        means(
+            "How many of these periods in a row a peer may stay silent. After one more, it is "
+            "disconnected."
+        ),
+    ] = 3
+
+
+class HttpConfig(ConfigSection, frozen=True, kw_only=True):
+    """The HTTP server with health, readiness, metrics and status, for operators."""
+
+    listen: Annotated[
+        str,
+        means(
+            "The address of the server, such as `127.0.0.1:7480`. Port 0 stands for any free port. "
+            "When empty, there is no server."
+        ),
+    ] = ""
+
+
+class JournalConfig(ConfigSection, frozen=True, kw_only=True):
+    """The facts journal, which the data pipeline reads."""
+
+    enabled: Annotated[bool, means("Whether the broker writes a journal.")] = True
+    segment_bytes: Annotated[
+        Size, means("The broker finishes a file of the journal and begins a new one at this size.")
+    ] = 64 * MIB
+    segment_s: Annotated[
+        Seconds,
+        means("The broker finishes a file of the journal and begins a new one at this age."),
+    ] = 60.0
+    flush_s: Annotated[
+        Seconds, means("How long facts may wait in memory before they are written.")
+    ] = 1.0
+    bytes_max: Annotated[
+        Bound,
+        means(
+            "How much disk space the journal may take. When it needs more, its oldest files are "
+            "removed. With 0, there is no limit."
+        ),
+    ] = 4 * GIB
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if 0 < self.bytes_max < self.segment_bytes:
+            yield "bytes_max", "is less than one file: see segment_bytes"
+
+
+class HistoryConfig(ConfigSection, frozen=True, kw_only=True):
+    """The past events that a subscription can begin with."""
+
+    archive: Annotated[
+        str,
+        means(
+            "The folder of tables that `sterna pipeline run` writes (its `--out`). The broker "
+            "reads events from there that are older than its own memory. When empty, there is no "
+            "archive."
+        ),
+    ] = ""
+    events_max: Annotated[
+        Count, means("How many events from the archive one subscription can begin with.")
+    ] = 100_000
+
+
+class LogConfig(ConfigSection, frozen=True, kw_only=True):
+    """Log messages for operators, on standard error."""
+
+    level: Annotated[
+        LogLevel, means("The broker logs messages of this level and of more important ones.")
+    ] = LogLevel.INFO
+    format: Annotated[
+        LogFormat,
+        means("`text` writes a line for people, `json` a line with a JSON object for programs."),
+    ] = LogFormat.TEXT
