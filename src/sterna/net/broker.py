@@ -17,6 +17,7 @@ from sterna.core.facts import Fact, RingFound
 from sterna.core.history.recent import Recent
 from sterna.core.inputs import (
     ArchiveChanged,
+    Configured,
     Input,
     LinkDown,
     LinkGone,
@@ -62,8 +63,11 @@ from sterna.wire.frames import (
 
 log = logging.getLogger("sterna.broker")
 
-STATE_KIND = "broker state 2"
-"""What snapshots hold. To be counted up when the core's classes change."""
+STATE_KIND = "broker state 3"
+"""What snapshots hold: a `State`."""
+
+OLDER_KINDS = ("broker state 2",)
+"""What older releases wrote, and is read still."""
 
 FIRST_A_HELLO = "the first frame has to be a Hello of a broker or a client"
 TAKEN_OVER = "another connection of the same name has taken over"
@@ -230,7 +234,7 @@ class BrokerServer(Driver):
                 self.engine.inputs = self.journal.last_position.position
             return
         self.log, recovery = Log.open(
-            directory / "log", kind=STATE_KIND, options=_log_options(config)
+            directory / "log", kind=STATE_KIND, older=OLDER_KINDS, options=_log_options(config)
         )
         found = recover(self.log, recovery, new, self._make)
         self._check_same(found.began)
@@ -239,6 +243,8 @@ class BrokerServer(Driver):
         self.journal = self._open_journal(directory, self.log.appended)
         self.engine = Engine(found.node, self, found.began, level=level, log=self.log)
         self.engine.recover(found)
+        if self.node.settings != self.settings:
+            self.engine.give(Configured(settings=self.settings))
 
     def _start_history(self) -> None:
         """Tell the broker whether there is an archive, and ask again what it had asked."""

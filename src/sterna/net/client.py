@@ -55,6 +55,7 @@ from sterna.net.errors import ClosedError, DiscardedError, NotConnectedError, St
 from sterna.net.handles import Advertisement, Discarded, Receipt, Subscription
 from sterna.net.nodes import AT_A_CLIENT, first_seq, next_incarnation
 from sterna.net.records import Began
+from sterna.net.state import decode_memory, encode_memory
 from sterna.net.storage import Log, Recovery
 from sterna.wire.codec import Bodies, MalformedError, decode, encode
 from sterna.wire.frames import (
@@ -74,8 +75,11 @@ log = logging.getLogger("sterna.client")
 FRAME_BYTES_MAX = 2**30
 """A client believes its broker: what was kept for it may come in one frame."""
 
-STATE_KIND = "client state 1"
-"""What snapshots of a client hold. To be counted up when the core's classes change."""
+STATE_KIND = "client state 2"
+"""What snapshots of a client hold: a `State`."""
+
+OLDER_KINDS = ("client state 1",)
+"""What older releases wrote, and is read still."""
 
 QUEUE_EVENTS_MAX = 10_000
 """With more events waiting for the application, the client reads no more until they are taken."""
@@ -818,7 +822,7 @@ class Client(Driver):
 
     def _open_state(self, directory: Path) -> None:
         """Go on where the last process was, if there was one."""
-        self._log, recovery = Log.open(directory, kind=STATE_KIND)
+        self._log, recovery = Log.open(directory, kind=STATE_KIND, older=OLDER_KINDS)
         self._recovery = recovery
         nothing = recovery.state is None and not recovery.report.records
         if not nothing:
@@ -868,17 +872,17 @@ class Client(Driver):
             subscription._waiting.popleft()
             subscription._handed_over += 1
 
-    def memory(self) -> object:
-        return {
-            name: (each.where, each._handed_over, (*each._in_hand, *each._waiting))
+    def memory(self) -> bytes:
+        return encode_memory(
+            (name, each.where, each._handed_over, [*each._in_hand, *each._waiting])
             for name, each in self._subscriptions.items()
-        }
+        )
 
-    def remember(self, memory: object) -> None:
-        for name, (where, handed_over, waiting) in memory.items():  # type: ignore[attr-defined]
-            subscription = self._remembered(name, where)
-            subscription._handed_over = handed_over
-            subscription._waiting.extend(waiting)
+    def remember(self, memory: bytes) -> None:
+        for kept in decode_memory(memory):
+            subscription = self._remembered(kept.name, kept.where)
+            subscription._handed_over = kept.handed_over
+            subscription._waiting.extend(kept.waiting)
 
 
 def _told_size(name: str, filter_: Filter) -> int:

@@ -6,7 +6,6 @@ until the input is safe; what arrives meanwhile shares the next sync.
 
 import asyncio
 import gc
-import pickle
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter, time_ns
 from typing import Generic, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
+from sterna import plugins
 from sterna.core.actions import Action
 from sterna.core.facts import Fact
 from sterna.core.inputs import Input, LinkDown, TimePassed
@@ -29,9 +31,12 @@ from sterna.net.records import (
     encode_note,
     encode_record,
 )
-from sterna.net.storage.errors import LogError
+from sterna.net.release_0_1 import converted
+from sterna.net.state import decode_state, encode_state
+from sterna.net.storage.errors import LogError, LogFormatError
 from sterna.net.storage.log import Log
 from sterna.net.storage.recovery import Recovery
+from sterna.wire.snapshots import UnreadableSnapshotError, restore_node
 
 N = TypeVar("N", bound=Node)
 
@@ -49,10 +54,11 @@ class Listener:
     def noted(self, note: bytes) -> None:
         """What was noted before a restart."""
 
-    def memory(self) -> object:
+    def memory(self) -> bytes:
         """What a snapshot has to keep besides the node."""
+        return b""
 
-    def remember(self, memory: object) -> None:
+    def remember(self, memory: bytes) -> None:
         """What a snapshot has kept."""
 
     def before_snapshot(self) -> bool:
@@ -128,7 +134,7 @@ class Recovered(NamedTuple, Generic[N]):
     began: Began
     node: N
     time: Time
-    memory: object
+    memory: bytes
     position: int
     records: Iterator[bytes]
     """What came after the node was as it is here."""
@@ -137,16 +143,24 @@ class Recovered(NamedTuple, Generic[N]):
 def recover(log: Log, recovery: Recovery, new: Began, make: Callable[[Began], N]) -> Recovered[N]:
     """The node whose log this is; in an empty log, it begins now."""
     if recovery.state is not None:
-        time, began, node, memory = pickle.loads(recovery.state)  # noqa: S301 - our own file.
-        return Recovered(began, node, time, memory, recovery.position, recovery.records)
+        state = decode_state(converted(recovery.kind, recovery.state))
+        plugins.require(state.settings)
+        try:
+            node = restore_node(state.node, make(replace(state.began, settings=state.settings)))
+        except UnreadableSnapshotError as error:
+            raise LogFormatError(f"{log.directory}: {error}. Nothing was changed.") from None
+        return Recovered(
+            state.began, node, state.time, state.memory, recovery.position, recovery.records
+        )
     first = next(recovery.records, None)
     if first is None:
         log.append(encode_began(new))
-        return Recovered(new, make(new), 0, None, 1, iter(()))
+        return Recovered(new, make(new), 0, b"", 1, iter(()))
     old = decode_began(first)
     if old is None:
         raise LogError(f"{log.directory} does not begin as the log of a broker or client does")
-    return Recovered(old, make(old), 0, None, 1, recovery.records)
+    plugins.require(old.settings)
+    return Recovered(old, make(old), 0, b"", 1, recovery.records)
 
 
 class Engine(Generic[N]):
@@ -324,8 +338,7 @@ class Engine(Generic[N]):
         if not self._driver.before_snapshot():
             return None
         self._is_snapshotting = True
-        kept = self.clock.now(), self.began, self.node, self._driver.memory()
-        state = pickle.dumps(kept, protocol=5)
+        state = encode_state(self.node, self.began, self.clock.now(), self._driver.memory())
         self._state_bytes = len(state)
         future = self._snapshots.submit(self._log.snapshot, state, self._log.appended)
         future.add_done_callback(
@@ -355,7 +368,7 @@ class Engine(Generic[N]):
 
     def _replay(self, recovered: "Recovered[N]") -> None:
         driver = self._driver
-        if recovered.memory is not None:
+        if recovered.memory:
             driver.remember(recovered.memory)
         position = recovered.position
         for record in recovered.records:

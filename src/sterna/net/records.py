@@ -4,8 +4,11 @@ import struct
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+import sterna
 from sterna.core import inputs
+from sterna.core.catalogue import LIVE
 from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.settings import Settings
@@ -17,6 +20,14 @@ _HEAD = struct.Struct("<BQH")
 
 _BEGAN = 0
 _RECEIVED, _LINK_UP, _LINK_DOWN, _LINK_GONE, _TIME_PASSED, _APPLICATION, _NOTE = range(1, 8)
+
+_PEER = {
+    (peer, advertises): peer.encode() + ending
+    for peer in Peer
+    for advertises, ending in ((None, b""), (True, b"+"), (False, b"-"))
+}
+"""Who is at the other end, and whether it advertises."""
+_LINK_UPS = {body: key for key, body in _PEER.items()}
 
 _LINK_INPUTS: dict[type[Input], int] = {LinkDown: _LINK_DOWN, LinkGone: _LINK_GONE}
 
@@ -47,18 +58,24 @@ class Began(msgspec.Struct, frozen=True, kw_only=True):
     """What it was configured with at first."""
     seq: int = 0
     """Where a client numbers its events from."""
+    release: str = ""
+    """The release that wrote this; empty: 0.1."""
 
 
 def encode_began(began: Began) -> bytes:
     """The first record."""
-    return _record(_BEGAN, 0, "", to_json(began))
+    return _record(_BEGAN, 0, "", to_json(replace(began, release=sterna.__version__)))
 
 
 def decode_began(record: bytes) -> Began | None:
     """What the first record says; None if this is another one."""
     if not record or record[0] != _BEGAN:
         return None
-    return from_json(record[_HEAD.size :], Began)
+    began = from_json(record[_HEAD.size :], Began)
+    if began.release:
+        return began
+    # Release 0.1 did not list the protocols that every live node takes part in.
+    return replace(began, settings=replace(began.settings, protocols=LIVE))
 
 
 def encode_note(note: bytes) -> bytes:
@@ -79,7 +96,7 @@ def encode_record(given: Input, now: Time, raw: bytes = b"") -> bytes:
     if kind is TimePassed:
         return _record(_TIME_PASSED, now, "", b"")
     if isinstance(given, LinkUp):
-        return _record(_LINK_UP, now, given.link, given.peer.encode())
+        return _record(_LINK_UP, now, given.link, _PEER[given.peer, given.advertises])
     if kind in _LINK_INPUTS:
         return _record(_LINK_INPUTS[kind], now, given.link, b"")  # type: ignore[attr-defined]
     return _record(_APPLICATION, now, "", to_msgpack(given))
@@ -95,7 +112,8 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
             frames = tuple([decode(frame) for frame in split(record[body:])])
             return Received(link=link, frames=frames), now
         case 2:
-            return LinkUp(link=link, peer=Peer(record[body:].decode())), now
+            peer, advertises = _LINK_UPS[record[body:]]
+            return LinkUp(link=link, peer=peer, advertises=advertises), now
         case 3:
             return LinkDown(link=link), now
         case 4:

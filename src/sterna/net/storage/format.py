@@ -21,8 +21,15 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-FORMAT = 1
-"""The number of this format; another one is refused."""
+FORMAT = 2
+"""The number of the format that is written.
+
+Format 1 is what release 0.1 wrote: the same bytes, with fewer kinds of records and with pickled
+snapshots. A log goes on in a new segment of this format, so that the older release refuses it.
+"""
+
+READABLE = frozenset({1, 2})
+"""The formats that can be read; another one is refused."""
 
 RECORD_BYTES_MAX = 1 << 30
 GROUP_BYTES_MAX = 1 << 20
@@ -190,6 +197,12 @@ def _start(magic: bytes) -> bytes:
     return start + _SUM.pack(crc32(start))
 
 
+def format_of(data: bytes) -> int:
+    """The format of an intact segment or snapshot."""
+    number: int = _START.unpack_from(data)[1]
+    return number
+
+
 def _check_start(data: bytes, magic: bytes) -> None:
     if len(data) < _START_BYTES:
         raise Damage("its header is cut off")
@@ -197,7 +210,7 @@ def _check_start(data: bytes, magic: bytes) -> None:
     (checksum,) = _SUM.unpack_from(data, _START.size)
     if found != magic or checksum != crc32(data[: _START.size]):
         raise Damage("it does not begin as such a file does")
-    if number != FORMAT:
+    if number not in READABLE:
         raise OtherFormat(number)
 
 

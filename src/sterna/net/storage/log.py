@@ -2,7 +2,7 @@
 
 import errno
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -91,12 +91,14 @@ class Log:
         directory: Path,
         *,
         kind: str = "",
+        older: Sequence[str] = (),
         disk: Disk = REAL,
         options: LogOptions | None = None,
     ) -> tuple["Log", Recovery]:
         """Open the log in a directory, new or not, and tell what is in it.
 
-        `kind` says what the states of snapshots are; those of another kind are refused.
+        `kind` says what the states of snapshots are; those of another kind are refused, unless it
+        is one of the `older` kinds that can be read.
         """
         options = options or LogOptions()
         try:
@@ -109,7 +111,7 @@ class Log:
         except OSError as error:
             raise _failed(f"opening {directory}", error) from error
         try:
-            found = recover(disk, directory, kind, salvage=options.salvage)
+            found = recover(disk, directory, (kind, *older), salvage=options.salvage)
             log = cls(directory, disk, options, kind, found)
             log._release = release
             log._remove_unneeded()

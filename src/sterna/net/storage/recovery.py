@@ -27,6 +27,7 @@ from sterna.net.storage.format import (
     decode_group,
     decode_segment,
     decode_snapshot,
+    format_of,
     group_at,
     groups_after,
     is_closed,
@@ -80,6 +81,8 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
     state: bytes | None
     """What the newest intact snapshot holds; none if there is no snapshot."""
+    kind: str = ""
+    """What kind of state that is."""
     position: int
     """How many records led to that state."""
     records: Iterator[bytes]
@@ -131,9 +134,9 @@ def snapshot_path(directory: Path, position: int) -> Path:
     return directory / f"{position:020d}{SNAPSHOT_ENDING}"
 
 
-def recover(disk: Disk, directory: Path, kind: str, *, salvage: bool) -> Found:
+def recover(disk: Disk, directory: Path, kinds: Sequence[str], *, salvage: bool) -> Found:
     """Read what is there; cut off what is torn, set aside what is damaged, make the rest last."""
-    search = _Search(disk, directory, kind, salvage=salvage)
+    search = _Search(disk, directory, kinds, salvage=salvage)
     search.load_snapshot()
     search.read_segments()
     return search.mend()
@@ -150,10 +153,12 @@ class _Span(NamedTuple):
 class _Search:
     """First reads everything and changes nothing, then mends."""
 
-    def __init__(self, disk: Disk, directory: Path, kind: str, *, salvage: bool) -> None:
+    def __init__(self, disk: Disk, directory: Path, kinds: Sequence[str], *, salvage: bool) -> None:
         self.disk = disk
         self.directory = directory
-        self.kind = kind
+        self.kinds = kinds
+        self.kind = ""
+        """The kind of the state."""
         self.salvage = salvage
         names = sorted(disk.names(directory))
         self.dropped = [directory / name for name in names if name.endswith(UNFINISHED_ENDING)]
@@ -167,6 +172,8 @@ class _Search:
             for name, position in _numbered(names, SNAPSHOT_ENDING)
         ]
         self.log_id: bytes | None = None
+        self.last_format = FORMAT
+        """The format of the segment that was read last."""
         self.state: bytes | None = None
         self.base = 0
         """The position of the state."""
@@ -198,13 +205,13 @@ class _Search:
                 self.damaged.append(snapshot.path)
                 self.notes.append(f"{snapshot.path.name} is damaged: {damage}.")
                 continue
-            if kind != self.kind:
+            if kind not in self.kinds:
                 raise LogFormatError(
-                    f"{snapshot.path} holds a state of kind {kind!r}, but {self.kind!r} is wanted."
-                    " Start with the version and the options that wrote it, or with an empty"
-                    " directory."
+                    f"{snapshot.path} holds a state of kind {kind!r}, but {self.kinds[0]!r} is"
+                    " wanted. Start with the release that wrote it, or a later one, or with an"
+                    " empty directory. Nothing was changed."
                 )
-            self.state, self.base = state, position
+            self.state, self.kind, self.base = state, kind, position
             break
         self.snapshots = [s for s in self.snapshots if s.path not in self.damaged]
 
@@ -249,12 +256,22 @@ class _Search:
         )
         recovery = Recovery(
             state=self.state,
+            kind=self.kind,
             position=self.base,
             records=_records(self.disk, self.spans, seed_of(log_id), self.base),
             report=report,
         )
         end = self.end if self.position == position else None
+        if end is not None and self.last_format < FORMAT:
+            end = self._leave_old_segment()
         return Found(recovery, log_id, position, self.segments, end, self.snapshots)
+
+    def _leave_old_segment(self) -> None:
+        """What comes now goes into a new segment, so that an older release refuses the log."""
+        last = self.segments[-1]
+        if last.first == self.position:  # The new one has the name of one without records.
+            self.disk.remove(last.path)
+            self.segments.pop()
 
     def _drop_unborn_segment(self) -> None:
         """A segment's header is synced before the first group: before that, it holds nothing."""
@@ -287,6 +304,7 @@ class _Search:
             self._damage(index, f"{segment.path.name} is not a part of this log")
             return False
         self.log_id = log_id
+        self.last_format = format_of(data)
         if first != self.position:
             self._damage(index, f"records {self.position:,} to {first - 1:,} are not there")
             return False

@@ -1,0 +1,87 @@
+"""The state of a node as a snapshot of its log holds it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+import sterna
+from sterna.core.names import Time
+from sterna.core.node import Node
+from sterna.core.settings import Settings
+from sterna.model.event import CheckedEvent, Event
+from sterna.model.filters import Filter
+from sterna.net.records import Began
+from sterna.net.storage.errors import LogFormatError
+from sterna.wire.codec import from_msgpack, to_msgpack
+from sterna.wire.snapshots import encode_node
+
+VERSION = 1
+"""Of `State`; counted up when an older release could not read it."""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """A node at one position of its log, and what its driver has to remember."""
+
+    version: int = VERSION
+    release: str
+    """The release that wrote it."""
+    time: Time
+    began: Began
+    settings: Settings
+    """What the node is configured with now."""
+    node: bytes
+    """All that it keeps; see `sterna.wire.snapshots`."""
+    memory: bytes = b""
+
+
+def encode_state(node: Node, began: Began, time: Time, memory: bytes) -> bytes:
+    """A node's state as bytes."""
+    return to_msgpack(
+        State(
+            release=sterna.__version__,
+            time=time,
+            began=began,
+            settings=node.settings,
+            node=encode_node(node),
+            memory=memory,
+        )
+    )
+
+
+def decode_state(data: bytes) -> State:
+    """A node's state; LogFormatError if a later release wrote it, or it is damaged."""
+    try:
+        found: dict[str, Any] = msgspec.msgpack.decode(data, type=dict[str, Any])
+        if found["version"] > VERSION:
+            raise LogFormatError(
+                f"the snapshot was written by release {found['release']} in version "
+                f"{found['version']}, and this release reads up to {VERSION}: start that release, "
+                "or a later one. Nothing was changed."
+            )
+        return from_msgpack(data, State)
+    except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, TypeError) as error:
+        raise LogFormatError(
+            f"the snapshot cannot be read: {error}. Nothing was changed."
+        ) from None
+
+
+class KeptSubscription(msgspec.Struct, frozen=True):
+    """What a client's application has not taken of a subscription yet."""
+
+    name: str
+    where: Filter
+    handed_over: int
+    """How many events the application has taken so far."""
+    waiting: list[CheckedEvent]
+
+
+def encode_memory(subscriptions: Iterable[tuple[str, Filter, int, Sequence[Event]]]) -> bytes:
+    """What a client's application has not taken yet, for `State.memory`."""
+    return to_msgpack(list(subscriptions))
+
+
+def decode_memory(memory: bytes) -> list[KeptSubscription]:
+    """The same, read back."""
+    kept = from_msgpack(memory, list[tuple[str, Filter, int, list[CheckedEvent]]])
+    return [KeptSubscription(*each) for each in kept]
