@@ -19,9 +19,10 @@ from sterna.core.messages import (
     SubscriptionChange,
 )
 from sterna.core.names import LinkId, RouteId
+from sterna.errors import SternaError
 
 
-class RefusedError(Exception):
+class RefusedError(SternaError):
     """A client went too far; the message is for it."""
 
 

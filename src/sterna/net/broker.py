@@ -26,6 +26,7 @@ from sterna.core.link import Frame
 from sterna.core.location.moving import Moving
 from sterna.core.names import LinkId, NodeId, Peer, RouteId
 from sterna.core.overlay.members import Members
+from sterna.errors import SternaError
 from sterna.journal import Journal, JournalFailedError
 from sterna.model.event import Event
 from sterna.net.address import Address
@@ -80,7 +81,7 @@ Sendings = list[tuple[Connection, Sequence[bytes] | None]]
 """What goes over which connection; None ends it."""
 
 
-class StartError(Exception):
+class StartError(SternaError):
     """The broker cannot start; the message says what to do."""
 
 

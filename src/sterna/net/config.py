@@ -18,6 +18,7 @@ from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.errors import SternaError
 from sterna.model.location import LocationError, MovementGraph
 from sterna.net.address import PORT, Address, AddressError
 
@@ -36,7 +37,7 @@ Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 _DATA = "data"
 
 
-class ConfigError(ValueError):
+class ConfigError(SternaError, ValueError):
     """The configuration cannot be used; each problem names its file or variable and its key."""
 
     def __init__(self, problems: list[str]) -> None:

@@ -9,13 +9,14 @@ import msgspec
 from sterna.core import messages
 from sterna.core.link import Ack, Data, Frame, Resume
 from sterna.core.messages import Events, Message, MovingChange, Replay, Replayed
+from sterna.errors import SternaError
 from sterna.model.event import CheckedEvent
 from sterna.model.filters import Filter, FilterError
 
 T = TypeVar("T")
 
 
-class MalformedError(Exception):
+class MalformedError(SternaError):
     """These bytes are not what they should be; whoever sent them does not speak our language."""
 
 
