@@ -95,7 +95,7 @@ class Keeper:
             if self._driver.link is not None:
                 self._driver.give(Detach())
             else:
-                self._hang_up("the client has detached")
+                self._hang_up()
         while self._search.is_on or self.connection is not None:
             await self._life.change()
 
@@ -127,7 +127,7 @@ class Keeper:
         if self._wanted == link:
             self._wanted = None
         if self._greeted in {None, link}:  # Else it has turned elsewhere already.
-            self._hang_up("the client has detached")
+            self._hang_up()
 
     def node_changed(self) -> None:
         """The core has taken an input, and may be welcome at its broker now."""
@@ -172,10 +172,11 @@ class Keeper:
             if self.connection is not None:
                 self.connection.resume_reading()
 
-    def _hang_up(self, reason: str) -> None:
+    def _hang_up(self) -> None:
         self._search.stop()
         if self.connection is not None:
-            self._reason = reason
+            is_closing = self._life.is_closing
+            self._reason = "the client is closed" if is_closing else "the client has detached"
             self.connection.close()
         self._life.changed()
 
