@@ -4,6 +4,7 @@ import asyncio
 import logging
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ import pytest
 
 import sterna
 from sterna.core.inputs import Attach, Detach, Leave
+from sterna.core.link import Resume
 from sterna.net.address import Address
 from sterna.net.client.connections import UNREAD_MAX, Changes
 from sterna.net.client.life import Life
 from sterna.net.connection import Connection
 from sterna.net.local import LocalNetwork
+from sterna.wire.codec import Bodies, encode
+from sterna.wire.frames import VERSION, Hello, Network, Role, control, frame
 from tests.net.live import SETTLE_S, connect, network_in, until
 
 pytestmark = pytest.mark.spec("LV-2")
@@ -222,17 +226,46 @@ def test_it_hangs_up_when_its_core_has_left(network: LocalNetwork) -> None:
     in_time(run())
 
 
-def test_the_core_knows_of_no_connection_that_it_did_not_ask_for(
-    network: LocalNetwork, tmp_path: Path
-) -> None:
-    """With a state, what the core wants has to be safe first; frames that come earlier wait."""
+def test_what_comes_with_the_greeting_is_not_lost() -> None:
+    """The core asks for the connection when it hears who is there; until then, frames wait.
+
+    This broker says all that it has to say at once, and never again.
+    """
+
+    async def run() -> None:
+        async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            hello = Hello(
+                versions=(VERSION, VERSION),
+                role=Role.BROKER,
+                node="brief",
+                network=Network(),
+                frame_bytes_max=2**20,
+            )
+            resume = Resume(incarnation=1, partner=None, acknowledged=0, answers=True)
+            writer.write(control(hello) + frame(b"".join(encode(resume, Bodies()))))
+
+        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        address = Address(*server.sockets[0].getsockname())
+        client = connect(address.url, client="listens", timeout=SETTLE_S)
+        starting = asyncio.ensure_future(client._start())
+        await until(lambda: client._driver.link == "brief" and "brief" in client._driver.node.up)
+        starting.cancel()
+        with suppress(asyncio.CancelledError):
+            await starting
+        server.close()
+
+    in_time(run())
+
+
+def test_with_a_state_it_moves_as_well(network: LocalNetwork, tmp_path: Path) -> None:
+    """What its core wants has to be safe before the client does it."""
 
     async def run() -> None:
         async with connect(network.url("B1"), client="waits", state=tmp_path) as client:
-            for url in (network.url("B2"), network.url("B1")):
-                await client.attach(url)
+            for broker in ("B2", "B1"):
+                await client.attach(network.url(broker))
+                assert client.broker == broker
                 await client.publish(n=1)
-            assert client.broker == "B1"
 
     in_time(run())
 
