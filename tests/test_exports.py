@@ -1,19 +1,101 @@
 """What a user imports: documented, typed, and light to load."""
 
+import ast
+import pickle
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 import sterna
 
 ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src"
+
+COMMANDS = {"bench", "cli", "demo", "experiments"}
+"""Packages behind commands: their errors end there, as messages."""
+
+
+def error_classes() -> Iterator[tuple[str, str]]:
+    """The module and the name of each error that is defined."""
+    for path in sorted((SOURCE / "sterna").rglob("*.py")):
+        module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and node.name.endswith("Error"):
+                yield module, node.name
 
 
 def test_every_public_name_is_there_and_documented() -> None:
     for name in sterna.__all__:
         if name != "__version__":
             assert getattr(sterna, name).__doc__, name
+    assert set(sterna.__all__) <= set(dir(sterna))
+
+
+def test_all_errors_have_one_root_and_are_exported() -> None:
+    found = list(error_classes())
+    for module, name in found:
+        error = getattr(import_module(module), name)
+        assert issubclass(error, sterna.SternaError), (module, name)
+        if module.split(".")[1] not in COMMANDS:
+            assert getattr(sterna, name) is error, (module, name)
+            assert name in sterna.__all__, (module, name)
+    assert len(found) > 25
+
+
+@pytest.mark.parametrize(
+    ("name", "also"),
+    [
+        ("FilterError", ValueError),
+        ("UnboundError", ValueError),
+        ("LocationError", ValueError),
+        ("ConfigError", ValueError),
+        ("AddressError", ValueError),
+        ("SegmentDamagedError", ValueError),
+        ("TopologyError", ValueError),
+        ("EventTooLargeError", ValueError),
+        ("SubscriptionTooLargeError", ValueError),
+        ("TimedOutError", TimeoutError),
+    ],
+)
+def test_errors_are_also_what_python_calls_them(name: str, also: type[Exception]) -> None:
+    assert issubclass(getattr(sterna, name), also)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        sterna.EventTooLargeError("too large", size=7, limit=5),
+        sterna.SubscriptionTooLargeError("too large", size=7, limit=5),
+        sterna.NotConnectedError("nobody", brokers=("sterna://a:1", "sterna://b:2")),
+        sterna.ClosedError("refused", broker="B1"),
+        sterna.DiscardedError("given up", limit=3),
+        sterna.TimedOutError("late", timeout=0.5),
+        sterna.FilterError("what is this", "a >", 3),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_keep_their_fields_between_processes(error: sterna.SternaError) -> None:
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - just made.
+
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+    assert vars(error)
+
+
+def test_the_first_address_of_an_error_is_its_broker() -> None:
+    assert sterna.NotConnectedError("", brokers=("sterna://a:1", "b")).broker == "sterna://a:1"
+    assert sterna.NotConnectedError("").broker is None
+
+
+def test_what_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = sterna.nothing
 
 
 def test_the_version_is_the_packages() -> None:

@@ -2,54 +2,149 @@
 
 from typing import TYPE_CHECKING, Any
 
+from sterna.errors import (
+    ClosedError,
+    DiscardedError,
+    EventTooLargeError,
+    NotConnectedError,
+    SternaError,
+    SubscriptionTooLargeError,
+    TimedOutError,
+    TooLargeError,
+)
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter, FilterError, UnboundError, merge
 from sterna.model.location import HexGrid, LocationError, LocationSpace, MovementGraph
 from sterna.model.mobility import MobilityModel, MobilityModelError
-from sterna.net.errors import ClosedError, DiscardedError, NotConnectedError, SternaError
 
 if TYPE_CHECKING:
+    from sterna.core.names import LocalProtocolError
+    from sterna.journal.segments import SegmentDamagedError
+    from sterna.journal.writing import JournalFailedError
     from sterna.net import blocking
+    from sterna.net.address import AddressError
+    from sterna.net.admission import RefusedError
+    from sterna.net.archive import ArchiveError
+    from sterna.net.broker import StartError
     from sterna.net.client import Client, connect
-    from sterna.net.handles import Advertisement, Receipt, Subscription
+    from sterna.net.client.connections import Connected, Connections, Lost, Moved
+    from sterna.net.client.handles import Advertisement, Receipt, Subscription
+    from sterna.net.client.transport import Transport
+    from sterna.net.config import ConfigError
+    from sterna.net.remote import FactsMissingError
+    from sterna.net.storage.errors import (
+        LogDamagedError,
+        LogError,
+        LogFailedError,
+        LogFormatError,
+        LogFullError,
+        LogInUseError,
+    )
+    from sterna.pipeline.errors import PipelineError, SparkUnavailable
+    from sterna.sim.network import NeverSettlesError
+    from sterna.sim.topology import TopologyError
+    from sterna.wire.codec import MalformedError
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AddressError",
     "Advertisement",
+    "ArchiveError",
     "Client",
     "ClosedError",
+    "ConfigError",
+    "Connected",
+    "Connections",
     "DiscardedError",
     "Event",
     "EventId",
+    "EventTooLargeError",
+    "FactsMissingError",
     "Filter",
     "FilterError",
     "HexGrid",
+    "JournalFailedError",
+    "LocalProtocolError",
     "LocationError",
     "LocationSpace",
+    "LogDamagedError",
+    "LogError",
+    "LogFailedError",
+    "LogFormatError",
+    "LogFullError",
+    "LogInUseError",
+    "Lost",
+    "MalformedError",
     "MobilityModel",
     "MobilityModelError",
+    "Moved",
     "MovementGraph",
+    "NeverSettlesError",
     "NotConnectedError",
+    "PipelineError",
     "Receipt",
+    "RefusedError",
+    "SegmentDamagedError",
+    "SparkUnavailable",
+    "StartError",
     "SternaError",
     "Subscription",
+    "SubscriptionTooLargeError",
+    "TimedOutError",
+    "TooLargeError",
+    "TopologyError",
+    "Transport",
     "UnboundError",
+    "UnknownProtocolError",
+    "UnreadableSnapshotError",
     "__version__",
     "blocking",
     "connect",
     "merge",
 ]
 
+_LAZY = {
+    "sterna.core.names": ("LocalProtocolError",),
+    "sterna.core.protocol": ("UnknownProtocolError",),
+    "sterna.journal.segments": ("SegmentDamagedError",),
+    "sterna.journal.writing": ("JournalFailedError",),
+    "sterna.net.address": ("AddressError",),
+    "sterna.net.admission": ("RefusedError",),
+    "sterna.net.archive": ("ArchiveError",),
+    "sterna.net.broker": ("StartError",),
+    "sterna.net.client": ("Client", "connect"),
+    "sterna.net.client.connections": ("Connected", "Connections", "Lost", "Moved"),
+    "sterna.net.client.transport": ("Transport",),
+    "sterna.net.config": ("ConfigError",),
+    "sterna.net.client.handles": ("Advertisement", "Receipt", "Subscription"),
+    "sterna.net.remote": ("FactsMissingError",),
+    "sterna.net.storage.errors": (
+        *("LogDamagedError", "LogError", "LogFailedError", "LogFormatError", "LogFullError"),
+        "LogInUseError",
+    ),
+    "sterna.pipeline.errors": ("PipelineError", "SparkUnavailable"),
+    "sterna.sim.network": ("NeverSettlesError",),
+    "sterna.sim.topology": ("TopologyError",),
+    "sterna.wire.codec": ("MalformedError",),
+    "sterna.wire.snapshots": ("UnreadableSnapshotError",),
+}
+"""What is loaded when it is used: who only has filters does not wait for the rest."""
+
+_MODULE_OF = {name: module for module, names in _LAZY.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:
-    """The client library, loaded when it is used: who only has filters does not wait for it."""
+    """Load what only some programs use."""
     from importlib import import_module  # noqa: PLC0415 - needed here only.
 
     if name == "blocking":
         return import_module("sterna.net.blocking")
-    if name in {"Client", "connect"}:
-        return getattr(import_module("sterna.net.client"), name)
-    if name in __all__:
-        return getattr(import_module("sterna.net.handles"), name)
+    if name in _MODULE_OF:
+        return getattr(import_module(_MODULE_OF[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All public names, loaded or not."""
+    return __all__

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import sterna as library
+from sterna.errors import SternaError
 from sterna.net.config import BrokerConfig
-from sterna.net.errors import SternaError
 from sterna.net.local import wait_for
 from sterna.net.observer import ask
 from tests.cli.conftest import COMMAND, WAIT_S, running, sterna, sterna_json
@@ -90,7 +90,7 @@ def test_a_log_that_fails_stops_it_with_one_line(tmp_path: Path) -> None:
         for _ in range(8):
             client.publish({"x": 1}, b"x" * 2**19)
         _, err = process.communicate(timeout=WAIT_S)
-        client.close(wait_s=0.1)
+        client.close(timeout=0.1)
 
     last = err.splitlines()[-1]
     assert process.returncode == 1

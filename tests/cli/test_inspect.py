@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import sterna as library
-from sterna.net.errors import SternaError
+from sterna.errors import SternaError
 from sterna.net.local import LocalNetwork
 from sterna.net.observer import ask
 from tests.cli.conftest import sterna, sterna_json, subscribed

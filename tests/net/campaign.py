@@ -19,9 +19,9 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-import sterna.net.client as client_module
-from sterna.net.errors import SternaError
-from sterna.net.handles import Receipt, Subscription
+from sterna.errors import SternaError
+from sterna.net.client import search
+from sterna.net.client.handles import Receipt, Subscription
 from sterna.sim.oracle import Oracle
 from tests.net.live import Client, connect, network_in, settle
 from tests.net.proxy import Proxy
@@ -69,7 +69,7 @@ class Campaign:
     async def run(self, rounds: int, *, at_least_s: float = 0.0) -> None:
         """Rounds of mischief, each judged when all is mended; more of them if there is time."""
         end = time.monotonic() + at_least_s
-        with patch.object(client_module, "HEARTBEAT_S", HEARTBEAT_S):
+        with patch.object(search, "HEARTBEAT_S", HEARTBEAT_S):
             try:
                 await self._start()
                 while self.seen["rounds"] < rounds or time.monotonic() < end:
@@ -99,9 +99,7 @@ class Campaign:
         await asyncio.to_thread(self.network.start)
         for number in range(self._count):
             name = f"c{number}"
-            client = connect(
-                self._some_door().url, client=name, facts=self.oracle.fact, connect_s=30
-            )
+            client = connect(self._some_door().url, client=name, facts=self.oracle.fact, timeout=30)
             self._clients[name] = await client
             self._subscriptions[name] = {}
             for _ in range(2):
@@ -112,7 +110,7 @@ class Campaign:
         for task in self._tasks:
             task.cancel()
         for client in self._clients.values():
-            await client.close(wait_s=0.5)
+            await client.close(timeout=0.5)
         for proxy in self._proxies:
             await proxy.stop()
         await asyncio.to_thread(self.network.stop, patience_s=5)
@@ -251,7 +249,7 @@ class Campaign:
         """It stops with its next input: somebody connects."""
         while self.network.is_running(name):
             with suppress(SternaError):
-                async with connect(self.network.url(name), client=f"visitor-{name}", connect_s=1):
+                async with connect(self.network.url(name), client=f"visitor-{name}", timeout=1):
                     pass
         ended = self.network.died()
         assert "status 1" in ended[name], ended

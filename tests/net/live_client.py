@@ -15,7 +15,7 @@ from sterna.net.client import connect
 async def publish(url: str, state: str, count: int) -> None:
     """Go on until so many are published, and all are with the broker."""
     async with connect(url, client="publisher", state=state) as client:
-        engine = client._engine
+        engine = client._driver.engine
         assert engine is not None
         done = engine.node.published - engine.began.seq
         for number in range(done, count):

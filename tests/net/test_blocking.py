@@ -12,8 +12,8 @@ import pytest
 
 import sterna
 from sterna.core.names import LocalProtocolError
-from sterna.net.blocking import WINDOW_EVENTS
-from sterna.net.client import QUEUE_EVENTS_MAX
+from sterna.net.blocking.outgoing import WINDOW_EVENTS
+from sterna.net.client.deliveries import QUEUE_EVENTS_MAX
 from sterna.net.local import LocalNetwork, wait_for
 
 pytestmark = pytest.mark.spec("LV-2")
@@ -294,7 +294,7 @@ def test_the_end_reaches_who_waits(network: LocalNetwork) -> None:
 def test_a_broker_that_is_not_there_is_told() -> None:
     before = threading.active_count()
     with pytest.raises(sterna.NotConnectedError, match="no broker answers"):
-        sterna.blocking.connect("sterna://127.0.0.1:1", connect_s=0.05)
+        sterna.blocking.connect("sterna://127.0.0.1:1", timeout=0.05)
     with pytest.raises(ValueError, match="no address of a broker"):
         sterna.blocking.connect("http://127.0.0.1")
 

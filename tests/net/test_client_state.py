@@ -10,7 +10,7 @@ import pytest
 from sterna.core.inputs import Publish, SetVariable
 from sterna.core.link import Ack
 from sterna.core.names import LocalProtocolError
-from sterna.net import client as client_module
+from sterna.net.client import deliveries
 from sterna.net.local import LocalNetwork
 from sterna.net.records import decode_record, encode_record
 from sterna.wire.codec import Bodies, encode
@@ -70,7 +70,7 @@ def test_what_the_application_has_in_hand_comes_again_unless_it_is_done(
 def test_a_full_subscription_that_is_closed_does_not_block_the_others(
     network: LocalNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "QUEUE_EVENTS_MAX", 10)
+    monkeypatch.setattr(deliveries, "QUEUE_EVENTS_MAX", 10)
 
     async def run() -> list[int]:
         url = network.url("B1")
@@ -108,7 +108,7 @@ def test_acknowledgements_alone_stop_nobody(network: LocalNetwork) -> None:
 
     async def run() -> str:
         async with connect(network.url("B1"), client="acks") as client:
-            connection = client._connection
+            connection = client._keeper.connection
             assert connection is not None
             for _ in range(10):
                 for _ in range(10_000):

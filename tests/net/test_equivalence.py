@@ -10,7 +10,7 @@ import pytest
 from sterna.core.inputs import Attach, Detach, Publish, Subscribe, Unsubscribe
 from sterna.core.names import NodeId
 from sterna.model.event import EventId
-from sterna.net.handles import Subscription
+from sterna.net.client.handles import Subscription
 from sterna.net.local import LocalNetwork
 from sterna.sim.generate import Plan, generate
 from sterna.sim.oracle import Oracle

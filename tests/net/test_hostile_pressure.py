@@ -33,8 +33,8 @@ async def exchange(network: LocalNetwork, *, trouble: Proxy | None = None) -> No
         clients: list[Client] = []
         got: dict[str, list[object]] = {"B1": [], "B2": []}
         for here, there in (("B1", "B2"), ("B2", "B1")):
-            publisher = connect(network.url(here), client=f"p{here}", connect_s=30)
-            subscriber = connect(network.url(there), client=f"s{here}", connect_s=30)
+            publisher = connect(network.url(here), client=f"p{here}", timeout=30)
+            subscriber = connect(network.url(there), client=f"s{here}", timeout=30)
             clients += [
                 await stack.enter_async_context(publisher),
                 await stack.enter_async_context(subscriber),

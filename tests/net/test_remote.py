@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from sterna.errors import SternaError
 from sterna.journal import read_journal
 from sterna.net import blocking
-from sterna.net.errors import SternaError
 from sterna.net.local import LocalNetwork
 from sterna.net.observer import Observer
 from sterna.net.remote import FactsMissingError, extent, read

@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 import sterna.net.storage.format as log_format
+from sterna.errors import SternaError
 from sterna.net.broker import STATE_KIND
-from sterna.net.errors import SternaError
 from sterna.net.local import LocalNetwork
 from sterna.net.storage import Log
 from tests.net.live import Client, connect, network_in, settle, until
@@ -49,8 +49,8 @@ def test_nothing_acknowledged_is_lost_and_nothing_comes_twice(tmp_path: Path, le
     async def run() -> list[object]:
         url = network.url("B1")
         async with (
-            connect(url, client="p", connect_s=30) as publisher,
-            connect(url, client="s", connect_s=30) as subscriber,
+            connect(url, client="p", timeout=30) as publisher,
+            connect(url, client="s", timeout=30) as subscriber,
         ):
             subscription = subscriber.subscribe("n >= 0")
             await settle(network, [publisher, subscriber])
@@ -79,9 +79,9 @@ def test_a_broker_comes_back_as_it_was(tmp_path: Path) -> None:
 
     async def run(network: LocalNetwork) -> None:
         async with (
-            connect(network.url("B2"), client="p", connect_s=30) as publisher,
-            connect(network.url("B2"), client="away", connect_s=30) as away,
-            connect(network.url("B1"), client="s", connect_s=30) as subscriber,
+            connect(network.url("B2"), client="p", timeout=30) as publisher,
+            connect(network.url("B2"), client="away", timeout=30) as away,
+            connect(network.url("B1"), client="s", timeout=30) as subscriber,
         ):
             for client in (away, subscriber):
                 client.subscribe("n > 1")
@@ -129,8 +129,8 @@ def test_a_broker_whose_disk_is_full_stops_and_loses_nothing(tmp_path: Path, how
     async def run() -> list[object]:
         url = network.url("B1")
         async with (
-            connect(url, client="p", connect_s=30) as publisher,
-            connect(url, client="s", connect_s=30) as subscriber,
+            connect(url, client="p", timeout=30) as publisher,
+            connect(url, client="s", timeout=30) as subscriber,
         ):
             subscription = subscriber.subscribe("n >= 0")
             await settle(network, [publisher, subscriber])

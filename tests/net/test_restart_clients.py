@@ -8,12 +8,13 @@ from unittest.mock import patch
 
 import pytest
 
-import sterna.net.client as client_module
 from sterna.core.names import LocalProtocolError
-from sterna.net.errors import DiscardedError, NotConnectedError
-from sterna.net.handles import Receipt
+from sterna.errors import DiscardedError, NotConnectedError
+from sterna.net.client import search
+from sterna.net.client.deliveries import QUEUE_EVENTS_MAX
+from sterna.net.client.handles import Receipt
 from sterna.net.local import LocalNetwork
-from tests.net.live import connect, gather_events, network_in, settle, until
+from tests.net.live import Client, connect, gather_events, network_in, settle, until
 from tests.net.proxy import Proxy
 
 
@@ -39,7 +40,7 @@ def test_a_receipt_of_an_event_that_was_given_up_says_so(network: LocalNetwork) 
         async with connect(network.url("B1"), client="full") as client:
             early = client.publish(n=-1)
             await early
-            room = client._node.options.buffer_events_max
+            room = client._driver.node.options.buffer_events_max
             await client.detach()
             receipts = [client.publish(n=number) for number in range(room + 5)]
             waiting = asyncio.create_task(_outcome(receipts[2]))
@@ -82,10 +83,9 @@ def test_publishing_many_loses_nothing_when_the_connection_breaks(network: Local
             proxy.is_shut = True
             proxy.drop()
             await until(lambda: not publisher.is_connected)
-            window = publisher._node.options.buffer_events_max
-            await until(
-                lambda: publisher._node.published - publisher._node.accepted >= window - 2_000
-            )
+            node = publisher._driver.node
+            window = node.options.buffer_events_max
+            await until(lambda: node.published - node.accepted >= window - 2_000)
             proxy.heal()
             assert await task == count
             await until(lambda: len(got) >= count)
@@ -111,7 +111,7 @@ def test_a_connection_that_has_fallen_silent_is_given_up(network: LocalNetwork) 
                 await client.publish(n=2)
         await proxy.stop()
 
-    with patch.object(client_module, "HEARTBEAT_S", 0.1):
+    with patch.object(search, "HEARTBEAT_S", 0.1):
         asyncio.run(run())
 
 
@@ -149,24 +149,24 @@ def test_a_slow_application_makes_its_client_wait_also_after_a_reconnect(
             subscription = subscriber.subscribe("slow >= 0")
             await settle(network, [publisher, subscriber])
             await publisher.publish_all({"slow": n} for n in range(count // 2))
-            await until(lambda: subscriber._is_paused)
-            before = subscriber._connection
+            await until(lambda: subscriber._keeper.is_paused)
+            before = subscriber._keeper.connection
             proxy.drop()
             await publisher.publish_all({"slow": n} for n in range(count // 2, count))
-            await until(lambda: subscriber._connection not in {before, None})
+            await until(lambda: subscriber._keeper.connection not in {before, None})
             await until(lambda: subscriber.is_connected)
             await until(lambda: subscription.waiting == count or not _reads(subscriber))
-            assert subscription.waiting < 3 * client_module.QUEUE_EVENTS_MAX
+            assert subscription.waiting < 3 * QUEUE_EVENTS_MAX
             events = await gather_events(subscription, count)
             assert [event.attributes["slow"] for event in events] == list(range(count))
         await proxy.stop()
 
-    with patch.object(client_module, "HEARTBEAT_S", 0.1):  # It has to notice without reading.
+    with patch.object(search, "HEARTBEAT_S", 0.1):  # It has to notice without reading.
         asyncio.run(run())
 
 
-def _reads(client: client_module.Client) -> bool:
-    connection = client._connection
+def _reads(client: Client) -> bool:
+    connection = client._keeper.connection
     return connection is not None and (
         connection._transport is None or connection._transport.is_reading()
     )
@@ -204,19 +204,19 @@ def test_what_a_subscription_of_the_same_name_had_taken_is_not_mixed_up(
     asyncio.run(run())
 
 
-async def _crash(client: client_module.Client) -> None:
+async def _crash(client: Client) -> None:
     """End as a program does that is killed: nothing more is written or said."""
-    assert client._engine is not None
-    assert client._log is not None
-    await until(lambda: client._engine is not None and not client._engine.held)
-    client._engine._end()
-    client._log._release()
-    client._log._closed = True
-    client._is_closed = True
-    if client._task is not None:
-        client._task.cancel()
-    if client._connection is not None:
-        client._connection.abort()
+    engine, log = client._driver.engine, client._driver.log
+    assert engine is not None
+    assert log is not None
+    await until(lambda: not engine.held)
+    engine._end()
+    log._release()
+    log._closed = True
+    client._life.is_closed = True
+    client._keeper._search.stop()
+    if client._keeper.connection is not None:
+        client._keeper.connection.abort()
 
 
 def _numbers(events: list[object]) -> list[object]:
@@ -250,7 +250,7 @@ def test_a_state_can_be_used_again_after_no_broker_was_there(
 ) -> None:
     async def run() -> None:
         with pytest.raises(NotConnectedError):
-            await connect("sterna://127.0.0.1:1", client="early", state=tmp_path, connect_s=0.2)
+            await connect("sterna://127.0.0.1:1", client="early", state=tmp_path, timeout=0.2)
         async with connect(network.url("B1"), client="early", state=tmp_path) as client:
             await client.publish(n=1)
 

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import cast
 
 from sterna.bench.speaker import Chunk, Content, Speaker, SpeakerError
+from sterna.errors import SternaError
 
 CONFIRM_EVERY = 32
 CONFIRM_AFTER_S = 0.002
@@ -19,7 +20,7 @@ CONFIRM_AFTER_S = 0.002
 WRITE_BYTES_MAX = 2**20
 
 
-class LoadError(Exception):
+class LoadError(SternaError):
     """A run that cannot be counted; the message says what went wrong."""
 
 

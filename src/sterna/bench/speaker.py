@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sterna.errors import SternaError
+
 Content = tuple[str, float]
 """What an event is about: a symbol and a price."""
 
@@ -19,7 +21,7 @@ class Chunk(NamedTuple):
     events: int
 
 
-class SpeakerError(Exception):
+class SpeakerError(SternaError):
     """The other side does not do what it should; the message says what it did."""
 
 

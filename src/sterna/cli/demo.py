@@ -14,7 +14,7 @@ from sterna.cli.output import NO, console, fail, print_json
 from sterna.demo.pipeline import Review
 from sterna.demo.play import Audit, Play
 from sterna.demo.screen import line, picture, review_line, verdict
-from sterna.net.errors import SternaError
+from sterna.errors import SternaError
 
 
 def demo(

@@ -9,8 +9,7 @@ from rich.tree import Tree
 
 from sterna.cli.output import console, fail, print_json
 from sterna.cli.talking import Url
-from sterna.net.address import AddressError
-from sterna.net.errors import SternaError
+from sterna.errors import SternaError
 from sterna.net.observer import ask
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -78,7 +77,7 @@ def queues(url: Url, as_json: AsJson = False) -> None:
 def _ask(url: str, what: str, *, as_json: bool) -> Any:
     try:
         return ask(url, what)
-    except (SternaError, AddressError) as error:
+    except SternaError as error:
         fail(str(error), as_json=as_json)
 
 

@@ -20,8 +20,9 @@ import typer
 from sterna.cli.attributes import parse_assignments
 from sterna.cli.output import fail, print_json
 from sterna.cli.talking import Also, ClientName, Url, talk
+from sterna.errors import SternaError
 from sterna.net.client import Client, connect
-from sterna.net.handles import Receipt
+from sterna.net.client.handles import Receipt
 
 WINDOW_EVENTS = 8_000
 """So many events may be on their way: less than what a client keeps without a connection."""
@@ -34,7 +35,7 @@ _BESIDES = {"publisher", "seq", "time_us"}
 """What `sterna sub --json` says of an event besides: whoever publishes it again is another one."""
 
 
-class LineError(ValueError):
+class LineError(SternaError, ValueError):
     """A line that is no event."""
 
 

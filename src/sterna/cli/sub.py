@@ -18,11 +18,11 @@ import typer
 from sterna.cli.attributes import parse_assignments
 from sterna.cli.output import fail
 from sterna.cli.talking import Also, ClientName, Url, talk
+from sterna.errors import SternaError
 from sterna.model.event import Event
 from sterna.model.filters import Filter, FilterError
 from sterna.net.client import Client, connect
-from sterna.net.errors import SternaError
-from sterna.net.handles import Subscription
+from sterna.net.client.handles import Subscription
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 

@@ -8,13 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from sterna.cli.output import fail
-from sterna.core.names import LocalProtocolError
-from sterna.model.filters import UnboundError
-from sterna.model.location import LocationError
-from sterna.net.address import AddressError
-from sterna.net.errors import SternaError
+from sterna.errors import SternaError
 from sterna.net.loop import new_event_loop
-from sterna.net.storage.errors import LogError
 
 Url = Annotated[
     str, typer.Argument(metavar="URL", help="A broker, such as sterna://127.0.0.1:7461.")
@@ -33,9 +28,7 @@ def talk(what: Coroutine[Any, Any, None], *, as_json: bool) -> bool:
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_until_stopped(what))
-    except (SternaError, LocalProtocolError, AddressError, LogError) as error:
-        fail(str(error), as_json=as_json)
-    except (LocationError, UnboundError) as error:
+    except SternaError as error:
         fail(str(error), as_json=as_json)
 
 

@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 
 from sterna.cli.output import NO, errors, fail, print_json
+from sterna.errors import SternaError
 from sterna.net.address import PORT
 from sterna.net.config import BrokerConfig, ConfigError, variable
-from sterna.net.errors import SternaError
 from sterna.net.local import HOST, LocalNetwork
 
 _LOOK_S = 0.2

@@ -6,6 +6,8 @@ a handover protocol sends must not overtake what the others send.
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from sterna.core import catalogue as _catalogue  # noqa: F401 - registers Sterna's own protocols.
 from sterna.core.broker import Broker
 from sterna.core.client import Client
@@ -57,6 +59,19 @@ def make_client(
         timing=timing,
         incarnation=incarnation,
         seq=seq,
+    )
+
+
+def client_settings(settings: Settings) -> Settings:
+    """What clients have to know of a broker's settings."""
+    shared = tuple(name for name in settings.protocols if named(name).client is not None)
+    return Settings(
+        routing=msgspec.structs.replace(settings.routing, parent=None),
+        client=settings.client,
+        handover=settings.handover,
+        places=settings.places,
+        protocols=shared,
+        options={name: settings.options[name] for name in shared if name in settings.options},
     )
 
 

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from sterna.errors import SternaError
+
 NodeId = str
 """A broker or a client. Unique in the system."""
 
@@ -25,5 +27,5 @@ class Peer(StrEnum):
     CLIENT = "client"
 
 
-class LocalProtocolError(Exception):
+class LocalProtocolError(SternaError):
     """The application asked for something that cannot be; the message says what to do instead."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sterna.core.facts import Fact
 from sterna.net.client import Client, connect
-from sterna.net.handles import Subscription
+from sterna.net.client.handles import Subscription
 
 STREETS = (
     *(("Harbour", "Market"), ("Market", "Station"), ("Station", "Park"), ("Park", "Museum")),

@@ -12,9 +12,9 @@ from typing import Any
 from sterna.core.facts import Settled
 from sterna.demo.city import STREETS, City
 from sterna.demo.pipeline import Pipeline, Review
+from sterna.errors import SternaError
 from sterna.journal import Journal
 from sterna.model.delivery import Fault
-from sterna.net.errors import SternaError
 from sterna.net.local import LocalNetwork
 from sterna.net.remote import extent
 from sterna.net.rest import rest

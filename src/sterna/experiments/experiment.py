@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from sterna.errors import SternaError
 from sterna.sim.oracle import Finding
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -20,7 +21,7 @@ Progress = Callable[[str, int, int], None]
 """Called before each simulation: what it is, its number from 0, and how many there are."""
 
 
-class DeliveryError(Exception):
+class DeliveryError(SternaError):
     """A run delivered something wrong, so that its figures mean nothing."""
 
     def __init__(self, where: str, findings: Sequence[Finding | str]) -> None:

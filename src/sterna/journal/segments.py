@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pyarrow as pa
 
+from sterna.errors import SternaError
 from sterna.journal.rows import VERSION, version_of
 
 FINISHED = ".arrows"
@@ -40,7 +41,7 @@ COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 log = logging.getLogger("sterna.journal")
 
 
-class SegmentDamagedError(ValueError):
+class SegmentDamagedError(SternaError, ValueError):
     """A file of the journal is cut off or changed; what stood before that place is intact."""
 
 

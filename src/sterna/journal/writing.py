@@ -12,6 +12,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from sterna.core.facts import Fact
+from sterna.errors import SternaError
 from sterna.journal.rows import events_in, rows_of, schema_of
 from sterna.journal.segments import (
     END,
@@ -35,7 +36,7 @@ PENDING_BYTES_MAX = 8 * 2**20
 write keeps others waiting."""
 
 
-class JournalFailedError(Exception):
+class JournalFailedError(SternaError):
     """The journal could not be written and takes no more; says why and what to do."""
 
 

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import h3
 
+from sterna.errors import SternaError
+
 REMEMBERED_MAX = 2_000_000
 """Locations in all the results of `ploc` that a space remembers; a result counts as 16 more."""
 
@@ -22,7 +24,7 @@ MODEL_SUFFIX = ".sterna-model"
 """How files of mobility models end."""
 
 
-class LocationError(ValueError):
+class LocationError(SternaError, ValueError):
     """A location, a grid or a movement graph that makes no sense; says what to do."""
 
 

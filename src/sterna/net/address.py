@@ -3,12 +3,14 @@
 import re
 from typing import NamedTuple
 
+from sterna.errors import SternaError
+
 SCHEME = "sterna"
 PORT = 7461
 """Where a broker listens unless it is told otherwise."""
 
 
-class AddressError(ValueError):
+class AddressError(SternaError, ValueError):
     """Text that is no address; says what one looks like."""
 
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Collection, Sequence
 from sterna.core.link import Data, Frame
 from sterna.core.messages import Events, Message
 from sterna.core.names import LinkId, RouteId
+from sterna.errors import SternaError
 
 
-class RefusedError(Exception):
+class RefusedError(SternaError):
     """A client went too far; the message is for it."""
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sterna.errors import SternaError
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 
@@ -29,7 +30,7 @@ _VALUES = ("bool", "int", "float", "string")
 _LEAST_US, _GREATEST_US = -(2**63), 2**63 - 1
 
 
-class ArchiveError(Exception):
+class ArchiveError(SternaError):
     """The archive cannot be read; says why and what to do."""
 
 

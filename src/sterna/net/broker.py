@@ -10,8 +10,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import cast
 
+from msgspec.structs import replace
+
 from sterna.core.actions import Action, Disconnect, LookUp, Transmit
-from sterna.core.assembly import make_broker
+from sterna.core.assembly import client_settings, make_broker
 from sterna.core.broker import Broker
 from sterna.core.facts import Fact, RingFound
 from sterna.core.history.recent import Recent
@@ -28,7 +30,7 @@ from sterna.core.inputs import (
 from sterna.core.link import Frame
 from sterna.core.names import LinkId, NodeId, Peer, RouteId
 from sterna.core.overlay.members import Members
-from sterna.core.settings import Settings
+from sterna.errors import SternaError
 from sterna.journal import Journal, JournalFailedError
 from sterna.model.event import Event
 from sterna.net.address import Address
@@ -48,6 +50,7 @@ from sterna.net.storage import Log, LogOptions
 from sterna.wire.codec import LENGTH_BYTES, Bodies, MalformedError, decode, encode
 from sterna.wire.frames import (
     FEATURES,
+    SETTINGS,
     VERSION,
     Answer,
     Ask,
@@ -82,7 +85,7 @@ Sendings = list[tuple[Connection, Sequence[bytes] | None]]
 """What goes over which connection; None ends it."""
 
 
-class StartError(Exception):
+class StartError(SternaError):
     """The broker cannot start; the message says what to do."""
 
 
@@ -92,7 +95,8 @@ class BrokerServer(Driver):
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self.settings = settings_of(config)
-        self.digest = digest(self.settings)
+        self.client_settings = client_settings(self.settings)
+        self.digest = digest(self.client_settings)
         self.address = Address("", 0)
         """Where it listens, once it does."""
         self.http_address: Address | None = None
@@ -537,9 +541,10 @@ class BrokerServer(Driver):
             node=self.config.name,
             features=FEATURES,
             address=self.address.url,
-            settings=self.settings,
+            settings=self.client_settings,
             digest=self.digest,
             frame_bytes_max=self.config.limits.frame_bytes_max,
+            advertises=self.settings.routing.by_advertisements,
         )
 
     def _greeted(self, connection: Connection, said: Hello) -> None:
@@ -563,7 +568,8 @@ class BrokerServer(Driver):
         self.roles[connection] = said.role
         connection.peer = said.node
         if not is_dialled:
-            connection.say(self.hello())
+            knows = said.role is Role.BROKER or said.digest == self.digest
+            connection.say(replace(self.hello(), settings=None) if knows else self.hello())
         if said.role is Role.OBSERVER:
             return
         peer = Peer.BROKER if said.role is Role.BROKER else Peer.CLIENT
@@ -578,18 +584,17 @@ class BrokerServer(Driver):
         connection.changed.set()
         if self._is_paused:
             connection.pause_reading()
-        self.engine.give(LinkUp(link=said.node, peer=peer))
+        self.engine.give(LinkUp(link=said.node, peer=peer, advertises=said.advertises))
 
     def _check_neighbour(self, said: Hello, *, is_dialled: bool) -> None:
         if said.node == self.config.name:
             raise RefusedError(f"two brokers are called {said.node}; rename one (`name`)")
         if not is_dialled and not self.config.network.accept_brokers:
             raise RefusedError("this broker accepts no other brokers (accept_brokers)")
-        if said.digest != self.digest:
+        if said.digest != self.digest and SETTINGS not in said.features:
             raise RefusedError(
-                f"{said.node} and {self.config.name} have different settings in [network], "
-                "[places] or limits of what is kept; all brokers of a network need the same"
-                + _difference(self.settings, said.settings)
+                f"{said.node} has other settings in [network], [places] or limits of what is kept, "
+                "and is of a release whose brokers need the same; upgrade it first"
             )
         members = self.members
         way = members.way_to(said.node)
@@ -749,16 +754,6 @@ class BrokerServer(Driver):
             journal_bytes=0 if self.journal is None else self.journal.bytes_on_disk,
             is_ready=self.is_ready,
         )
-
-
-def _difference(ours: Settings, theirs: Settings | None) -> str:
-    if theirs is None:
-        return ""
-    for part in ("routing", "client", "handover", "places"):
-        mine, its = getattr(ours, part), getattr(theirs, part)
-        if mine != its:
-            return f": {part} is {its} there and {mine} here"
-    return ""
 
 
 def _connections_max(wanted: int) -> int:

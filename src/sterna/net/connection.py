@@ -58,6 +58,8 @@ class Connection(asyncio.Protocol):
         self.heard = True
         """Whether anything came since somebody looked."""
         self.is_over = False
+        self.error: Exception | None = None
+        """What broke it, if it was not closed by either side."""
         self.changed = asyncio.Event()
         """Set when the other side has said who it is, and when the connection is over."""
         self._write_bytes_max = write_bytes_max
@@ -188,7 +190,7 @@ class Connection(asyncio.Protocol):
         self.owner.congested(self, is_full=False)
 
     def connection_lost(self, error: Exception | None) -> None:
-        del error
+        self.error = error
         self.is_over = True
         self._transport = None
         self.changed.set()

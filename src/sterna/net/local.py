@@ -13,9 +13,9 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
+from sterna.errors import SternaError
 from sterna.net.address import Address
 from sterna.net.config import BrokerConfig
-from sterna.net.errors import SternaError
 from sterna.net.observer import ask
 
 HOST = "127.0.0.1"

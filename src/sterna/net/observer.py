@@ -6,8 +6,8 @@ from os import getpid
 from time import monotonic
 from typing import Any, Self
 
+from sterna.errors import NotConnectedError, SternaError
 from sterna.net.address import Address
-from sterna.net.errors import NotConnectedError, SternaError
 from sterna.wire.codec import MalformedError
 from sterna.wire.frames import (
     VERSION,
@@ -87,12 +87,16 @@ class Observer:
                     pass
             if monotonic() > deadline:  # It is there, and says other things all the time.
                 raise TimeoutError("no answer in time")
-        raise NotConnectedError(f"the broker at {self._url} hung up before it answered; ask again")
+        raise NotConnectedError(
+            f"the broker at {self._url} hung up before it answered; ask again",
+            brokers=(self._url,),
+        )
 
     def _nobody(self, error: OSError) -> NotConnectedError:
         return NotConnectedError(
             f"no broker answers at {self._url} ({error.strerror or error}); "
-            "is one running (`sterna up`)?"
+            "is one running (`sterna up`)?",
+            brokers=(self._url,),
         )
 
 

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
+from sterna.errors import SternaError
 from sterna.journal.rows import VERSION as JOURNAL_VERSION
 from sterna.journal.rows import version_of
 from sterna.journal.segments import between, read_batch, read_schema
-from sterna.net.errors import SternaError
 from sterna.net.observer import Observer
 
 

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Collection, Sequence
 
+from sterna.errors import SternaError
 from sterna.net.client import Client
-from sterna.net.errors import SternaError
 from sterna.net.local import LocalNetwork
 
 

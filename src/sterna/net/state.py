@@ -1,6 +1,5 @@
 """The state of a node as a snapshot of its log holds it."""
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +8,7 @@ import sterna
 from sterna.core.names import Time
 from sterna.core.node import Node
 from sterna.core.settings import Settings
-from sterna.model.event import CheckedEvent, Event
+from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net.records import Began
 from sterna.net.storage.errors import LogFormatError
@@ -66,22 +65,21 @@ def decode_state(data: bytes) -> State:
         ) from None
 
 
-class KeptSubscription(msgspec.Struct, frozen=True):
+class KeptSubscription(msgspec.Struct, frozen=True, array_like=True):
     """What a client's application has not taken of a subscription yet."""
 
     name: str
     where: Filter
-    handed_over: int
-    """How many events the application has taken so far."""
-    waiting: list[CheckedEvent]
+    done: int
+    """How many events the application is done with."""
+    waiting: list[Event]
 
 
-def encode_memory(subscriptions: Iterable[tuple[str, Filter, int, Sequence[Event]]]) -> bytes:
+def encode_memory(kept: list[KeptSubscription]) -> bytes:
     """What a client's application has not taken yet, for `State.memory`."""
-    return to_msgpack(list(subscriptions))
+    return to_msgpack(kept)
 
 
 def decode_memory(memory: bytes) -> list[KeptSubscription]:
     """The same, read back."""
-    kept = from_msgpack(memory, list[tuple[str, Filter, int, list[CheckedEvent]]])
-    return [KeptSubscription(*each) for each in kept]
+    return from_msgpack(memory, list[KeptSubscription])

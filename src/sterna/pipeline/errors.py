@@ -1,7 +1,9 @@
 """What can go wrong in the pipeline that a user can do something about."""
 
+from sterna.errors import SternaError
 
-class PipelineError(Exception):
+
+class PipelineError(SternaError):
     """Says in one sentence what is wrong, and what to do."""
 
 

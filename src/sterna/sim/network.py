@@ -15,6 +15,7 @@ from sterna.core.link import Data, Frame, Resume
 from sterna.core.messages import Message
 from sterna.core.names import NEVER, NodeId, Peer, Time
 from sterna.core.node import Node
+from sterna.errors import SternaError
 from sterna.sim.kernel import Kernel
 from sterna.sim.script import LinkModel
 from sterna.wire.codec import size
@@ -30,7 +31,7 @@ WAKES_MAX = 1_000
 """How often a node may ask to be woken at once; more, and time would never pass."""
 
 
-class NeverSettlesError(Exception):
+class NeverSettlesError(SternaError):
     """Something is on its way and never arrives: a protocol has a fault."""
 
 

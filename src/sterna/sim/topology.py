@@ -6,9 +6,10 @@ from pathlib import Path
 import msgspec
 
 from sterna.core.names import NodeId
+from sterna.errors import SternaError
 
 
-class TopologyError(ValueError):
+class TopologyError(SternaError, ValueError):
     """The overlay cannot be; the message says why."""
 
 

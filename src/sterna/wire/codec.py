@@ -12,13 +12,14 @@ from sterna.core import catalogue as _catalogue  # noqa: F401 - registers Sterna
 from sterna.core.link import Ack, Data, Frame, Resume
 from sterna.core.messages import Events, Message
 from sterna.core.protocol import message_types, when_registered
+from sterna.errors import SternaError
 from sterna.model.event import CheckedEvent, Event
 from sterna.model.filters import Filter, FilterError
 
 T = TypeVar("T")
 
 
-class MalformedError(Exception):
+class MalformedError(SternaError):
     """These bytes are not what they should be; whoever sent them does not speak our language."""
 
 

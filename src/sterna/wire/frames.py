@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from sterna.core.assembly import client_settings
 from sterna.core.catalogue import LIVE
 from sterna.core.settings import Settings
 from sterna.wire.codec import LENGTH_BYTES, MalformedError, to_json
@@ -20,7 +21,10 @@ from sterna.wire.codec import LENGTH_BYTES, MalformedError, to_json
 VERSION = 1
 """Of the protocol. Both sides say which ones they speak, and use the highest that both do."""
 
-FEATURES: tuple[str, ...] = ()
+SETTINGS = "settings"
+"""The feature of brokers whose settings may differ and change, and of clients that follow them."""
+
+FEATURES: tuple[str, ...] = (SETTINGS,)
 """What both sides may use beyond the version, if both name it."""
 
 
@@ -49,6 +53,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=10):
     """Of the settings that it has. Two that have the same digest need not send them."""
     frame_bytes_max: int = 0
     """The longest frame that a broker takes."""
+    advertises: bool | None = None
+    """Whether a broker routes by advertisements; None: it does not say."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=11):
@@ -96,6 +102,15 @@ def digest(settings: Settings) -> str:
     if more or settings.options:
         parts |= {"protocols": more, "options": settings.options}
     return sha256(to_json(parts)).hexdigest()
+
+
+def known_settings(said: Hello) -> Settings:
+    """The settings that a broker has sent."""
+    settings = said.settings or Settings()
+    if SETTINGS in said.features:
+        return settings
+    # Release 0.1 did not list the protocols that every live node takes part in.
+    return client_settings(msgspec.structs.replace(settings, protocols=LIVE))
 
 
 def frame(body: bytes) -> bytes:

@@ -12,6 +12,7 @@ import msgspec
 
 from sterna.core.keeping import Reader, Record, Writer
 from sterna.core.node import Node
+from sterna.errors import SternaError
 from sterna.model.event import CheckedEvent
 from sterna.model.filters import Filter
 from sterna.wire import codec
@@ -22,7 +23,7 @@ VERSION = 1
 """Of the record as a whole."""
 
 
-class UnreadableSnapshotError(Exception):
+class UnreadableSnapshotError(SternaError):
     """A snapshot cannot be read by this release; the message says what to do."""
 
 

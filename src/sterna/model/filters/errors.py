@@ -1,9 +1,11 @@
 """What goes wrong with a filter, told with the place and the way out."""
 
+from sterna.errors import SternaError
+
 _EXCERPT = 72
 
 
-class FilterError(ValueError):
+class FilterError(SternaError, ValueError):
     """A filter that cannot be understood: what is wrong, where, and what was expected.
 
     `line` and `column` count from 1. `str()` of the error shows the line with a caret under the
@@ -37,5 +39,5 @@ class FilterError(ValueError):
         return f"  {shown}\n  {' ' * column}{carets}"
 
 
-class UnboundError(ValueError):
+class UnboundError(SternaError, ValueError):
     """A filter that still has context variables or `myloc` was asked for a verdict."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import FieldInfo
 
+from sterna.errors import SternaError
 from sterna.model.location import LocationError, MovementGraph
 from sterna.net.address import PORT, Address, AddressError
 from sterna.net.config.schema import (
@@ -26,7 +27,7 @@ from sterna.net.config.schema import (
 Config = TypeVar("Config", bound=ConfigSection)
 
 
-class ConfigError(ValueError):
+class ConfigError(SternaError, ValueError):
     """A configuration cannot be used. Each problem names its file or variable, and its key."""
 
     def __init__(self, problems: list[str]) -> None:

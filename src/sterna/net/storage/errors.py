@@ -1,7 +1,9 @@
 """What can be wrong with a log, each error with what to do about it."""
 
+from sterna.errors import SternaError
 
-class LogError(Exception):
+
+class LogError(SternaError):
     """The log cannot be used; the message says why and what to do."""
 
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from sterna.errors import SternaError
 from sterna.net import remote
-from sterna.net.errors import SternaError
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source.origins import Origin, Piece, Span, Spans
 from sterna.pipeline.source.query import Bad

@@ -9,10 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from sterna.core.names import LocalProtocolError
+from sterna.errors import SternaError
 from sterna.net.client import Client, connect
-from sterna.net.errors import SternaError
 from sterna.net.loop import new_event_loop
-from sterna.net.storage.errors import LogError
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source.staged import Row
 from sterna.pipeline.source.staging import Outbox
@@ -37,7 +36,7 @@ class Publisher(Outbox):
     def __enter__(self) -> Self:
         try:
             self._client = self._runner.run(self._connected())
-        except (SternaError, LogError, OSError) as error:
+        except (SternaError, OSError) as error:
             self._runner.close()
             raise PipelineError(f"nothing is published: {error}") from error
         except BaseException:
@@ -52,7 +51,7 @@ class Publisher(Outbox):
         traceback: TracebackType | None,
     ) -> None:
         with self._runner:
-            self._runner.run(self._client.close(wait_s=5.0 if kind is None else 0.0))
+            self._runner.run(self._client.close(timeout=5.0 if kind is None else 0.0))
 
     @property
     def published(self) -> int:
@@ -65,12 +64,12 @@ class Publisher(Outbox):
     def publish_all(self, rows: Iterable[Row]) -> None:
         try:
             self._runner.run(self._publish_all(rows))
-        except (SternaError, LocalProtocolError, ValueError) as error:
+        except (SternaError, ValueError) as error:
             raise PipelineError(f"not all is published: {error}") from error
 
     async def _connected(self) -> Client:
         client = await connect(
-            *self._brokers, client=self._name, state=self._state, connect_s=BROKERS_S
+            *self._brokers, client=self._name, state=self._state, timeout=BROKERS_S
         )
         if self._advertise is not None:
             with contextlib.suppress(LocalProtocolError):  # It has, in a process before this.

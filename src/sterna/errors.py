@@ -1,0 +1,65 @@
+"""The root of all errors that Sterna raises, and those of its client library."""
+
+
+class SternaError(Exception):
+    """The root of all errors that Sterna raises; the message says what to do."""
+
+
+class NotConnectedError(SternaError):
+    """No broker answers, or none of the list does."""
+
+    def __init__(self, message: str, *, brokers: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.brokers = brokers
+        """The addresses that were tried, in this order."""
+
+    @property
+    def broker(self) -> str | None:
+        """The address that was tried first."""
+        return self.brokers[0] if self.brokers else None
+
+
+class ClosedError(SternaError):
+    """The client is closed, by the application or because a broker has refused it for good."""
+
+    def __init__(self, message: str, *, broker: str | None = None) -> None:
+        super().__init__(message)
+        self.broker = broker
+        """The broker that has refused the client, if one has."""
+
+
+class DiscardedError(SternaError):
+    """An event was given up before a broker had it: too many waited for a connection."""
+
+    def __init__(self, message: str, *, limit: int | None = None) -> None:
+        super().__init__(message)
+        self.limit = limit
+        """How many events may wait for a connection."""
+
+
+class TooLargeError(SternaError, ValueError):
+    """Something does not fit in a frame that the broker accepts."""
+
+    def __init__(self, message: str, *, size: int = 0, limit: int = 0) -> None:
+        super().__init__(message)
+        self.size = size
+        """About how many bytes it has."""
+        self.limit = limit
+        """How many bytes it may have."""
+
+
+class EventTooLargeError(TooLargeError):
+    """An event is larger than what the broker accepts."""
+
+
+class SubscriptionTooLargeError(TooLargeError):
+    """All subscriptions of a client together are larger than what a broker accepts."""
+
+
+class TimedOutError(SternaError, TimeoutError):
+    """What was waited for has not happened in time; it may happen yet."""
+
+    def __init__(self, message: str, *, timeout: float | None = None) -> None:
+        super().__init__(message)
+        self.timeout = timeout
+        """How many seconds it was waited for."""

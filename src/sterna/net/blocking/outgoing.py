@@ -1,0 +1,99 @@
+"""What threads publish, on its way to the event loop."""
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+
+from sterna.errors import SternaError, TimedOutError
+from sterna.model.event import Scalar
+from sterna.net import client as async_client
+from sterna.net.blocking.handles import Receipt
+from sterna.net.blocking.thread import LoopThread, acquired, left
+from sterna.net.client.waiting import timed_out
+
+WINDOW_EVENTS = 8_000
+"""With more events on their way to the broker, `publish` waits: less than what the client keeps
+while there is no connection."""
+
+_BATCH_EVENTS = 1_000
+"""So many are handed to the event loop at a time, which has other things to do as well."""
+
+
+class Outgoing:
+    """Hands what threads publish to the client in the event loop, a batch at a time."""
+
+    def __init__(self, client: async_client.Client, thread: LoopThread) -> None:
+        self._client = client
+        self._thread = thread
+        self._events: deque[tuple[Mapping[str, Scalar], bytes, Receipt]] = deque()
+        self._publishing = threading.Lock()
+        self._is_pumping = False
+        self._published = 0
+        self._marks: deque[Receipt] = deque()
+        """The last event of each batch that is on its way."""
+        self._problem: Exception | None = None
+        """Why an event could not be published, for `drain`."""
+
+    def put(
+        self,
+        attributes: Mapping[str, Scalar],
+        payload: bytes,
+        receipt: Receipt,
+        deadline: float | None = None,
+    ) -> Receipt:
+        """Publish an event; wait while too many are on their way."""
+        self._client._life.check()
+        if not acquired(self._publishing, deadline):
+            raise timed_out(0, "other threads wait to publish")
+        try:
+            self._events.append((attributes, payload, receipt))
+            if not self._is_pumping:
+                self._is_pumping = True
+                self._thread.loop.call_soon_threadsafe(self._pump)
+            self._published += 1
+            if self._published % _BATCH_EVENTS == 0:
+                self._marks.append(receipt)
+            if len(self._marks) > WINDOW_EVENTS // _BATCH_EVENTS:
+                self._wait_for_room(deadline)  # Other threads wait, too.
+        finally:
+            self._publishing.release()
+        return receipt
+
+    def _wait_for_room(self, deadline: float | None) -> None:
+        try:
+            self._marks[0].wait(left(deadline))
+        except TimedOutError:
+            raise
+        except (SternaError, ValueError):
+            pass  # What goes wrong with it, its own publisher hears.
+        self._marks.popleft()
+
+    async def drain(self) -> None:
+        """Wait until a broker has all; raise why one of them could not be published."""
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem
+        await self._client.drain()
+
+    def pump_all(self) -> None:
+        """Hand on all that was published."""
+        while self._events:
+            self._hand_on()
+
+    def _pump(self) -> None:
+        """Hand on a batch of what was published."""
+        self._is_pumping = False
+        for _ in range(_BATCH_EVENTS):
+            if not self._events:
+                return
+            self._hand_on()
+        self._is_pumping = True
+        self._thread.loop.call_soon(self._pump)
+
+    def _hand_on(self) -> None:
+        attributes, payload, receipt = self._events.popleft()
+        try:
+            receipt._receipt = self._client.publish(attributes, payload)
+        except (SternaError, ValueError) as problem:
+            receipt._problem = problem
+            self._problem = self._problem or problem

@@ -1,0 +1,360 @@
+"""What an application calls: `connect`, and the client that it returns."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from time import time_ns
+from typing import Any, Self
+from uuid import uuid4
+
+from sterna.core.facts import Fact
+from sterna.core.inputs import Advertise, Input, Leave, MoveTo, SetVariable, Subscribe
+from sterna.errors import NotConnectedError, SternaError
+from sterna.model.event import Event, Scalar
+from sterna.model.filters import Filter
+from sterna.net.address import Address
+from sterna.net.client.connections import Change, Changes, Connections
+from sterna.net.client.deliveries import Deliveries, call
+from sterna.net.client.driver import ClientDriver
+from sterna.net.client.handles import Acknowledge, Advertisement, Receipt, Subscription
+from sterna.net.client.keeper import Keeper
+from sterna.net.client.life import Life
+from sterna.net.client.publications import Publications, checked_event
+from sterna.net.client.transport import Tcp, Transport
+from sterna.net.client.waiting import renamed, time_limit
+
+log = logging.getLogger("sterna.client")
+
+CONNECT_S = 10.0
+"""How long connecting may take, unless the application says otherwise."""
+
+CLOSE_S = 5.0
+"""How long closing may take, unless the application says otherwise."""
+
+
+def connect(
+    *urls: str,
+    client: str | None = None,
+    state: str | Path | None = None,
+    journal: str | Path | None = None,
+    timeout: float | None = CONNECT_S,
+    facts: Callable[[Fact], None] | None = None,
+    transport: Transport | None = None,
+    connect_s: float | None = None,
+) -> "Client":
+    """A client of a broker network, to be entered with `async with` (or awaited, then closed).
+
+    `urls` are brokers, such as `sterna://127.0.0.1:7461`; the client connects to the first that
+    answers, and to another when that one is gone; NotConnectedError if none has answered after
+    `timeout` seconds. `client` is its name, unique in the network, made up if none is given. A
+    client with a `state` directory goes on after a restart where it was; without one, closing it
+    means goodbye: nothing is kept for it. `journal` is a directory for what happens at this client,
+    which the data pipeline reads; `facts` is called with each of these. `transport` opens the
+    connections; plain TCP if none is given. `connect_s` is the old name of `timeout`.
+    """
+    return Client(
+        urls,
+        client=client,
+        state=state,
+        journal=journal,
+        timeout=renamed("connect_s", connect_s, timeout),
+        facts=facts,
+        transport=transport,
+    )
+
+
+class Client:
+    """A client at work; made by `connect`."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        client: str | None = None,
+        state: str | Path | None = None,
+        journal: str | Path | None = None,
+        timeout: float | None = CONNECT_S,
+        facts: Callable[[Fact], None] | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        """The arguments are those of `connect`."""
+        if not urls:
+            raise ValueError("connect needs the address of at least one broker")
+        self.name = client or f"client-{uuid4().hex[:12]}"
+        self._addresses = [Address.from_url(url) for url in urls]
+        self._state = None if state is None else Path(state)
+        self._timeout = timeout
+        self._life = life = Life(self.name)
+        self._changes = Changes(life)
+        self._driver = ClientDriver(
+            life, journal=None if journal is None else Path(journal), tell=facts
+        )
+        self._keeper = Keeper(life, self._driver, transport or Tcp(), self._changes)
+        self._deliveries = Deliveries(life, self._driver, self._keeper)
+        self._publications = Publications(life, self._driver, self._keeper)
+        self._driver.serve(self._keeper, self._deliveries, self._publications)
+        for part in (self._keeper, self._changes, self._deliveries):
+            life.at_end(part.end)
+        life.at_end(self._publications.node_changed)
+
+    # ---- Life
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        yield from self._start().__await__()
+        return self
+
+    async def __aexit__(self, error: type[BaseException] | None, *_details: object) -> None:
+        if error is None:
+            self._deliveries.closing()
+        await self._close(CLOSE_S)
+
+    async def _start(self) -> None:
+        try:
+            self._driver.open(self._state)
+            self._keeper.broker = self._keeper.welcomed_by = self._driver.link
+            await self.attach()
+        except BaseException:  # Nobody will close it.
+            await self._close(0)
+            raise
+
+    async def close(
+        self,
+        *,
+        timeout: float | None = CLOSE_S,
+        wait_s: float | None = None,
+    ) -> None:
+        """Say what is left to say, and end. Without a `state`, the network forgets the client.
+
+        After `timeout` seconds it ends in any case. With a `state`, the application is done with
+        the events it has, unless it acknowledges by hand; leave the `async with` by an error if it
+        is not, and the last one comes again. `wait_s` is the old name of `timeout`.
+        """
+        timeout = renamed("wait_s", wait_s, timeout)
+        self._deliveries.closing()
+        await self._close(timeout)
+
+    async def _close(self, timeout: float | None) -> None:
+        life = self._life
+        if life.is_closed:
+            return
+        self._publications.flush()
+        life.is_closing = True
+        self._keeper.resume()  # Confirmations come behind the events that wait.
+        try:
+            async with asyncio.timeout(timeout):
+                if self._keeper.is_welcome and life.failure is None:
+                    await self._say_the_last()
+        except (TimeoutError, SternaError):
+            log.warning("%s closes before its broker has confirmed everything", self.name)
+        life.close()
+        await self._driver.stop()
+
+    async def _say_the_last(self) -> None:
+        node = self._driver.node
+        await self._publications.accepted(node.published)
+        if self._state is None:
+            self._driver.give(Leave())
+        self._keeper.flush()
+        while self._keeper.connection is not None and not node.is_settled:
+            await asyncio.sleep(0.001)
+
+    # ---- How it is
+
+    @property
+    def broker(self) -> str | None:
+        """The broker it is connected to, or was last."""
+        return self._keeper.broker
+
+    @property
+    def missed(self) -> int:
+        """How many events were discarded before they could be delivered (limits of brokers)."""
+        return self._deliveries.missed
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether its broker takes and gives events just now."""
+        return self._keeper.is_welcome
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether it wants to be connected, and is not."""
+        return self._keeper.is_looking
+
+    @property
+    def inputs(self) -> int:
+        """How much it was told so far, by its application and by brokers."""
+        return self._driver.inputs
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing it knows of is on its way just now."""
+        return self._driver.is_settled and self._publications.is_settled
+
+    @property
+    def published(self) -> int:
+        """The number of the last event that was published; with a `state`, by any process."""
+        return self._publications.last
+
+    @property
+    def event_bytes_max(self) -> int:
+        """How large an event may be for the broker it is connected to, or was last."""
+        return self._publications.event_bytes_max
+
+    # ---- What an application does
+
+    def publish(
+        self,
+        /,
+        attributes: Mapping[str, object] | None = None,
+        payload: bytes = b"",
+        **more: object,
+    ) -> Receipt:
+        """Publish an event, with attributes from a mapping or as keywords.
+
+        A mapping takes attributes of any name, such as `{"from": 1, "payload": 2}`.
+        `await client.publish(price=3)` waits until a broker has it for good. Without `await` it is
+        on its way as well, and many of them go together; `await client.drain()` waits for all.
+        """
+        return self._publications.publish(*checked_event(attributes, payload, more))
+
+    async def publish_all(
+        self,
+        events: Iterable[Mapping[str, object] | tuple[Mapping[str, object], bytes]],
+        *,
+        window: int = 20_000,
+        timeout: float | None = None,
+    ) -> int:
+        """Publish many events, attributes or pairs of attributes and payload; how many they were.
+
+        As fast as the network takes them, with at most `window` on their way, and all of them with
+        a broker in the end; TimedOutError if that takes longer than `timeout` seconds.
+        """
+        async with time_limit(timeout, "no broker has accepted all events"):
+            return await self._publications.publish_all(events, window)
+
+    async def drain(self, timeout: float | None = None) -> None:
+        """Wait until a broker has all that was published; TimedOutError after so many seconds.
+
+        DiscardedError if some of it was given up since this was called last.
+        """
+        async with time_limit(timeout, "no broker has accepted all events"):
+            await self._publications.drain()
+
+    def subscribe(
+        self,
+        where: str | Filter,
+        *,
+        past: int | timedelta | None = None,
+        name: str | None = None,
+        callback: Callable[[Event], Awaitable[None] | None] | None = None,
+        acknowledge: Acknowledge = "auto",
+    ) -> Subscription:
+        """Subscribe to all events that match a filter.
+
+        `past` begins with what the broker still has of before: the last so many events, or
+        those of some time (a `timedelta`). With a `callback`, that is called with each
+        event instead of iterating. The `name` matters to a client with a `state`: after a restart,
+        the subscription of the same name goes on, with the first event that the application is not
+        done with. It is done with an event when it asks for the next one; with
+        `acknowledge="manual"`, when it says so (`subscription.acknowledge(event)`).
+        """
+        if acknowledge not in {"auto", "manual"}:
+            raise ValueError(f"acknowledge is 'auto' or 'manual', not {acknowledge!r}")
+        filter_ = where if isinstance(where, Filter) else Filter(where)
+        name = name or str(filter_)
+        subscription = self._deliveries.resumed(name, filter_)
+        if subscription is None:
+            since = None if not isinstance(past, timedelta) else past // timedelta(microseconds=1)
+            self._publications.flush()
+            subscription = self._deliveries.subscribe(
+                Subscribe(
+                    subscription=name,
+                    filter=filter_,
+                    past_events_max=past if isinstance(past, int) else None,
+                    past_since_us=None if since is None else time_ns() // 1000 - since,
+                )
+            )
+        subscription._is_manual = acknowledge == "manual"
+        if callback is not None:
+            subscription._task = asyncio.create_task(call(subscription, callback))
+        return subscription
+
+    def advertise(self, where: str | Filter, *, name: str | None = None) -> Advertisement:
+        """Say what this client is going to publish (networks that route by advertisements)."""
+        filter_ = where if isinstance(where, Filter) else Filter(where)
+        advertisement = Advertisement(self._driver, name or str(filter_), filter_)
+        self._publications.flush()
+        self._give(Advertise(advertisement=advertisement.name, filter=filter_))
+        return advertisement
+
+    def move(self, location: str) -> None:
+        """Say where the client is now: subscriptions with `myloc` follow it."""
+        self._give(MoveTo(location=location))
+
+    def set(
+        self, name: str, value: Scalar, *, low: Scalar | None = None, high: Scalar | None = None
+    ) -> None:
+        """Give a variable a value: subscriptions with `$name` follow it.
+
+        Brokers are told the range from `low` to `high` only, and nothing of changes within it.
+        """
+        self._give(SetVariable(name=name, value=value, low=low, high=high))
+
+    def _give(self, given: Input) -> None:
+        self._life.check()
+        self._driver.give(given)
+
+    # ---- Its connection
+
+    async def attach(self, url: str | None = None, *, timeout: float | None = None) -> None:
+        """Connect (again), to a certain broker or to any of the list; wait until that is done.
+
+        NotConnectedError after `timeout` seconds; if none is given, after that of `connect`.
+        """
+        self._life.check()
+        first = [] if url is None else [Address.from_url(url)]
+        if url is not None:
+            await self.detach()
+        addresses = [*first, *(each for each in self._addresses if each not in first)]
+        self._keeper.keep(addresses)
+        try:
+            async with asyncio.timeout(self._timeout if timeout is None else timeout):
+                await self._keeper.welcome()
+        except TimeoutError:
+            await self._keeper.let_go()
+            tried = tuple(address.url for address in addresses)
+            raise NotConnectedError(
+                f"no broker answers at {', '.join(tried)}; is one running (`sterna up`)?",
+                brokers=tried,
+            ) from None
+
+    async def detach(self, *, timeout: float | None = None) -> None:
+        """Disconnect. The network keeps for the client what comes meanwhile.
+
+        TimedOutError if the connection has not ended in so many seconds; it will nevertheless.
+        """
+        self._publications.flush()
+        self._keeper.flush()
+        async with time_limit(timeout, "the connection has not ended"):
+            await self._keeper.let_go()
+
+    def connections(self) -> Connections:
+        """What becomes of the connection: `Connected`, `Lost` and `Moved`, to be iterated over.
+
+        It begins with `Connected`, if the client is connected now.
+        """
+        return self._changes.add_reader()
+
+    def on_connection(self, callback: Callable[[Change], object]) -> Callable[[], None]:
+        """Call a function with each `Connected`, `Lost` and `Moved`, in the event loop.
+
+        It begins with `Connected`, if the client is connected now. Calling what is returned ends
+        it.
+        """
+        return self._changes.add_callback(callback)

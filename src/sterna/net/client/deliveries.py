@@ -1,0 +1,212 @@
+"""What an application subscribes to: queues of events, and what it is done with."""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from sterna.core.actions import Deliver
+from sterna.core.inputs import Subscribe, Unsubscribe
+from sterna.core.names import LocalProtocolError
+from sterna.errors import SternaError, SubscriptionTooLargeError
+from sterna.model.event import Event
+from sterna.model.filters import Filter
+from sterna.net.client.driver import ClientDriver
+from sterna.net.client.handles import Subscription
+from sterna.net.client.keeper import Keeper
+from sterna.net.client.life import Life
+from sterna.net.client.publications import FRAME_BYTES, text_size
+from sterna.net.state import KeptSubscription
+
+log = logging.getLogger("sterna.client")
+
+QUEUE_EVENTS_MAX = 10_000
+"""With more events waiting for the application, the client reads no more until they are taken."""
+
+
+class Deliveries:
+    """All subscriptions of a client, with the events that wait in them."""
+
+    def __init__(self, life: Life, driver: ClientDriver, keeper: Keeper) -> None:
+        self.subscriptions: dict[str, Subscription] = {}
+        self.missed = 0
+        """How many events brokers could not keep until they were delivered."""
+        self._life = life
+        self._driver = driver
+        self._keeper = keeper
+        self._told_bytes = 0
+        """About how much a new broker has to be told."""
+        self._resumable: dict[str, Subscription] = {}
+        """Subscriptions of before a restart that the application has not asked for yet."""
+
+    # ---- Subscribing
+
+    def resumed(self, name: str, filter_: Filter) -> Subscription | None:
+        """The subscription of this name from before a restart, if it still means the same."""
+        known = self._resumable.pop(name, None)
+        if known is not None and known.where != filter_:
+            self.end_subscription(known)
+            return None
+        return known
+
+    def subscribe(self, given: Subscribe) -> Subscription:
+        """A new subscription."""
+        name, filter_ = given.subscription, given.filter
+        if name in self._driver.node.subscriptions:
+            raise LocalProtocolError(
+                f"{self._life.name} has a subscription {name!r} already; close it first, or give "
+                "this one a name of its own"
+            )
+        self._check_room(name, filter_)
+        subscription = self.subscriptions[name] = Subscription(self, name, filter_)
+        try:
+            self._driver.give(given)
+        except LocalProtocolError:
+            del self.subscriptions[name]
+            raise
+        self._told_bytes += _told_size(name, filter_)
+        return subscription
+
+    def end_subscription(self, subscription: Subscription) -> None:
+        """Unsubscribe. What is here already can still be taken."""
+        if subscription._is_over:
+            return
+        subscription._end()
+        if self.subscriptions.get(subscription.name) is subscription:
+            del self.subscriptions[subscription.name]
+            self._told_bytes -= _told_size(subscription.name, subscription.where)
+        self.read_on()  # It may have been the one that had too much.
+        if not self._life.is_over:
+            self._driver.give(Unsubscribe(subscription=subscription.name))
+
+    def _check_room(self, name: str, filter_: Filter) -> None:
+        """A new broker is told of all subscriptions in one frame."""
+        size = self._told_bytes + _told_size(name, filter_)
+        limit = self._keeper.frame_bytes_max - FRAME_BYTES
+        if size > limit:
+            raise SubscriptionTooLargeError(
+                f"all subscriptions of {self._life.name} together have about {size:,} bytes, and a "
+                f"broker takes {self._keeper.frame_bytes_max:,} (frame_bytes_max); subscribe to "
+                "less, or share them among several clients",
+                size=size,
+                limit=limit,
+            )
+
+    # ---- Handing over
+
+    def deliver(self, action: Deliver, subscriptions: Mapping[str, Subscription]) -> None:
+        """Put events into the queues of the subscriptions that want them."""
+        names = action.subscriptions[0]
+        if len(names) == 1 and all(each == names for each in action.subscriptions):
+            subscription = subscriptions.get(names[0])
+            if subscription is not None:
+                subscription._put(action.events)
+        else:
+            for event, wanting in zip(action.events, action.subscriptions, strict=True):
+                for name in wanting:
+                    subscription = subscriptions.get(name)
+                    if subscription is not None:
+                        subscription._put((event,))
+        is_much = any(each.waiting > QUEUE_EVENTS_MAX for each in subscriptions.values())
+        if is_much and not self._life.is_closing:
+            self._keeper.pause()
+
+    def read_on(self) -> None:
+        """Read what the broker has, if the application has taken enough."""
+        if self._keeper.is_paused and all(
+            each.waiting < QUEUE_EVENTS_MAX // 2 for each in self.subscriptions.values()
+        ):
+            self._keeper.resume()
+
+    def note_done(self, subscription: Subscription) -> None:
+        """Keep in the state how many events of a subscription the application is done with."""
+        if self.subscriptions.get(subscription.name) is subscription:
+            self._driver.note(f"{subscription._backlog.done} {subscription.name}")
+
+    def check(self) -> None:
+        """Raise why the client has failed, if it has."""
+        if self._life.failure is not None:
+            self._life.check()
+
+    def missed_more(self, count: int) -> None:
+        """Brokers could not keep so many events any longer."""
+        self.missed += count
+        log.warning(
+            "%s missed %d events that brokers could not keep any longer", self._life.name, count
+        )
+
+    def closing(self) -> None:
+        """The application closes the client, and is done with the events it has."""
+        for subscription in self.subscriptions.values():
+            subscription._ask_for_more()
+
+    def end(self) -> None:
+        """Nothing more will come."""
+        for subscription in self.subscriptions.values():
+            subscription._end()
+
+    # ---- Remembering
+
+    def delivered_before(self, action: Deliver, filters: Mapping[str, Filter]) -> None:
+        """Events came before a restart; `done_before` tells which were handed over."""
+        for names in action.subscriptions:
+            for name in names:
+                self._remembered(name, filters[name])
+        self.deliver(action, self.subscriptions)
+
+    def unsubscribed_before(self, name: str) -> None:
+        """A subscription has ended before the restart."""
+        self.subscriptions.pop(name, None)
+
+    def done_before(self, note: str) -> None:
+        """The application was done with so many events of a subscription, before the restart."""
+        count, _, name = note.partition(" ")
+        subscription = self.subscriptions.get(name)
+        if subscription is not None:
+            subscription._backlog.finished_before(int(count))
+
+    def resume(self, filters: Mapping[str, Filter]) -> None:
+        """All of before the restart is known, and these subscriptions go on."""
+        for name, filter_ in filters.items():
+            self._resumable[name] = self._remembered(name, filter_)
+            self._told_bytes += _told_size(name, filter_)
+
+    def _remembered(self, name: str, filter_: Filter) -> Subscription:
+        """A subscription of before the restart, with what the application is not done with."""
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            subscription = self.subscriptions[name] = Subscription(self, name, filter_)
+        return subscription
+
+    def memory(self) -> list[KeptSubscription]:
+        """What a snapshot has to keep."""
+        return [
+            KeptSubscription(name, each.where, each._backlog.done, list(each._backlog.everything()))
+            for name, each in self.subscriptions.items()
+        ]
+
+    def remember(self, kept: Iterable[KeptSubscription]) -> None:
+        """What a snapshot has kept."""
+        for each in kept:
+            backlog = self._remembered(each.name, each.where)._backlog
+            backlog.done = each.done
+            backlog.put(each.waiting)
+
+
+async def call(
+    subscription: Subscription, callback: Callable[[Event], Awaitable[None] | None]
+) -> None:
+    """Call a function with each event of a subscription; one that fails is logged."""
+    try:
+        async for event in subscription:
+            try:
+                result = callback(event)
+                if result is not None:
+                    await result
+            except Exception:
+                log.exception("the callback of subscription %r failed", subscription.name)
+    except SternaError as error:
+        log.warning("subscription %r ends: %s", subscription.name, error)
+
+
+def _told_size(name: str, filter_: Filter) -> int:
+    """About how many bytes a broker is told of a subscription."""
+    return 2 * text_size(name) + text_size(str(filter_)) + 32

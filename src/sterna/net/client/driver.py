@@ -1,0 +1,286 @@
+"""Runs the core's client: the only part of the client library that knows engines and logs.
+
+What the core asks for goes to the parts that do it: frames and connections to the keeper, events to
+the deliveries. What the application and the brokers want of the core comes in by `give`.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from sterna import plugins
+from sterna.core import facts
+from sterna.core.actions import Action, Connect, Deliver, Disconnect, Transmit
+from sterna.core.assembly import make_client
+from sterna.core.client import Client as Node
+from sterna.core.facts import Fact
+from sterna.core.inputs import Configured, Input, Received, Unsubscribe
+from sterna.core.names import LinkId
+from sterna.core.settings import Settings
+from sterna.errors import ClosedError, NotConnectedError, SternaError
+from sterna.journal import Journal, JournalFailedError
+from sterna.net.client.life import Life
+from sterna.net.config import Durability
+from sterna.net.connection import Connection
+from sterna.net.engine import Driver, Engine, recover
+from sterna.net.nodes import AT_A_CLIENT, first_seq, next_incarnation
+from sterna.net.records import Began
+from sterna.net.state import decode_memory, encode_memory
+from sterna.net.storage import Log, Recovery
+from sterna.wire.codec import Bodies, encode
+from sterna.wire.frames import digest
+
+if TYPE_CHECKING:
+    from sterna.net.client.deliveries import Deliveries
+    from sterna.net.client.handles import Subscription
+    from sterna.net.client.keeper import Keeper
+    from sterna.net.client.publications import Publications
+
+log = logging.getLogger("sterna.client")
+
+STATE_KIND = "client state 2"
+"""What snapshots of a client hold: a `State`."""
+
+OLDER_KINDS = ("client state 1",)
+"""What older releases wrote, and is read still."""
+
+
+class Delivery(NamedTuple):
+    """Events for the application, and the subscriptions that there were when they came."""
+
+    action: Deliver
+    subscriptions: "dict[str, Subscription]"
+
+
+class Prepared(NamedTuple):
+    """What the core asked for in one turn, and the connection that there was then."""
+
+    connection: Connection | None
+    steps: Sequence[tuple[bytes, ...] | Delivery | Connect | Disconnect]
+    """In their order; a tuple of bytes is a frame to be sent."""
+
+
+class ClientDriver(Driver):
+    """Runs the core's client in an engine, with a log and a journal if the application wants."""
+
+    def __init__(
+        self, life: Life, *, journal: Path | None, tell: Callable[[Fact], None] | None
+    ) -> None:
+        self.engine: Engine[Node] | None = None
+        self.log: Log | None = None
+        self._life = life
+        self._tell = tell
+        self._journal_directory = journal
+        self._journal: Journal | None = None
+        self._recovery: Recovery | None = None
+        self._recovering: Node
+        self._bodies = Bodies()
+        self._keeper: Keeper
+        self._deliveries: Deliveries
+        self._publications: Publications
+
+    def serve(
+        self, keeper: "Keeper", deliveries: "Deliveries", publications: "Publications"
+    ) -> None:
+        """The parts that do what the core asks for."""
+        self._keeper = keeper
+        self._deliveries = deliveries
+        self._publications = publications
+
+    # ---- Beginning and end
+
+    def open(self, state: Path | None) -> None:
+        """Begin; with a `state`, go on where the last process was, if there was one."""
+        if self._journal_directory is not None:
+            self._journal = Journal(self._journal_directory, self._life.name)
+        if state is not None:
+            self.log, self._recovery = Log.open(state, kind=STATE_KIND, older=OLDER_KINDS)
+            if self._recovery.state is not None or self._recovery.report.records:
+                self._start(Settings())
+
+    @property
+    def digest(self) -> str:
+        """Of the settings that the core has; empty if it has none yet."""
+        return "" if self.engine is None else digest(self.engine.node.settings)
+
+    def configure(self, settings: Settings) -> None:
+        """A broker has sent the settings of its network; they may be others than before."""
+        plugins.require(settings)
+        if self.engine is None:
+            self._start(settings)
+        elif self.engine.node.settings != settings:
+            self.give(Configured(settings=settings))
+
+    async def stop(self) -> None:
+        """Let out what is left, and keep the state."""
+        if self.engine is not None:
+            await self.engine.stop(snapshot=self._life.failure is None)
+        elif self.log is not None:
+            self.log.close()
+        if self._journal is not None:
+            self._journal.close()
+
+    def _start(self, settings: Settings) -> None:
+        new = Began(
+            node=self._life.name,
+            incarnation=next_incarnation(),
+            settings=settings,
+            seq=first_seq(),
+        )
+        if self.log is None or self._recovery is None:
+            self.engine = Engine(_make(new), self, new)
+            return
+        found = recover(self.log, self._recovery, new, _make)
+        if found.began.node != self._life.name:
+            self.log.close()
+            raise SternaError(
+                f"the state in {self.log.directory} is of {found.began.node!r}, not of "
+                f"{self._life.name!r}; give each client a state of its own"
+            )
+        self.engine = Engine(found.node, self, found.began, level=Durability.BATCH, log=self.log)
+        self._recovering = found.node
+        self.engine.recover(found)
+        self._deliveries.resume(found.node.subscriptions)
+
+    # ---- What the other parts want of the core
+
+    @property
+    def node(self) -> Node:
+        """The core's client, for the application; an error if it cannot use it."""
+        self._life.check()
+        if self.engine is None:
+            raise NotConnectedError(f"{self._life.name} has never been connected: enter it first")
+        return self.engine.node
+
+    @property
+    def link(self) -> LinkId | None:
+        """The broker that the core works through, or wants to."""
+        return None if self.engine is None else self.engine.node.link
+
+    @property
+    def is_welcome(self) -> bool:
+        """Whether the broker takes what the core publishes, and gives it what it wants."""
+        return self.engine is not None and self.engine.node.is_welcome
+
+    @property
+    def accepted(self) -> int:
+        """The number of the last event that a broker has for good, and all before it."""
+        return -1 if self.engine is None else self.engine.node.accepted
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs the core was given so far."""
+        return 0 if self.engine is None else self.engine.inputs
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the core has nothing on its way, and nothing waits to be safe."""
+        engine = self.engine
+        return engine is None or (engine.node.is_settled and not engine.held)
+
+    def give(self, given: Input, raw: bytes = b"") -> None:
+        """Give the core an input; `raw` is what came over the connection, if something did."""
+        if self.engine is None or self._life.is_closed:
+            return
+        self.engine.give(given, raw)
+        self._keeper.node_changed()
+        self._publications.node_changed()
+
+    def note(self, note: str) -> None:
+        """Keep something for `noted`, if there is a state."""
+        if self.log is not None and self.engine is not None:
+            self.engine.note(note.encode())
+
+    # ---- What the core wants
+
+    def prepare(self, actions: Sequence[Action]) -> object:
+        steps: list[tuple[bytes, ...] | Delivery | Connect | Disconnect] = []
+        for action in actions:
+            if type(action) is Transmit:
+                if action.link == self._keeper.broker:
+                    steps.append(encode(action.frame, self._bodies))
+            elif isinstance(action, Deliver):
+                now = self._deliveries.subscriptions  # Not those who subscribe while it is held.
+                steps.append(Delivery(action, now if self.log is None else dict(now)))
+            elif isinstance(action, Connect | Disconnect):
+                steps.append(action)
+        self._bodies.clear()
+        return Prepared(self._keeper.connection, steps)
+
+    def release(self, prepared: object) -> None:
+        connection, steps = prepared  # type: ignore[misc]
+        for step in steps:  # type: ignore[has-type]
+            if type(step) is Delivery:
+                self._deliveries.deliver(step.action, step.subscriptions)
+            elif type(step) is Connect:
+                self._keeper.connect(step.link)
+            elif type(step) is Disconnect:
+                self._keeper.disconnect(step.link)
+            elif connection is not None:  # type: ignore[has-type]
+                connection.put(step)  # type: ignore[has-type]
+        if connection is not None:  # type: ignore[has-type]
+            self._keeper.flush_soon()
+        self._publications.node_changed()
+
+    def stated(self, position: int, stated: Sequence[Fact]) -> None:
+        self.stated_before(position, stated)
+        for fact in stated:
+            if self._tell is not None:
+                self._tell(fact)
+            if isinstance(fact, facts.Missed):
+                self._deliveries.missed_more(len(fact.events))
+            elif isinstance(fact, facts.Purged):
+                self._publications.discard(fact.events)
+
+    def stumbled(self, given: Input, error: Exception) -> None:
+        log.error("%s stumbled over %s", self._life.name, type(given).__name__, exc_info=error)
+        if isinstance(given, Received):
+            self._keeper.abort("the client could not cope with what the broker sent")
+
+    def failed(self, error: Exception) -> None:
+        self._life.fail(ClosedError(str(error)))
+
+    # ---- Remembering
+
+    def stated_before(self, position: int, stated: Sequence[Fact]) -> None:
+        if self._journal is not None:
+            try:
+                self._journal.record(position, stated)
+            except JournalFailedError as error:
+                self.failed(error)
+
+    def before_snapshot(self) -> bool:
+        if self._journal is not None:
+            try:
+                self._journal.flush(sync=True)
+            except JournalFailedError as error:
+                self.failed(error)
+                return False
+        return True
+
+    def done_before(self, given: Input, actions: Sequence[Action]) -> None:
+        if isinstance(given, Unsubscribe):
+            self._deliveries.unsubscribed_before(given.subscription)
+        for action in actions:
+            if isinstance(action, Deliver):
+                self._deliveries.delivered_before(action, self._recovering.subscriptions)
+
+    def noted(self, note: bytes) -> None:
+        self._deliveries.done_before(note.decode())
+
+    def memory(self) -> bytes:
+        return encode_memory(self._deliveries.memory())
+
+    def remember(self, memory: bytes) -> None:
+        self._deliveries.remember(decode_memory(memory))
+
+
+def _make(began: Began) -> Node:
+    return make_client(
+        began.node,
+        began.settings,
+        timing=AT_A_CLIENT,
+        incarnation=began.incarnation,
+        seq=began.seq,
+    )

@@ -1,0 +1,155 @@
+"""What an application holds of what it has asked its client for."""
+
+import asyncio
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from sterna.core.inputs import Unadvertise
+from sterna.core.names import LocalProtocolError
+from sterna.errors import ClosedError
+from sterna.model.event import Event, EventId
+from sterna.model.filters import Filter
+from sterna.net.client.backlog import Backlog
+from sterna.net.client.waiting import time_limit
+
+if TYPE_CHECKING:
+    from sterna.net.client.deliveries import Deliveries
+    from sterna.net.client.driver import ClientDriver
+    from sterna.net.client.publications import Publications
+
+Acknowledge = Literal["auto", "manual"]
+"""Who says that the application is done with an event: asking for the next one, or itself."""
+
+
+class Receipt:
+    """What `publish` returns. Awaiting it means to wait until a broker has the event for good."""
+
+    __slots__ = ("_publications", "id")
+
+    def __init__(self, publications: "Publications", id_: EventId) -> None:
+        self._publications = publications
+        self.id = id_
+        """The identity of the event."""
+
+    def __await__(self) -> Generator[Any, None, EventId]:
+        yield from self._publications.accepted(self.id.seq).__await__()
+        return self.id
+
+    async def wait(self, timeout: float | None = None) -> EventId:
+        """The identity of the event, once a broker has it; TimedOutError after so many seconds."""
+        async with time_limit(timeout, "no broker has accepted the event"):
+            return await self
+
+
+class Subscription:
+    """The events that match a filter, as they come: `async for event in subscription`.
+
+    It ends with `close()`, with its client, or when an `async with` around it is left.
+    """
+
+    def __init__(self, deliveries: "Deliveries", name: str, where: Filter) -> None:
+        self.name = name
+        self.where = where
+        self._deliveries = deliveries
+        self._backlog = Backlog()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._is_manual = False
+        self._is_over = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many events are here and were not taken yet."""
+        return len(self._backlog.waiting)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._backlog.waiting:
+            if self._is_over:
+                self._deliveries.check()
+                raise StopAsyncIteration
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.remove(waiter)
+        self._ask_for_more()
+        event = self._backlog.take()
+        self._deliveries.read_on()
+        return event
+
+    async def get(self, timeout: float | None = None) -> Event:
+        """The next event.
+
+        TimedOutError if none comes in so many seconds, ClosedError if none can come any more.
+        """
+        async with time_limit(timeout, "no event came"):
+            try:
+                return await anext(self)
+            except StopAsyncIteration:
+                raise ClosedError(f"the subscription {self.name!r} is closed") from None
+
+    def take(self) -> list[Event]:
+        """All events that are here now, without waiting."""
+        self._ask_for_more()
+        events = self._backlog.take_all()
+        self._deliveries.read_on()
+        return events
+
+    def acknowledge(self, event: Event) -> None:
+        """Say that the application is done with an event, and with all that came before it.
+
+        For a subscription with `acknowledge="manual"`. In a client with a `state`, what was not
+        acknowledged comes again after a restart. To acknowledge an event again does nothing.
+        """
+        if not self._is_manual:
+            raise LocalProtocolError(
+                f"the subscription {self.name!r} acknowledges by itself; subscribe with "
+                "acknowledge='manual' to do it by hand"
+            )
+        if self._backlog.finish(event):
+            self._deliveries.note_done(self)
+
+    async def close(self) -> None:
+        """Unsubscribe. What is here already can still be taken."""
+        self._deliveries.end_subscription(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    def _ask_for_more(self) -> None:
+        """Unless it acknowledges by hand, who asks for more is done with what it has."""
+        if not self._is_manual and self._backlog.finish():
+            self._deliveries.note_done(self)
+
+    def _put(self, events: Iterable[Event]) -> None:
+        self._backlog.put(events)
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._wake()
+
+
+class Advertisement:
+    """What the application is going to publish; it ends with `close()`."""
+
+    def __init__(self, driver: "ClientDriver", name: str, where: Filter) -> None:
+        self.name = name
+        self.where = where
+        self._driver = driver
+
+    async def close(self) -> None:
+        """Advertise it no more."""
+        self._driver.give(Unadvertise(advertisement=self.name))

@@ -1,0 +1,218 @@
+"""What an application publishes: batches on their way out, and receipts for them."""
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from sterna.core.inputs import PublishMany
+from sterna.core.sizes import BATCH_BYTES_MAX
+from sterna.errors import DiscardedError, EventTooLargeError
+from sterna.model.event import Event, EventId, Scalar, plain_attributes
+from sterna.net.client.driver import ClientDriver
+from sterna.net.client.handles import Receipt
+from sterna.net.client.keeper import Keeper
+from sterna.net.client.life import Life
+
+PENDING_EVENTS_MAX = 1_000
+"""So many events at most go into one input."""
+
+FRAME_BYTES = 1024
+"""What a frame needs besides its events, at most."""
+
+
+class Publications:
+    """Publishes events in batches, and knows which of them a broker has."""
+
+    def __init__(self, life: Life, driver: ClientDriver, keeper: Keeper) -> None:
+        self._life = life
+        self._driver = driver
+        self._keeper = keeper
+        self._pending: list[tuple[Mapping[str, Scalar], bytes]] = []
+        self._pending_bytes = 0
+        self._is_flushing = False
+        self._receipts: deque[tuple[int, asyncio.Future[None]]] = deque()
+        """Who waits for the event of which number, in the order of the numbers."""
+        self._discarded = Discarded()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the core knows of all that was published."""
+        return not self._pending
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self._driver.node.published + len(self._pending)
+
+    @property
+    def event_bytes_max(self) -> int:
+        """How large an event may be for the broker."""
+        return self._keeper.frame_bytes_max - FRAME_BYTES
+
+    # ---- Publishing
+
+    def publish(self, attributes: Mapping[str, Scalar], payload: bytes) -> Receipt:
+        """Publish an event, together with others that follow in this turn of the event loop."""
+        size = event_size(attributes, payload)
+        if size > self.event_bytes_max:
+            limit = self._keeper.frame_bytes_max
+            raise EventTooLargeError(
+                f"the event has about {size:,} bytes, and the broker takes {limit:,} "
+                "(frame_bytes_max); send large things another way",
+                size=size,
+                limit=self.event_bytes_max,
+            )
+        node = self._driver.node
+        if node.options.advertisements:  # The core says at once if it may not be published.
+            self.flush()
+            self._driver.give(PublishMany(events=((attributes, payload),)))
+            return Receipt(self, EventId(self._life.name, node.published))
+        self._pending.append((attributes, payload))
+        self._pending_bytes += size
+        receipt = Receipt(self, EventId(self._life.name, node.published + len(self._pending)))
+        if len(self._pending) >= PENDING_EVENTS_MAX or self._pending_bytes >= BATCH_BYTES_MAX:
+            self.flush()
+        elif not self._is_flushing:
+            self._is_flushing = True
+            asyncio.get_running_loop().call_soon(self._flush_and_send)
+        return receipt
+
+    async def publish_all(
+        self,
+        events: Iterable[Mapping[str, object] | tuple[Mapping[str, object], bytes]],
+        window: int,
+    ) -> int:
+        """Publish many events with at most `window` on their way; how many they were."""
+        count = 0
+        # While there is no connection, no more can wait than the client keeps.
+        kept = self._driver.node.options.buffer_events_max
+        window = max(0, min(window, kept - PENDING_EVENTS_MAX))
+        for each in events:
+            attributes, payload = each if isinstance(each, tuple) else (each, b"")
+            receipt = self.publish(*checked_event(attributes, payload))
+            count += 1
+            if count % PENDING_EVENTS_MAX == 0:
+                await asyncio.sleep(0)
+                await self.accepted(receipt.id.seq - window)
+        await self.drain()
+        return count
+
+    def flush(self) -> None:
+        """Let the core publish what waits here."""
+        if self._pending:
+            pending, self._pending = self._pending, []
+            self._pending_bytes = 0
+            self._driver.give(PublishMany(events=tuple(pending)))
+
+    def _flush_and_send(self) -> None:
+        self._is_flushing = False
+        self.flush()
+        self._keeper.flush()
+
+    # ---- Receipts
+
+    async def drain(self) -> None:
+        """Wait until a broker has all; DiscardedError if some were given up since the last time."""
+        self.flush()
+        await self.accepted(self._driver.node.published)
+        if self._discarded.is_news():
+            raise self._given_up()
+
+    async def accepted(self, seq: int) -> None:
+        """Wait until a broker has the events up to a number."""
+        if seq > self._driver.accepted:
+            self._life.check()
+            future = asyncio.get_running_loop().create_future()
+            if self._receipts and self._receipts[-1][0] > seq:
+                self._receipts = deque(sorted([*self._receipts, (seq, future)], key=lambda r: r[0]))
+            else:
+                self._receipts.append((seq, future))
+            await future
+        if seq in self._discarded:
+            raise self._given_up()
+        if seq > self._driver.accepted:
+            self._life.check()
+
+    def node_changed(self) -> None:
+        """Wake those whose events a broker has, or everybody if the client is over."""
+        receipts = self._receipts
+        if not receipts:
+            return
+        is_over = self._life.is_over
+        accepted = self._driver.accepted
+        while receipts and (is_over or receipts[0][0] <= accepted):
+            future = receipts.popleft()[1]
+            if not future.done():
+                future.set_result(None)
+
+    def discard(self, events: Sequence[Event]) -> None:
+        """The core has given up events: too many waited for a connection."""
+        for event in events:
+            self._discarded.add(event.seq)
+
+    def _given_up(self) -> DiscardedError:
+        limit = self._driver.node.options.buffer_events_max
+        return DiscardedError(
+            f"an event was given up: more than {limit:,} waited for a connection", limit=limit
+        )
+
+
+class Discarded:
+    """The numbers of events that were given up: mostly one after the other."""
+
+    def __init__(self) -> None:
+        self._first: list[int] = []
+        self._last: list[int] = []
+        self._is_news = False
+
+    def __contains__(self, seq: int) -> bool:
+        place = bisect_right(self._first, seq) - 1
+        return place >= 0 and seq <= self._last[place]
+
+    def add(self, seq: int) -> None:
+        """An event was given up."""
+        self._is_news = True
+        place = bisect_right(self._first, seq)
+        if place and self._last[place - 1] >= seq - 1:
+            self._last[place - 1] = max(seq, self._last[place - 1])
+        else:
+            self._first.insert(place, seq)
+            self._last.insert(place, seq)
+
+    def is_news(self) -> bool:
+        """Whether some were given up since this was asked last."""
+        is_news, self._is_news = self._is_news, False
+        return is_news
+
+
+def checked_event(
+    attributes: Mapping[str, object] | None,
+    payload: bytes,
+    more: Mapping[str, object] | None = None,
+) -> tuple[dict[str, Scalar], bytes]:
+    """Attributes and payload as they are published; TypeError or ValueError if they cannot be."""
+    if attributes is not None and not isinstance(attributes, Mapping):
+        raise TypeError(
+            f"the attributes are a mapping, not {type(attributes).__name__}; an attribute that is "
+            "called 'attributes' goes into it: publish({'attributes': …})"
+        )
+    if type(payload) is not bytes:
+        raise TypeError(
+            f"the payload is bytes, not {type(payload).__name__}; an attribute that is called "
+            "'payload' goes into the mapping: publish({'payload': …})"
+        )
+    return plain_attributes({**(attributes or {}), **(more or {})}), payload
+
+
+def event_size(attributes: Mapping[str, Scalar], payload: bytes) -> int:
+    """About how many bytes an event has on its way."""
+    return len(payload) + sum(
+        text_size(name) + (text_size(value) if type(value) is str else 9)
+        for name, value in attributes.items()
+    )
+
+
+def text_size(text: str) -> int:
+    """How many bytes a text has on its way."""
+    return len(text) if text.isascii() else len(text.encode())

@@ -1,0 +1,33 @@
+"""How long calls of the client library wait."""
+
+import asyncio
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sterna.errors import TimedOutError
+
+
+@asynccontextmanager
+async def time_limit(timeout: float | None, problem: str) -> AsyncIterator[None]:
+    """Wait no longer than so many seconds, or for ever if it is None; else TimedOutError."""
+    try:
+        async with asyncio.timeout(timeout):
+            yield
+    except TimedOutError:
+        raise
+    except TimeoutError:
+        raise timed_out(timeout, problem) from None
+
+
+def timed_out(timeout: float | None, problem: str) -> TimedOutError:
+    """The error for the application that has waited so long."""
+    return TimedOutError(f"{problem} in {timeout or 0:g} s", timeout=timeout)
+
+
+def renamed(old: str, value: float | None, timeout: float | None) -> float | None:
+    """The `timeout` of a call, which used to have another name."""
+    if value is None:
+        return timeout
+    warnings.warn(f"{old} is called timeout now", DeprecationWarning, stacklevel=3)
+    return value

@@ -1,0 +1,157 @@
+"""How long calls of a client wait, and what they say when that is too long."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+import sterna
+from sterna.net.local import LocalNetwork
+from tests.net.live import SETTLE_S, Client, connect, network_in, until
+from tests.net.proxy import Proxy
+
+pytestmark = pytest.mark.spec("LV-2")
+
+NOBODY = "sterna://127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
+    with network_in(tmp_path_factory.mktemp("waiting"), 1) as network:
+        yield network
+
+
+async def shut_off(network: LocalNetwork, client: str) -> tuple[Proxy, Client]:
+    """A client whose broker cannot be reached any more."""
+    chance = random.Random("proxy")  # noqa: S311 - reproducible, not secret.
+    proxy = await Proxy(network.addresses["B1"], chance).start()
+    connected = await connect(proxy.url, client=client)
+    proxy.is_shut = True
+    proxy.drop()
+    await until(lambda: not connected.is_connected)
+    return proxy, connected
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda client: client.publish(n=1).wait(timeout=0.02),
+        lambda client: client.drain(timeout=0.02),
+        lambda client: client.publish_all([{"n": 2}], timeout=0.02),
+        lambda client: client.subscribe("never = 1").get(timeout=0.02),
+        lambda client: client.subscribe("never = 2").get(timeout=0),
+    ],
+    ids=["receipt", "drain", "publish_all", "get", "get nothing"],
+)
+def test_what_does_not_happen_in_time_is_a_timed_out_error(
+    network: LocalNetwork, wait: Callable[[Client], Awaitable[object]]
+) -> None:
+    """It is a SternaError and a TimeoutError, and may happen yet."""
+
+    async def run() -> None:
+        proxy, client = await shut_off(network, "late")
+        client.publish(n=0)
+        with pytest.raises(sterna.TimedOutError) as error:
+            await wait(client)
+        assert isinstance(error.value, TimeoutError)
+        assert isinstance(error.value, sterna.SternaError)
+        assert error.value.timeout in {0.02, 0}
+        proxy.heal()
+        await client.drain(timeout=SETTLE_S)
+        await client.close()
+        await proxy.stop()
+
+    asyncio.run(run())
+
+
+def test_an_event_that_comes_too_late_for_one_call_comes_with_the_next(
+    network: LocalNetwork,
+) -> None:
+    """Nothing is lost, and several may wait for the events of one subscription."""
+
+    async def run() -> None:
+        async with connect(network.url("B1"), client="patient") as client:
+            wanted = client.subscribe("patient >= 0")
+            with pytest.raises(sterna.TimedOutError, match=r"no event came in 0\.01 s"):
+                await wanted.get(timeout=0.01)
+            both = [asyncio.create_task(wanted.get(timeout=SETTLE_S)) for _ in range(2)]
+            await asyncio.sleep(0)
+            await client.publish_all({"patient": n} for n in range(3))
+            events = [*await asyncio.gather(*both), await wanted.get(timeout=SETTLE_S)]
+            assert sorted(event.attributes["patient"] for event in events) == [0, 1, 2]
+            await wanted.close()
+            with pytest.raises(sterna.ClosedError, match="is closed"):
+                await wanted.get(timeout=SETTLE_S)
+
+    asyncio.run(run())
+
+
+def test_attaching_takes_the_time_of_connecting_unless_it_is_given_its_own(
+    network: LocalNetwork,
+) -> None:
+    async def run() -> None:
+        with pytest.raises(sterna.NotConnectedError, match="no broker answers") as error:
+            await connect(NOBODY, "sterna://127.0.0.1:2", timeout=0.05)
+        assert error.value.broker == NOBODY
+        assert error.value.brokers == (NOBODY, "sterna://127.0.0.1:2")
+        proxy, client = await shut_off(network, "attaches")
+        with pytest.raises(sterna.NotConnectedError) as error:
+            await client.attach(NOBODY, timeout=0.05)
+        assert error.value.brokers == (NOBODY, proxy.url)
+        assert not client.is_on_its_way
+        await client.detach(timeout=SETTLE_S)  # It is already.
+        proxy.heal()
+        await client.attach(timeout=SETTLE_S)
+        await client.close(timeout=SETTLE_S)
+        await proxy.stop()
+
+    asyncio.run(run())
+
+
+def test_what_is_too_large_says_how_large_it_is(network: LocalNetwork) -> None:
+    async def run() -> None:
+        async with connect(network.url("B1"), client="large") as client:
+            limit = client.event_bytes_max
+            with pytest.raises(sterna.EventTooLargeError) as error:
+                client.publish({}, bytes(limit + 1))
+            assert (error.value.size, error.value.limit) == (limit + 1, limit)
+            await client.publish({}, bytes(limit))
+            with pytest.raises(sterna.SubscriptionTooLargeError) as told:
+                client.subscribe("large = 1", name="x" * limit)
+            assert told.value.size > told.value.limit == limit
+
+    asyncio.run(run())
+
+
+def test_the_blocking_client_waits_alike(network: LocalNetwork) -> None:
+    with sterna.blocking.connect(network.url("B1"), client="blocks", timeout=SETTLE_S) as client:
+        wanted = client.subscribe("blocks = 1")
+        with pytest.raises(sterna.TimedOutError, match="no event came"):
+            wanted.get(timeout=0.01)
+        client.detach(timeout=SETTLE_S)
+        for wait in (
+            lambda: client.publish(n=1).wait(timeout=0.01),
+            lambda: client.drain(timeout=0.01),
+            lambda: client.publish_all(({"n": n} for n in range(3)), timeout=0.01),
+            lambda: client.publish_all(({"n": n} for n in range(9_999)), timeout=0.2),
+        ):
+            with pytest.raises(sterna.TimedOutError, match="accepted"):
+                wait()
+        client.attach(timeout=SETTLE_S)
+        client.drain(timeout=SETTLE_S)
+
+
+def test_the_old_names_still_work(network: LocalNetwork) -> None:
+    async def run() -> None:
+        with pytest.warns(DeprecationWarning, match="connect_s is called timeout now"):
+            client = connect(network.url("B1"), client="old", connect_s=SETTLE_S)
+        await client
+        with pytest.warns(DeprecationWarning, match="wait_s is called timeout now"):
+            await client.close(wait_s=SETTLE_S)
+
+    asyncio.run(run())
+    with pytest.warns(DeprecationWarning, match="connect_s"):
+        blocking = sterna.blocking.connect(network.url("B1"), client="old", connect_s=SETTLE_S)
+    with pytest.warns(DeprecationWarning, match="wait_s"):
+        blocking.close(wait_s=SETTLE_S)
