@@ -54,7 +54,7 @@ class KeptClient(msgspec.Struct, frozen=True, kw_only=True):
     undo: list[tuple[int, tuple[Route, ...]]]
     """For each change of advertisements that is not confirmed, its place among the messages that
     are not, and the advertisements that it ended."""
-    interest: KeptInterest | None
+    interest: KeptInterest
     has_asked: bool
     is_leaving: bool
     has_said_farewell: bool
@@ -98,16 +98,17 @@ class Client(Node):
         """The advertisements that hold for what is said next; others may wait with the events."""
         self._undo: list[tuple[AdvertisementChange, tuple[Route, ...]]] = []
         """What was said of advertisements and may not have arrived, with those that it ended."""
-        self._interest = Interest() if self.options.quenching else None
+        self._interest = Interest()
+        """What is wanted, as far as the broker has told; only used if the network quenches."""
         self._has_asked = False
-        """Whether the broker was asked what is wanted since the link stands."""
+        """Whether the broker was asked what is wanted since the link is up."""
         self._is_leaving = False
         """Whether the application wants to be forgotten, …"""
         self._has_said_farewell = False
         """… whether the broker was told, …"""
         self._comes_back = False
         """… and whether it comes back then, as a new client."""
-        self._outgoing = Outbox(self.options.buffer_events_max, self._interest)
+        self._outgoing = Outbox(self.options.buffer_events_max, self._known_interest)
         self._handlers |= {
             inputs.Subscribe: self._subscribe,
             inputs.Unsubscribe: self._unsubscribe,
@@ -139,13 +140,13 @@ class Client(Node):
 
     def reconfigured(self, before: Settings, now: Time) -> None:
         self.options = options = self.settings.client
-        if options.quenching != (self._interest is not None):
-            self._interest = Interest() if options.quenching else None
-            self._has_asked = False
-        self._outgoing.configure(options.buffer_events_max, self._interest)
+        if options.quenching and not before.client.quenching:
+            self._interest.current = self._has_asked = False
+        self._outgoing.configure(options.buffer_events_max, self._known_interest)
         if options.advertisements and not before.client.advertisements and not self.advertisements:
-            # The application did not have to advertise so far: it may publish anything.
-            self._advertise(inputs.Advertise(advertisement=ANYTHING, filter=EVERYTHING), now)
+            # The application did not have to advertise so far: it may publish anything, and what
+            # waits was published already.
+            self._say(self._offer(ANYTHING, EVERYTHING, now), now)
         self.flush(now)
 
     def keep(self, writer: Writer) -> list[Part]:
@@ -164,7 +165,7 @@ class Client(Node):
             is_introduced=self._is_introduced,
             announced=list(self._announced.values()),
             undo=[(place, self._undo[number][1]) for number, place in sent.items()],
-            interest=None if self._interest is None else self._interest.keep(),
+            interest=self._interest.keep(),
             has_asked=self._has_asked,
             is_leaving=self._is_leaving,
             has_said_farewell=self._has_said_farewell,
@@ -193,11 +194,15 @@ class Client(Node):
             self._undo = [
                 (cast("AdvertisementChange", sent[place]), ended) for place, ended in mine.undo
             ]
-        if self._interest is not None and mine.interest is not None:
-            self._interest.restore(mine.interest)
+        self._interest.restore(mine.interest)
         self._has_asked, self._is_leaving = mine.has_asked, mine.is_leaving
         self._has_said_farewell, self._comes_back = mine.has_said_farewell, mine.comes_back
         self._outgoing.restore(mine.outbox, reader)
+
+    @property
+    def _known_interest(self) -> Interest | None:
+        """What is wanted, if the network quenches."""
+        return self._interest if self.options.quenching else None
 
     @property
     def link(self) -> LinkId | None:
@@ -271,12 +276,15 @@ class Client(Node):
             raise LocalProtocolError(
                 f"{self.id} has an advertisement {name!r}; unadvertise it first"
             )
+        self._say_in_order(self._offer(name, filter_, now), now)
+        if name != ANYTHING and ANYTHING in self.advertisements:  # Now it says what it publishes.
+            self._unadvertise(inputs.Unadvertise(advertisement=ANYTHING), now)
+
+    def _offer(self, name: str, filter_: Filter, now: Time) -> AdvertisementChange:
         self._offered.add(name, filter_)
         self.advertisements[name] = filter_
         self.state(facts.Advertised(at=self.id, time=now, advertisement=name, filter=filter_))
-        self._say_in_order(AdvertisementChange(added=(Route(self.route(name), filter_),)), now)
-        if name != ANYTHING and ANYTHING in self.advertisements:  # Now it says what it publishes.
-            self._unadvertise(inputs.Unadvertise(advertisement=ANYTHING), now)
+        return AdvertisementChange(added=(Route(self.route(name), filter_),))
 
     def _unadvertise(self, given: inputs.Unadvertise, now: Time) -> None:
         name = given.advertisement
@@ -413,12 +421,11 @@ class Client(Node):
         self, message: SubscriptionChange, _link: LinkId, _now: Time
     ) -> None:
         """The broker tells what others want."""
-        if self._interest is not None:
-            self._interest.change(message)
+        self._interest.change(message)
 
     def on_interest_known(self, message: InterestKnown, _link: LinkId, now: Time) -> None:
         """The broker has told all of it."""
-        if self._interest is not None and message.number == self._interest.asked:
+        if message.number == self._interest.asked:
             self._interest.current = True
             self.flush(now)
 
@@ -433,8 +440,7 @@ class Client(Node):
     def link_new(self, link: LinkId, now: Time) -> None:
         """The broker knows nothing of this client: tell it all."""
         self._is_introduced = self._has_said_farewell = False
-        if self._interest is not None:
-            self._interest.forget()
+        self._interest.forget()
         if not any(introduces() for introduces in self._at_introduces):
             self.introduce(now)
         super().link_new(link, now)
@@ -473,8 +479,7 @@ class Client(Node):
 
     def link_up(self, link: LinkId, now: Time) -> None:
         super().link_up(link, now)
-        if self._interest is not None:
-            self._interest.current = self._has_asked = False
+        self._interest.current = self._has_asked = False
         self.flush(now)
 
     def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
@@ -526,13 +531,13 @@ class Client(Node):
         return (
             self._link in self.up
             and self._is_introduced
-            and (self._interest is None or self._interest.current)
+            and (not self.options.quenching or self._interest.current)
             and all(may() for may in self._at_may_publish)
         )
 
     def _ask_for_interest(self, now: Time) -> None:
         """A client that publishes wants to hear what is wanted; others need not."""
-        if self._interest is None or self._has_asked:
+        if not self.options.quenching or self._has_asked:
             return
         if self._is_introduced and self._link in self.up:
             self._has_asked = True
@@ -552,7 +557,7 @@ class Client(Node):
         self._say_farewell(now)
 
     def _emit(self, events: tuple[Event, ...], now: Time) -> None:
-        if self._interest is not None:
+        if self.options.quenching:
             published = events
             events = tuple(event for event in published if self._interest.wants(event))
             if len(events) < len(published):

@@ -67,6 +67,8 @@ class KeptNode(msgspec.Struct, frozen=True, kw_only=True):
     known: list[LinkId]
     up: list[LinkId]
     deadlines: dict[str, Time]
+    ending: list[str]
+    """The components that the settings do not have any more, and that were not done yet."""
 
 
 KEPT_NODE = Record(1, KeptNode)
@@ -138,6 +140,11 @@ class Node(ABC):
                         "list only one of them"
                     )
                 self._on_message[message] = handler
+
+    @property
+    def is_configurable(self) -> bool:
+        """Whether it was made from settings, so that it can be given others."""
+        return self._parts_of is not None
 
     def part(self, name: str) -> Component | None:
         """The component of this name, if there is one."""
@@ -236,6 +243,7 @@ class Node(ABC):
             known=list(self._known),
             up=list(self.up),
             deadlines={each.name: each.deadline for each in self.components if each.name},
+            ending=[each.name for each in self._ending],
         )
         parts = [
             Part(each.name, each.version, each.keep(writer))
@@ -252,6 +260,14 @@ class Node(ABC):
             if each.Kept is not None
         }
         return {NODE: KEPT_NODE, **parts}
+
+    def add_ending(self, component: Component) -> None:
+        """Have a component that the settings do not have: a snapshot was made before its end."""
+        self._ending.append(component)
+        others = [each for each in self.components if each in self._lasting()]
+        rest = [each for each in self.components if each not in others]
+        self.components = (*others, component, *rest)
+        self._assemble()
 
     def restore(self, kept: Mapping[str, Any], reader: Reader) -> None:
         """Go on with what a snapshot has held, by the names of components."""

@@ -9,12 +9,23 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from sterna.core.actions import Action, Connect, Disconnect, Transmit
+from sterna.core.assembly import client_settings
 from sterna.core.facts import Fact, Settled
-from sterna.core.inputs import Attach, Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
+from sterna.core.inputs import (
+    Attach,
+    Configured,
+    Input,
+    LinkDown,
+    LinkGone,
+    LinkUp,
+    Received,
+    TimePassed,
+)
 from sterna.core.link import Data, Frame, Resume
 from sterna.core.messages import Message
 from sterna.core.names import NEVER, NodeId, Peer, Time
 from sterna.core.node import Node
+from sterna.core.settings import Settings
 from sterna.errors import SternaError
 from sterna.sim.kernel import Kernel
 from sterna.sim.script import LinkModel
@@ -421,8 +432,36 @@ class Network:
             for pipe in connection.pipes:
                 pipe.last_arrival = pipe.free_at = 0
             for host, pipe in zip(connection.ends, connection.pipes, strict=True):
-                link_up = LinkUp(link=pipe.target.node.id, peer=pipe.target.peer)
-                self._turn(host, link_up)
+                self._greet(host, pipe.target)
+
+    def _greet(self, host: Host, other: Host) -> None:
+        """The two ends of a connection say who they are, and what their settings are."""
+        advertises = None
+        if other.peer is Peer.BROKER:
+            if host.peer is Peer.CLIENT:
+                self._follow_settings(host, other)
+            else:
+                advertises = other.node.settings.routing.by_advertisements
+        self._turn(host, LinkUp(link=other.node.id, peer=other.peer, advertises=advertises))
+
+    def _follow_settings(self, client: Host, broker: Host) -> None:
+        settings = client_settings(broker.node.settings)
+        if client.node.settings != settings and client.node.is_configurable:
+            self._turn(client, Configured(settings=settings))
+
+    # ---- Settings
+
+    def configure(self, broker: NodeId, settings: Settings, *, tells: bool) -> None:
+        """A broker has other settings from now on, and its clients learn them (or will)."""
+        host = self.hosts[broker]
+        if host.is_down:
+            return
+        self._say(f"{broker} is configured anew")
+        self._turn(host, Configured(settings=settings))
+        for pipe in host.pipes.values():
+            connected = not pipe.connection.troubles and host.waiting is None
+            if tells and connected and pipe.target.peer is Peer.CLIENT:
+                self._follow_settings(pipe.target, host)
 
     def _say(self, text: str) -> None:
         for say in self._trouble:

@@ -21,6 +21,7 @@ from sterna.sim.script import (
     Drop,
     Partition,
     Pause,
+    Reconfigure,
     Script,
     Settle,
     Slow,
@@ -142,6 +143,8 @@ class Simulation:
                 network.pause(step.broker, step.us)
             case Crash():
                 network.crash(step.broker, step.us, forgets=step.forgets)
+            case Reconfigure():
+                network.configure(step.broker, step.settings, tells=step.tells)
             case Partition():
                 inside = set(step.brokers)
                 cut = [

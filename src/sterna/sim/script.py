@@ -114,7 +114,18 @@ class Slow(Step, frozen=True, kw_only=True):
     latency_us: Time
 
 
-AnyStep = Do | Wait | Settle | Drop | Pause | Crash | Partition | Slow
+class Reconfigure(Step, frozen=True, kw_only=True):
+    """A broker has other settings from now on.
+
+    Its clients learn them when they connect to it next, or at once if it `tells` them.
+    """
+
+    broker: NodeId
+    settings: Settings
+    tells: bool = False
+
+
+AnyStep = Do | Wait | Settle | Drop | Pause | Crash | Partition | Slow | Reconfigure
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +194,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
                     step.a,
                 ) not in links:
                     problem = f"no link {step.a} - {step.b}"
-                case Pause() | Crash() if step.broker not in brokers:
+                case Pause() | Crash() | Reconfigure() if step.broker not in brokers:
                     problem = f"no broker {step.broker}"
                 case Partition() if not brokers.issuperset(step.brokers):
                     unknown = [broker for broker in step.brokers if broker not in brokers]

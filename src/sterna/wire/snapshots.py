@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sterna.core.broker import Broker
 from sterna.core.keeping import Reader, Record, Writer
-from sterna.core.node import Node
+from sterna.core.node import NODE, KeptNode, Node
+from sterna.core.protocol import named
 from sterna.errors import SternaError
 from sterna.model.event import CheckedEvent
 from sterna.model.filters import Filter
@@ -66,12 +68,26 @@ def restore_node(data: bytes, node: N) -> N:
             "start the release that wrote it, or a later one"
         )
     decode = _Decoding()
+    _bring_back_what_ends(found.parts, node, decode)
     records = node.records()
     kept = {part.name: _kept(part, records.get(part.name), decode) for part in found.parts}
     messages = decode(found.messages, list[codec.any_message() | list[int]])  # type: ignore[misc]
     meant = [each if isinstance(each, list) else codec.meant(each) for each in messages]
     node.restore(kept, Reader(found.events, meant))
     return node
+
+
+def _bring_back_what_ends(parts: list[_Part], node: Node, decode: "_Decoding") -> None:
+    """Components that the settings do not have any more may have had something left to do."""
+    records = node.records()
+    for part in parts:
+        if part.name == NODE:
+            kept: KeptNode = _kept(part, records[NODE], decode)
+            for name in kept.ending:
+                protocol = named(name)
+                kind = protocol.broker if isinstance(node, Broker) else protocol.client
+                if kind is not None:
+                    node.add_ending(kind.make(node.settings))
 
 
 def _kept(part: _Part, record: Record | None, decode: "_Decoding") -> Any:

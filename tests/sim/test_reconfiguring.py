@@ -1,0 +1,94 @@
+"""Settings change broker by broker while clients roam, and nothing is lost."""
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.core.catalogue import LIVE
+from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions, HistoryOptions, Settings
+from sterna.sim.generate import FAULTS, Plan, generate
+from sterna.sim.run import Simulation
+from sterna.sim.script import AnyStep, Reconfigure, Script, Settle
+from sterna.sim.topology import random_tree
+from tests.scale import examples
+
+STRATEGIES = st.sampled_from(Strategy)
+MANY = 10_000
+
+
+def routings() -> st.SearchStrategy[RoutingOptions]:
+    return st.builds(
+        RoutingOptions,
+        strategy=STRATEGIES,
+        advertisements=st.booleans(),
+        merge_members_max=st.sampled_from((16, 2)),
+        interest_members_max=st.sampled_from((2, 4)),
+    )
+
+
+@st.composite
+def settings(draw: st.DrawFn) -> Settings:
+    """Anything that a network of roaming clients may be configured with."""
+    routing = draw(routings())
+    return Settings(
+        routing=routing,
+        client=ClientOptions(advertisements=routing.advertisements, quenching=draw(st.booleans())),
+        handover=HandoverOptions(
+            protocol=Handover.RELOCATION,
+            cache_events_max=draw(st.sampled_from((MANY, 100_000))),
+            cache_bytes_max=draw(st.sampled_from((None, 10**9))),
+            cache_ttl_us=draw(st.sampled_from((None, 10**12))),
+            away_max_us=draw(st.sampled_from((None, 10**12))),
+        ),
+        history=HistoryOptions(events_max=draw(st.sampled_from((10, MANY)))),
+        protocols=draw(st.sampled_from(((), LIVE))),
+    )
+
+
+def changing(script: Script, later: list[Settings], seed: int) -> Script:
+    """A script in which brokers get other settings now and then, one after the other."""
+    rng = random.Random(f"changes {seed}")  # noqa: S311 - reproducible.
+    steps: list[AnyStep] = list(script.steps)
+    changes = [(broker, each) for each in later for broker in script.topology.brokers]
+    places = sorted(rng.randrange(len(steps) + 1) for _ in changes)
+    for place, (broker, each) in reversed(list(zip(places, changes, strict=True))):
+        change = Reconfigure(broker=broker, settings=each, tells=rng.random() < 0.5)
+        steps[place:place] = [change, Settle()] if rng.random() < 0.2 else [change]
+    return msgspec.structs.replace(script, steps=tuple(steps))
+
+
+@pytest.mark.spec("LV-9", "PM-4", "RT-1")
+@examples(60, long=10)
+@given(
+    settings(),
+    st.lists(settings(), min_size=1, max_size=3),
+    st.sampled_from(("none", "light", "heavy")),
+    st.integers(1, 4),
+    st.integers(0, 2**32),
+)
+def test_settings_change_broker_by_broker_without_loss(
+    first: Settings, later: list[Settings], faults: str, brokers: int, seed: int
+) -> None:
+    """Any settings after any others, while clients roam, sleep, subscribe and publish."""
+    plan = Plan(
+        topology=random_tree(brokers, seed),
+        clients=4,
+        subscriptions=16,
+        events=40,
+        moves=10,
+        naps=5,
+        variety=4,
+        routing=first.routing,
+        client=first.client,
+        handover=first.handover,
+        faults=FAULTS[faults],
+    )
+    script = msgspec.structs.replace(generate(plan, seed), protocols=first.protocols)
+    outcome = Simulation(changing(script, later, seed)).run()
+
+    assert outcome.findings == []
