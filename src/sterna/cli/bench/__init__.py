@@ -2,7 +2,7 @@
 
 import typer
 
-from sterna.cli.bench import broker, handover, match, pipeline, route, sim
+from sterna.cli.bench import broker, handover, match, pause, pipeline, route, sim
 
 app = typer.Typer(
     help="Measure, beside baselines in the same run.",
@@ -14,6 +14,7 @@ app.command(name="sim")(sim.sim)
 app.command(name="route")(route.route)
 app.command(name="broker")(broker.broker)
 app.command(name="handover")(handover.handover)
+app.command(name="pause")(pause.pause)
 app.command(name="pipeline")(pipeline.pipeline)
 
 

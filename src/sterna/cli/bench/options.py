@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from sterna.bench.measure import Progress
 from sterna.cli.output import errors, fail, print_json
 
 Rounds = Annotated[
@@ -27,9 +28,6 @@ Out = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the figures to this file, as JSON, as well."),
 ]
-
-Progress = Callable[[str], None]
-"""Takes a line that says what goes on."""
 
 
 def check_folders(data: Path | None, out: Path | None, *, as_json: bool) -> None:
