@@ -5,10 +5,11 @@ clients with many subscriptions. Then it is pinged until it has taken a snapshot
 """
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -19,7 +20,7 @@ from sterna.bench.measure import Progress
 from sterna.bench.scenarios import BATCH, WINDOW, ranges
 from sterna.bench.servers import SternaServer
 from sterna.bench.speaker import Content
-from sterna.bench.stops import spare_inputs
+from sterna.bench.stops import SNAPSHOT_S, spare_inputs
 from sterna.bench.worker import Connect, Drop, Leave, Prepare, Protocol, Publish, Watch, Worker
 from sterna.net.config import Durability
 from sterna.net.observer import ask
@@ -32,7 +33,7 @@ CLIENTS_AT_ONCE = 10
 EVENTS_AT_ONCE = 100_000
 """How much the load generator does before it is asked whether there is time for more."""
 
-INPUTS_MIN = 5_000
+INPUTS_MIN = 1_000
 INPUTS_PER_ITEM = 1 / 50
 """How many inputs it may take to fill a broker: a read of its socket brings many items."""
 
@@ -41,6 +42,11 @@ SNAPSHOT_BYTES = 2**40
 QUEUE_BYTES = 2**36
 """What waits for all clients together may be as much, and nothing is refused."""
 ASKING_S = 60.0
+WATCHING_S = SNAPSHOT_S + 120.0
+"""How long the load generator may take for the inputs before a snapshot, and the snapshot."""
+
+INDEX_MODULE = "sterna.bench.index_pause"
+"""Its `longest_calls(subscriptions)` gives the milliseconds of calls, by what was called."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Options:
     calm_s: float = 3.0
     """How long the broker is pinged before the snapshot, for comparison."""
     at_most_s: float = 1_200.0
-    """Nothing is begun that would probably end later than this."""
+    """After so long nothing more is begun, and a broker that is being filled is given up."""
     data: Path | None = None
     """Where brokers write; None: in the system's directory for temporary files."""
 
@@ -91,8 +97,8 @@ class Report:
         return asdict(self)
 
 
-class OutOfTimeError(Exception):
-    """There is no time left to fill the broker."""
+class SkippedError(Exception):
+    """Something cannot be measured, here or in time; the message says why."""
 
 
 def run(options: Options, progress: Progress) -> Report:
@@ -102,32 +108,28 @@ def run(options: Options, progress: Progress) -> Report:
     series: tuple[tuple[str, Sequence[int], Measure], ...] = (
         ("snapshot, kept events", options.events, _KeptEvents(options, progress).rows),
         ("snapshot, subscriptions", options.subscriptions, _Subscribed(options, progress).rows),
-        ("index", options.subscriptions, _index_rows),
+        ("index", options.subscriptions, index_rows),
     )
     for what, sizes, measure in series:
-        pace_s = 0.0
         for size in sizes:
-            began = monotonic()
-            if began + pace_s * size > deadline:
-                report.skipped.append(Skipped(what, size, "it would take too long"))
-                continue
             progress(f"{what}: {size:,}")
             try:
+                if monotonic() > deadline:
+                    raise SkippedError("the time was over before it began")
                 report.rows += measure(what, size, deadline)
-            except (OutOfTimeError, NotImplementedError) as reason:
-                report.skipped.append(Skipped(what, size, str(reason)))
-            pace_s = (monotonic() - began) / size
+            except SkippedError as skipped:
+                report.skipped.append(Skipped(what, size, str(skipped)))
     return report
 
 
 Measure = Callable[[str, int, float], list[Row]]
-"""What it is called, how many there are, and when it has to be over."""
+"""Takes what is measured, how many there are of it, and when that has to be over."""
 
 
 # ---- Snapshots
 
 
-class _Filling:
+class _Snapshots(ABC):
     """Fills a broker and pings it while it takes a snapshot."""
 
     def __init__(self, options: Options, progress: Progress) -> None:
@@ -156,11 +158,11 @@ class _Filling:
             for done in self.fill(server, *workers, size):
                 self._progress(f"{what}: {done:,} of {size:,}")
                 if monotonic() > deadline:
-                    raise OutOfTimeError(f"only {done:,} were there in time")
+                    raise SkippedError(f"the broker had only {done:,} when the time was over")
             self.check(server, size)
             self._progress(f"{what}: {size:,}, waiting for the snapshot")
             order = Watch(port=server.port, snapshot_inputs=inputs, calm_s=calm_s)
-            trips = workers[0].ask(order).round_trips
+            trips = workers[0].ask(order, within_s=WATCHING_S).round_trips
         if trips is None:
             raise LoadError("the load generator measured nothing")
         row = Row(
@@ -172,16 +174,18 @@ class _Filling:
         )
         return [row]
 
+    @abstractmethod
     def fill(self, server: SternaServer, first: Worker, second: Worker, size: int) -> Iterator[int]:
-        """Give the broker so many; from time to time, how many it has."""
-        raise NotImplementedError
+        """Give the broker that many; yields how many it has from time to time."""
 
+    @abstractmethod
     def check(self, server: SternaServer, size: int) -> None:
-        """LoadError if the broker does not have them."""
-        raise NotImplementedError
+        """LoadError if the broker does not have that many."""
 
 
-class _KeptEvents(_Filling):
+class _KeptEvents(_Snapshots):
+    """Clients are away, and each event is kept for one of them."""
+
     def fill(self, server: SternaServer, first: Worker, second: Worker, size: int) -> Iterator[int]:
         clients = -(-size // EVENTS_EACH)
         filters = {f"away-{number}": [f"sym = 'kept-{number}'"] for number in range(clients)}
@@ -202,7 +206,9 @@ class _KeptEvents(_Filling):
             raise LoadError(f"the broker keeps {kept:,} events, not {size:,}")
 
 
-class _Subscribed(_Filling):
+class _Subscribed(_Snapshots):
+    """Clients subscribe and go away; nothing matches."""
+
     def fill(self, server: SternaServer, first: Worker, second: Worker, size: int) -> Iterator[int]:
         del second
         filters = [str(each) for each in ranges(size, symbol="other")]
@@ -225,14 +231,14 @@ class _Subscribed(_Filling):
 # ---- The index
 
 
-def _index_rows(what: str, size: int, deadline: float) -> list[Row]:
-    """The longest calls of an index with so many subscriptions, for each kind of call."""
+def index_rows(what: str, size: int, deadline: float) -> list[Row]:
+    """The longest calls of an index with so many subscriptions, a row for each kind of call."""
     del deadline
-    if find_spec("sterna.bench.index_pause") is None:
-        raise NotImplementedError("this version cannot measure the index call by call")
-    from sterna.bench.index_pause import longest_calls  # noqa: PLC0415 - numba is large.
-
-    calls_ms: Mapping[str, Sequence[float]] = longest_calls(size)
+    try:
+        module = import_module(INDEX_MODULE)
+    except ModuleNotFoundError:
+        raise SkippedError("this version cannot time single calls of the index") from None
+    calls_ms: Mapping[str, Sequence[float]] = module.longest_calls(size)
     return [
         Row(
             f"{what}, {kind}",

@@ -39,7 +39,7 @@ LOOK_EVERY_S = 0.05
 """How often the broker is asked whether it has taken the snapshot."""
 TAIL_S = 0.3
 """How long it is watched after the snapshot."""
-SNAPSHOT_S = 60.0
+SNAPSHOT_S = 600.0
 """A snapshot that takes longer ends the measurement."""
 TICKERS = 16
 """Publishers that bring the broker near its next snapshot quickly."""

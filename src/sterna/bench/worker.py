@@ -24,7 +24,7 @@ from sterna.bench.speaker import Content, Speaker
 from sterna.bench.stops import RoundTrips, watch_snapshot
 
 ANSWER_S = 90.0
-"""How long a worker may take for anything."""
+"""How long a worker may take for an order, unless it is told otherwise."""
 
 
 class Protocol(StrEnum):
@@ -147,10 +147,10 @@ class Worker:
         self._process.stdin.write(msgspec.json.encode(order) + b"\n")
         self._process.stdin.flush()
 
-    def hear(self) -> Answer:
+    def hear(self, within_s: float = ANSWER_S) -> Answer:
         """Wait until it is done; LoadError if it could not."""
         assert self._process.stdout is not None  # noqa: S101
-        if not select.select([self._process.stdout], [], [], ANSWER_S + 10)[0]:
+        if not select.select([self._process.stdout], [], [], within_s + 10)[0]:
             raise LoadError("the load generator does not answer; is the machine very busy?")
         line = self._process.stdout.readline()
         if not line:
@@ -160,10 +160,10 @@ class Worker:
             raise LoadError(answer.problem)
         return answer
 
-    def ask(self, order: AnyOrder) -> Answer:
+    def ask(self, order: AnyOrder, within_s: float = ANSWER_S) -> Answer:
         """Have it do something, and wait."""
         self.tell(order)
-        return self.hear()
+        return self.hear(within_s)
 
 
 def speaker(protocol: Protocol, name: str, filters: Sequence[str]) -> Speaker:
