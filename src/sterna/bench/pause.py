@@ -154,15 +154,15 @@ class _Snapshots(ABC):
             server = SternaServer(Path(folder), Durability.BATCH, settings=settings)
             stack.enter_context(server)
             stack.callback(server.kill)  # It would take another snapshot before it ends.
-            workers = [stack.enter_context(Worker()) for _ in range(2)]
-            for done in self.fill(server, *workers, size):
+            first, second = (stack.enter_context(Worker()) for _ in range(2))
+            for done in self.fill(server, first, second, size):
                 self._progress(f"{what}: {done:,} of {size:,}")
                 if monotonic() > deadline:
                     raise SkippedError(f"the broker had only {done:,} when the time was over")
             self.check(server, size)
             self._progress(f"{what}: {size:,}, waiting for the snapshot")
             order = Watch(port=server.port, snapshot_inputs=inputs, calm_s=calm_s)
-            trips = workers[0].ask(order, within_s=WATCHING_S).round_trips
+            trips = first.ask(order, within_s=WATCHING_S).round_trips
         if trips is None:
             raise LoadError("the load generator measured nothing")
         row = Row(

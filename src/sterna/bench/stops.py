@@ -67,10 +67,10 @@ def watch_snapshot(port: int, snapshot_inputs: int, calm_s: float) -> RoundTrips
     try:
         watcher.approach(snapshot_inputs - spare_inputs(calm_s))
         calm_ms = watcher.watch(calm_s)
-        if watcher.has_snapshot:
+        if watcher.snapshots > 0:
             raise LoadError("the broker took a snapshot before it was due")
-        snapshot_ms = watcher.watch(SNAPSHOT_S, lambda: watcher.has_snapshot)
-        if not watcher.has_snapshot:
+        snapshot_ms = watcher.watch(SNAPSHOT_S, lambda: watcher.snapshots > 0)
+        if watcher.snapshots == 0:
             raise LoadError(f"the broker took no snapshot within {SNAPSHOT_S:g} s")
         return RoundTrips(calm_ms, [*snapshot_ms, *watcher.watch(TAIL_S)])
     finally:
@@ -81,12 +81,13 @@ class Watcher:
     """An observer that pings, and publishers of events that nobody wants, in one thread."""
 
     def __init__(self, port: int) -> None:
-        self.has_snapshot = False
-        """Whether the broker has taken a snapshot since `approach`."""
+        self.snapshots = 0
+        """How many the broker has taken since it was first asked."""
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=SNAPSHOT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._splitter = Splitter(FRAME_BYTES_MAX)
-        self._status: dict[str, Any] | None = None
+        self._answers: list[dict[str, Any]] = []
+        """What the broker has answered to the last question for its status."""
         self._since_snapshot = 0
         self._waiting: deque[tuple[float, list[float]]] = deque()
         """When each ping was sent that is not answered yet, and where its round trip belongs."""
@@ -113,12 +114,12 @@ class Watcher:
                 while not self._is_acknowledged(ticker):
                     ticker.read()
             self._ask()
-        self.has_snapshot = False
 
     def watch(self, seconds: float, is_enough: Callable[[], bool] = lambda: False) -> list[float]:
         """Ping for so long, or until it is enough; the milliseconds that each answer took."""
         took_ms: list[float] = []
         ticker = self._tickers[0]
+        own, ticking = self._socket.fileno(), ticker.fileno()
         ping_at = tick_at = look_at = begin = perf_counter()
         while (now := perf_counter()) < begin + seconds and not is_enough():
             if now >= ping_at:
@@ -128,16 +129,16 @@ class Watcher:
             if now >= tick_at and self._is_acknowledged(ticker):
                 self._tick(ticker)
                 tick_at = now + INPUT_EVERY_S
-            if now >= look_at and self._status is not None:
-                self._status = None
+            if now >= look_at and self._answers:
+                self._answers.clear()
                 self._socket.sendall(_ASK)
                 look_at = now + LOOK_EVERY_S
             wait_s = max(0.0, ping_at - perf_counter())
-            for each in select.select([self._socket, ticker], [], [], wait_s)[0]:
-                if each is ticker:
-                    ticker.read()
-                else:
-                    self._read()
+            ready = select.select([own, ticking], [], [], wait_s)[0]
+            if own in ready:
+                self._read()
+            if ticking in ready:
+                ticker.read()
         while self._waiting:  # What was asked in this time belongs to it.
             self._read()
         return took_ms
@@ -152,11 +153,11 @@ class Watcher:
         return ticker.speaker.acknowledged == self._published[ticker]
 
     def _ask(self) -> dict[str, Any]:
-        self._status = None
+        self._answers.clear()
         self._socket.sendall(_ASK)
-        while self._status is None:
+        while not self._answers:
             self._read()
-        return self._status
+        return self._answers[-1]
 
     # ---- What comes
 
@@ -185,9 +186,9 @@ class Watcher:
                 raise LoadError(f"the broker refused its observer: {said.reason}")
 
     def _status_came(self, status: dict[str, Any]) -> None:
-        self._status = status
+        self._answers.append(status)
         since = status["log"]["inputs_since_snapshot"]
-        self.has_snapshot = self.has_snapshot or since < self._since_snapshot
+        self.snapshots += since < self._since_snapshot
         self._since_snapshot = since
 
 

@@ -12,7 +12,7 @@ from sterna.cli.output import Json, console
 if TYPE_CHECKING:
     from sterna.bench.route import Row
 
-SIZES = (100, 1_000, 10_000)
+SIZES = [100, 1_000, 10_000]
 
 
 def route(
