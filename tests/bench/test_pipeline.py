@@ -7,7 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sterna.bench import bulk_matching, bulk_sql, workloads
-from sterna.bench.pipeline import MEASUREMENTS, Progress, Setting
+from sterna.bench.measure import Progress
+from sterna.bench.pipeline import MEASUREMENTS, Setting
 from sterna.model.event import Scalar
 from tests.scale import CAMPAIGN
 

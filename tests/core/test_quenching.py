@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.core.client import ClientOptions
 from sterna.core.facts import Purged, Quenched
 from sterna.core.messages import Route, SubscriptionChange
 from sterna.core.quenching import Interest, Outbox
 from sterna.core.routing.options import ARCHITECTURES, RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.sim.generate import FAULTS, Plan, generate

@@ -6,21 +6,19 @@ import pytest
 
 from sterna.core.location.steps import StepRule
 from sterna.core.routing.options import Strategy
-from sterna.experiments import fiege_figure_3, fiege_figure_9, fiege_tables
+from sterna.experiments import fiege_figure_3, fiege_tables
 from sterna.experiments.experiment import Point, summarize
 from sterna.experiments.fiege_figure_3 import GAP_MS, FiegeFigure3
-from sterna.experiments.fiege_figure_9 import (
-    EXPECTED,
-    FiegeFigure9,
-    Ring,
-    Skew,
-    formula_messages,
-)
+from sterna.experiments.fiege_figure_9 import settings as figure_9
+from sterna.experiments.fiege_figure_9.experiment import FiegeFigure9
+from sterna.experiments.fiege_figure_9.formula import formula_messages
+from sterna.experiments.fiege_figure_9.network import Ring, place
+from sterna.experiments.fiege_figure_9.settings import EXPECTED, Skew
 from sterna.experiments.fiege_tables import FiegeTables, figure_8_steps
 
 Rows = Sequence[Point[fiege_tables.Setting, fiege_tables.Measures]]
 Moves = Sequence[Point[fiege_figure_3.Setting, fiege_figure_3.Measures]]
-Traffic = Sequence[Point[fiege_figure_9.Setting, fiege_figure_9.Measures]]
+Traffic = Sequence[Point[figure_9.Setting, figure_9.Measures]]
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +126,7 @@ def test_the_rules_of_the_paper_miss_events(moves: Moves) -> None:
 def test_the_formula_gives_the_expected_ratios() -> None:
     """App. B.2 with h = 5: 0.0400 and 0.1207 of flooding."""
     for dwell_s, ratio in EXPECTED.items():
-        setting = fiege_figure_9.Setting(
-            rule=StepRule.CEIL, dwell_s=dwell_s, seconds=100, run_s=100
-        )
+        setting = figure_9.Setting(rule=StepRule.CEIL, dwell_s=dwell_s, seconds=100, run_s=100)
         assert formula_messages(setting) / (2430 * 363 * 100) == pytest.approx(ratio, abs=5e-5)
 
 
@@ -179,7 +175,7 @@ def test_each_step_in_the_ring_makes_four_times_as_many_places_possible() -> Non
         assert [len(places) for places in reach] == [1, 4, 16, 64, 100, 100]
         number = int(start[1:])
         for steps, places in enumerate(reach):
-            walked = {fiege_figure_9.place(number + n) for n in range(-steps, steps + 1)}
+            walked = {place(number + n) for n in range(-steps, steps + 1)}
             assert walked <= places
             assert steps == 0 or reach[steps - 1] <= places
     assert "p99" in ring

@@ -3,16 +3,10 @@
 import pytest
 
 from sterna.experiments.experiment import DeliveryError, Point, summarize
-from sterna.experiments.quenching import (
-    Bytes,
-    Measures,
-    Quenching,
-    Run,
-    Setting,
-    Watch,
-    break_even,
-    compare,
-)
+from sterna.experiments.quenching.break_even import break_even
+from sterna.experiments.quenching.experiment import Quenching
+from sterna.experiments.quenching.settings import Measures, Setting
+from sterna.experiments.quenching.simulation import Bytes, Run, Watch, compare
 from sterna.model.event import EventId
 
 Curve = list[Point[Setting, Measures]]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.core.client import ClientOptions
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
 from sterna.sim.generate import FAULTS, Faults, Plan, generate
 from sterna.sim.script import LinkModel
 from sterna.sim.topology import from_parents, random_tree

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from sterna.core import facts
-from sterna.core.client import ClientOptions
 from sterna.core.inputs import LinkGone, Publish, Subscribe
 from sterna.core.routing.merging import Merged
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
 from sterna.model.filters import Filter
 from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.kernel import Kernel

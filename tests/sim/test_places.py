@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.core import facts
-from sterna.core.client import ClientOptions
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.inputs import MoveTo, SetVariable, Subscribe
 from sterna.core.location.messages import MovingRoute
@@ -17,6 +16,7 @@ from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
 from sterna.model.filters import Filter
 from sterna.model.location import HexGrid
 from sterna.sim.run import Simulation

@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 
 from sterna.core import facts
-from sterna.core.client import ClientOptions
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import Attach, Detach, Publish, Subscribe
+from sterna.core.settings import ClientOptions
 from sterna.model.event import EventId
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation

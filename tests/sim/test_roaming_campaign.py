@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.core import facts
-from sterna.core.client import ClientOptions
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.link import LinkTiming
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
 from sterna.model.event import EventId
 from sterna.sim.generate import FAULTS, Faults, Plan, generate
 from sterna.sim.oracle import Oracle

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.core.client import ClientOptions
 from sterna.core.inputs import Advertise, Attach, Detach, MoveTo, Publish, Subscribe
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
 from sterna.core.names import NodeId
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
 from sterna.model.event import EventId
 from sterna.model.filters import Filter
 from sterna.sim.script import Do, Doing, Script

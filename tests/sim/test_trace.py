@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sterna.core.client import ClientOptions
 from sterna.core.inputs import Publish, Subscribe
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
 from sterna.model.filters import Filter
 from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.run import Simulation
@@ -109,7 +109,7 @@ from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.run import Simulation
 from sterna.sim.topology import random_tree
 from sterna.sim.trace import Trace
-from sterna.core.client import ClientOptions
+from sterna.core.settings import ClientOptions
 from sterna.core.routing.options import RoutingOptions, Strategy
 
 for strategy in Strategy:

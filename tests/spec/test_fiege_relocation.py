@@ -2,9 +2,9 @@
 
 import pytest
 
-from sterna.core.client import ClientOptions
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
 from sterna.sim.script import LinkModel
 from sterna.sim.topology import line
 from tests.goldens import assert_golden

@@ -34,9 +34,9 @@ class Written:
     """What stands in the journals."""
 
     facts: int = 0
-    """Rows …"""
+    """Rows of all journals together."""
     identities: int = 0
-    """… and the events that they name, counted in each row."""
+    """Events that these rows name, counted in each row."""
     planted: list[Planted] = field(default_factory=list)
 
 

@@ -2,7 +2,7 @@
 
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -10,8 +10,11 @@ from pathlib import Path
 
 from sterna.bench.latency import percentile
 from sterna.bench.load import LoadError
+from sterna.bench.measure import Progress
 from sterna.bench.scenarios import (
+    BATCH,
     EVERYTHING,
+    WINDOW,
     Scenario,
     ScenarioName,
     contents,
@@ -38,8 +41,6 @@ from sterna.bench.worker import (
     Worker,
 )
 from sterna.net.config import Durability
-
-Progress = Callable[[str], None]
 
 WARM_UP = 0.25
 """The first round does not count, and has this share of the events."""
@@ -78,9 +79,9 @@ class Options:
     scale: float = 1.0
     """Of the number of events in a round."""
     rate: float = 2_000.0
-    """Events a second when latency is measured …"""
+    """Events a second when latency is measured."""
     seconds: float = 5.0
-    """… and for how long, in each round."""
+    """How long latency is measured in each round."""
     connections: int = 20
     """Over which the content filters are spread."""
     queued: int = QUEUED
@@ -116,7 +117,7 @@ class Latency:
     p99: float
     p999: float
     sent_late_p50: float
-    """How late the generator sent, which is part of the above …"""
+    """How late the generator sent; the percentiles above include it."""
     sent_late_p99: float
     rounds: list[float] = field(repr=False)
 
@@ -282,7 +283,7 @@ class _Bench:
                 self._progress(f"drain: {contender}, round {number + 1} of {rounds}")
                 entry.subscribing.ask(Drop())
                 entry.publishing.ask(
-                    Prepare(contents=known, events=queued, batch=100, window=5_000)
+                    Prepare(contents=known, events=queued, batch=BATCH, window=WINDOW)
                 )
                 entry.publishing.ask(Publish())
                 order = Return(port=entry.server.port, counts=[queued])

@@ -2,18 +2,16 @@
 
 import statistics
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sterna.bench.latency import percentile
+from sterna.bench.measure import Progress
 from sterna.bench.scenarios import ranges
 from sterna.bench.servers import SternaServer
 from sterna.bench.worker import Connect, Protocol, Roam, Worker
 from sterna.net.config import Durability
-
-Progress = Callable[[str], None]
 
 FILTERS_EACH = 100
 """Subscriptions of each client that only is there."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 ROUNDS = 7
 
+Progress = Callable[[str], None]
+"""Takes a line that says what goes on."""
+
 
 @dataclass(frozen=True)
 class Timing:

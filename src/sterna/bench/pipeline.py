@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sterna.bench.measure import Progress
 from sterna.pipeline.session import spark_session
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 SOURCE_SHARE, SOURCE_MIN = 10, 2_000
 """One in so many events is written to journals, to be read from there; at least so many."""
 
-Progress = Callable[[str], None]
 Figures = dict[str, Any]
 """What a measurement found, as JSON has it."""
 

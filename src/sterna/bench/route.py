@@ -1,11 +1,11 @@
 """What a change of one subscription costs a broker that has many."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import count, islice
 
-from sterna.bench.measure import Timing, compare
+from sterna.bench.measure import Progress, Timing, compare
 from sterna.core.broker import Broker
 from sterna.core.inputs import LinkUp, Received
 from sterna.core.link import Resume
@@ -13,8 +13,6 @@ from sterna.core.messages import Route, SubscriptionChange
 from sterna.core.names import Peer
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.filters import Filter
-
-Progress = Callable[[str], None]
 
 CHANGES = 200
 """In each round: so many subscriptions come, and as many go."""

@@ -18,6 +18,11 @@ SHARE = 0.01
 
 EVERYTHING = "price >= 0"
 
+BATCH = 100
+"""Events in a frame of a single publisher."""
+WINDOW = 5_000
+"""Events of a single publisher that are not acknowledged yet, unless one subscriber is all."""
+
 
 class ScenarioName(StrEnum):
     """Publishers and subscribers; in the last one, a thousand different filters."""
@@ -116,8 +121,8 @@ def _plain(
         name=name,
         about=about,
         publishers=publishers,
-        batch=10 if many else 100,
-        window=100 if many else 5_000 if subscribers > 1 else 20_000,
+        batch=10 if many else BATCH,
+        window=100 if many else WINDOW if subscribers > 1 else 20_000,
         events=dict(zip(Protocol, events, strict=True)),
         contents=contents(),
         filters={f"subscriber-{number}": [EVERYTHING] for number in range(subscribers)},
@@ -135,8 +140,8 @@ def _content(connections: int) -> Scenario:
         about=f"one publisher, {FILTERS:,} content filters over {connections:,} connections, "
         f"of which an event matches {matching:.1f}",
         publishers=1,
-        batch=100,
-        window=5_000,
+        batch=BATCH,
+        window=WINDOW,
         events={Protocol.NATIVE: 100_000},
         contents=known,
         filters={

@@ -1,16 +1,16 @@
 """The brokers that are measured, each a process of its own on a free port of this machine."""
 
 import getpass
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic, sleep
-from types import TracebackType
 from typing import Self
 
 from sterna.bench.load import LoadError
@@ -81,12 +81,7 @@ class Server(ABC):
         self._process.kill()
         self._process.wait()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._process.terminate()
         try:
             self._process.wait(STOP_S)
@@ -110,7 +105,7 @@ class Server(ABC):
 
 
 class SternaServer(Server):
-    """A Sterna broker with all features on."""
+    """A Sterna broker with all features on; `settings` are keys of its file, by table."""
 
     def __init__(
         self,
@@ -119,10 +114,17 @@ class SternaServer(Server):
         *,
         name: str = "B1",
         neighbours: Sequence[str] = (),
+        settings: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
-        self._level = level
         self._name = name
-        self._neighbours = tuple(neighbours)
+        self._tables: dict[str, dict[str, object]] = {
+            "network": {"neighbours": list(neighbours)},
+            "durability": {"level": str(level)},
+            "http": {"listen": "127.0.0.1:0"},
+            "heartbeat": {"every_s": 60.0},
+        }
+        for table, keys in (settings or {}).items():
+            self._tables.setdefault(table, {}).update(keys)
         super().__init__(directory)
 
     @property
@@ -131,23 +133,11 @@ class SternaServer(Server):
 
     def command(self, directory: Path) -> Sequence[str]:
         config = directory / "broker.toml"
-        neighbours = ", ".join(f'"{url}"' for url in self._neighbours)
-        config.write_text(
-            f"""\
-name = "{self._name}"
-listen = "127.0.0.1:{self.port}"
-data = "data"
-[network]
-neighbours = [{neighbours}]
-[durability]
-level = "{self._level}"
-[http]
-listen = "127.0.0.1:0"
-[heartbeat]
-every_s = 60.0
-""",
-            encoding="utf-8",
-        )
+        own = {"name": self._name, "listen": f"127.0.0.1:{self.port}", "data": "data"}
+        lines = _keys(own)
+        for table, keys in self._tables.items():
+            lines += [f"[{table}]", *_keys(keys)]
+        config.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return [sys.executable, "-c", _STERNA, "broker", "--config", str(config)]
 
 
@@ -198,6 +188,10 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _keys(table: Mapping[str, object]) -> list[str]:
+    return [f"{key} = {json.dumps(value)}" for key, value in table.items()]  # TOML, too.
 
 
 _STERNA = "from sterna.cli.main import run; run()"

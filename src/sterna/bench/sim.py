@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from statistics import median
 
+from sterna.bench.measure import Progress
 from sterna.core.inputs import Publish, Subscribe
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.filters import Filter
@@ -15,8 +16,6 @@ from sterna.sim.network import Network
 from sterna.sim.run import Outcome, Simulation
 from sterna.sim.script import Do, Script, Settle, Wait
 from sterna.sim.topology import tree
-
-Progress = Callable[[str], None]
 
 PUBLISHERS, SUBSCRIBERS, KINDS = 100, 200, 27
 ROUNDS = 5

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 from itertools import cycle, islice
 from time import perf_counter
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -22,9 +21,10 @@ from sterna.bench.mqtt import MqttSpeaker, Qos
 from sterna.bench.native import NativeSpeaker
 from sterna.bench.roaming import roam
 from sterna.bench.speaker import Content, Speaker
+from sterna.bench.stops import RoundTrips, watch_snapshot
 
 ANSWER_S = 90.0
-"""How long a worker may take for anything."""
+"""How long a worker may take for an order, unless it is told otherwise."""
 
 
 class Protocol(StrEnum):
@@ -100,7 +100,17 @@ class Roam(Order, frozen=True, kw_only=True):
     handovers: int
 
 
-AnyOrder = Connect | Prepare | Publish | Expect | Drop | Return | Leave | Measure | Roam
+class Watch(Order, frozen=True, kw_only=True):
+    """Ping a broker until it has taken its first snapshot, and note how long each answer takes."""
+
+    port: int
+    snapshot_inputs: int
+    """After so many inputs the snapshot is due."""
+    calm_s: float
+    """How long it is pinged before that."""
+
+
+AnyOrder = Connect | Prepare | Publish | Expect | Drop | Return | Leave | Measure | Roam | Watch
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -112,6 +122,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Events that came and were not expected."""
     latencies: Latencies | None = None
     gaps_ms: list[float] = []
+    round_trips: RoundTrips | None = None
     problem: str = ""
 
 
@@ -126,12 +137,7 @@ class Worker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._process.terminate()
         self._process.wait()
 
@@ -141,10 +147,10 @@ class Worker:
         self._process.stdin.write(msgspec.json.encode(order) + b"\n")
         self._process.stdin.flush()
 
-    def hear(self) -> Answer:
+    def hear(self, within_s: float = ANSWER_S) -> Answer:
         """Wait until it is done; LoadError if it could not."""
         assert self._process.stdout is not None  # noqa: S101
-        if not select.select([self._process.stdout], [], [], ANSWER_S + 10)[0]:
+        if not select.select([self._process.stdout], [], [], within_s + 10)[0]:
             raise LoadError("the load generator does not answer; is the machine very busy?")
         line = self._process.stdout.readline()
         if not line:
@@ -154,10 +160,10 @@ class Worker:
             raise LoadError(answer.problem)
         return answer
 
-    def ask(self, order: AnyOrder) -> Answer:
+    def ask(self, order: AnyOrder, within_s: float = ANSWER_S) -> Answer:
         """Have it do something, and wait."""
         self.tell(order)
-        return self.hear()
+        return self.hear(within_s)
 
 
 def speaker(protocol: Protocol, name: str, filters: Sequence[str]) -> Speaker:
@@ -209,6 +215,9 @@ class _Work:
                 return Answer(latencies=self._pair_for(order).measure(contents, order.rate))
             case Roam():
                 return Answer(gaps_ms=roam(order.ports, order.handovers))
+            case Watch():
+                trips = watch_snapshot(order.port, order.snapshot_inputs, order.calm_s)
+                return Answer(round_trips=trips)
         return Answer()
 
     async def _expect(self, began: float, counts: Sequence[int]) -> Answer:

@@ -10,7 +10,7 @@ from rich import box
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from sterna.cli.output import console, errors, fail, print_json
+from sterna.cli.output import Json, console, errors, fail, print_json
 
 if TYPE_CHECKING:
     from sterna.experiments.experiment import Experiment, Progress
@@ -22,8 +22,6 @@ app = typer.Typer(
 )
 
 SEEDS_QUICK = 1
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.callback()

@@ -12,7 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from sterna.cli.attributes import parse_assignments, parse_json
-from sterna.cli.output import NO, YES, console, fail, print_json
+from sterna.cli.output import NO, YES, Json, console, fail, print_json
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter, FilterError, UnboundError, merge
 from sterna.model.filters.explain import Explanation, explain
@@ -37,7 +37,6 @@ Assignments = Annotated[
     list[str] | None,
     typer.Argument(metavar="NAME=VALUE", help="The event's attributes.", show_default=False),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Variables = Annotated[
     list[str] | None,
     typer.Option(
@@ -61,7 +60,7 @@ Resolution = Annotated[
 @app.command(
     epilog="Example: `sterna filter check \"service = 'parking' AND location IN myloc(2)\"`"
 )
-def check(text: FilterText, as_json: AsJson = False) -> None:
+def check(text: FilterText, as_json: Json = False) -> None:
     """Is it a valid filter?
 
     Exit status: 0 yes, 2 no.
@@ -98,7 +97,7 @@ def match(
             help="Events as JSON lines (- is standard input); the lines that match are printed.",
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: Json = False,
     variables: Variables = None,
     at: Location = None,
     graph: Graph = None,
@@ -127,7 +126,7 @@ def match(
 
 
 @app.command(epilog='Example: `sterna filter covers "price < 10" "price < 5 AND brand = \'x\'"`')
-def covers(text: FilterText, other: OtherText, as_json: AsJson = False) -> None:
+def covers(text: FilterText, other: OtherText, as_json: Json = False) -> None:
     """Does FILTER match everything that OTHER does?
 
     Exit status: 0 yes, 1 no, 2 error.
@@ -138,7 +137,7 @@ def covers(text: FilterText, other: OtherText, as_json: AsJson = False) -> None:
 
 
 @app.command(epilog='Example: `sterna filter overlaps "price < 10" "price BETWEEN 5 AND 20"`')
-def overlaps(text: FilterText, other: OtherText, as_json: AsJson = False) -> None:
+def overlaps(text: FilterText, other: OtherText, as_json: Json = False) -> None:
     """Can one event match both?
 
     Exit status: 0 yes, 1 no, 2 error.
@@ -159,7 +158,7 @@ def merge_(
             "--wide", help="Imperfect merging: fewer alternatives that match more events."
         ),
     ] = False,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """One filter that covers all of them."""
     filters = [_parse(text, as_json=as_json) for text in texts]
@@ -177,7 +176,7 @@ def merge_(
 def explain_(
     text: FilterText,
     assignments: Assignments = None,
-    as_json: AsJson = False,
+    as_json: Json = False,
     variables: Variables = None,
     at: Location = None,
     graph: Graph = None,

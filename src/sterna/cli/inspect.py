@@ -1,21 +1,18 @@
 """`sterna status`, `topology` and `queues`: what a broker says of itself and its network."""
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from sterna.cli.output import console, fail, print_json
+from sterna.cli.output import Json, console, fail, print_json
 from sterna.cli.talking import Url
 from sterna.errors import SternaError
 from sterna.net.observer import ask
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
-
-def status(url: Url, as_json: AsJson = False) -> None:
+def status(url: Url, as_json: Json = False) -> None:
     """How a broker is: readiness, neighbours, clients, subscriptions, log."""
     answer = _ask(url, "status", as_json=as_json)
     if as_json:
@@ -31,7 +28,7 @@ def status(url: Url, as_json: AsJson = False) -> None:
     console.print(table)
 
 
-def topology(url: Url, as_json: AsJson = False) -> None:
+def topology(url: Url, as_json: Json = False) -> None:
     """The network, as the broker knows it."""
     answer = _ask(url, "topology", as_json=as_json)
     if as_json:
@@ -47,7 +44,7 @@ def topology(url: Url, as_json: AsJson = False) -> None:
     console.print(f"{count} broker{'s'[: count != 1]}", style="dim")
 
 
-def queues(url: Url, as_json: AsJson = False) -> None:
+def queues(url: Url, as_json: Json = False) -> None:
     """What waits at a broker, and for whom."""
     answer = _ask(url, "queues", as_json=as_json)
     if as_json:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -10,6 +10,9 @@ from rich.text import Text
 
 YES, NO, ERROR = 0, 1, 2
 """Exit statuses of commands that answer a question."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+"""The option of every command that reports."""
 
 console = Console(highlight=False, emoji=False)
 errors = Console(stderr=True, highlight=False, emoji=False)

@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 
 from sterna.core import facts
-from sterna.core.client import ClientOptions
 from sterna.core.facts import Fact
 from sterna.core.handover.messages import Fetch, Replay, Resubscribe
 from sterna.core.handover.options import Handover, HandoverOptions
@@ -20,6 +19,7 @@ from sterna.core.link import RELIABLE
 from sterna.core.messages import SubscriptionChange
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
 from sterna.experiments.counting import between_brokers, control
 from sterna.experiments.experiment import (
     Claim,
@@ -30,7 +30,7 @@ from sterna.experiments.experiment import (
     in_words,
 )
 from sterna.experiments.plot import Axes, panels
-from sterna.experiments.routing import COLOURS
+from sterna.experiments.routing import COLOURS, WAYS
 from sterna.experiments.timeline import Plan, at_any_time, timed
 from sterna.model.filters import Filter
 from sterna.sim.network import Observer
@@ -65,16 +65,16 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     """Medians over the handovers of a run; messages are those between brokers, per handover."""
 
     to_replayed_ms: float
-    """From reconnecting to the first event that was published before …"""
+    """From reconnecting to the first event that was published before it."""
     to_live_ms: float
-    """… and to the first one that was published since."""
+    """From reconnecting to the first event that was published since."""
     to_live_ms_max: float
     naive_to_live_ms: float
     """The same with naive handover, which has nothing to wait for, and loses what was before."""
     replayed: float
-    """How many events came that were published before …"""
+    """How many events came that were published before the client reconnected."""
     held: float
-    """… and how many later ones had to wait for them at the new broker."""
+    """How many later events had to wait for the replayed ones at the new broker."""
     requests: float
     replays: float
     subscription_changes: float
@@ -104,9 +104,7 @@ class HandoverLatency(Experiment[Setting, Measures]):
                 moves=2 if quick else 8,
             )
             for hops, number in places
-            for advertisements in (False, True)
-            for strategy in Strategy
-            if not (advertisements and strategy is Strategy.FLOODING)  # It has no use for them.
+            for strategy, advertisements in WAYS
         ]
 
     def measure(self, setting: Setting, seed: int) -> Measures:

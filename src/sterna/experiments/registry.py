@@ -5,10 +5,10 @@ from typing import Any
 from sterna.experiments.experiment import Experiment
 from sterna.experiments.fiege_figure_2 import FiegeFigure2
 from sterna.experiments.fiege_figure_3 import FiegeFigure3
-from sterna.experiments.fiege_figure_9 import FiegeFigure9
+from sterna.experiments.fiege_figure_9.experiment import FiegeFigure9
 from sterna.experiments.fiege_tables import FiegeTables
 from sterna.experiments.handover_latency import HandoverLatency
-from sterna.experiments.quenching import Quenching
+from sterna.experiments.quenching.experiment import Quenching
 from sterna.experiments.routing import Routing
 
 EXPERIMENTS: dict[str, Experiment[Any, Any]] = {

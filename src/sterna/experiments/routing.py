@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 
 from sterna.core.broker import Broker
-from sterna.core.client import ClientOptions
 from sterna.core.inputs import Advertise, Publish, Subscribe, Unsubscribe
 from sterna.core.link import RELIABLE
 from sterna.core.messages import AdvertisementChange, Events, Message, SubscriptionChange
 from sterna.core.names import NodeId, Peer
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
 from sterna.experiments import workload
 from sterna.experiments.experiment import (
     Claim,
@@ -38,6 +38,11 @@ WITHDRAWN = 0.5
 """The share of the subscriptions that end in the course of a run."""
 ORDERED = (Strategy.SIMPLE, Strategy.IDENTITY, Strategy.COVERING, Strategy.MERGING)
 """Each is expected to cost at most what the one before does."""
+WAYS = [
+    *((strategy, False) for strategy in Strategy),
+    *((strategy, True) for strategy in Strategy if strategy is not Strategy.FLOODING),
+]
+"""To route, without and with advertisements; flooding has no use for them."""
 GAP_US = 10_000
 """Between two subscriptions: longer than a change travels."""
 
@@ -97,9 +102,7 @@ class Routing(Experiment[Setting, Measures]):
                 events=60 if quick else 200,
             )
             for count, locality in points
-            for advertisements in (False, True)
-            for strategy in Strategy
-            if not (advertisements and strategy is Strategy.FLOODING)  # It has no use for them.
+            for strategy, advertisements in WAYS
         ]
 
     def measure(self, setting: Setting, seed: int) -> Measures:

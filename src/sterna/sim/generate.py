@@ -8,7 +8,6 @@ from itertools import count
 
 import msgspec
 
-from sterna.core.client import ClientOptions
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.inputs import (
     Advertise,
@@ -23,6 +22,7 @@ from sterna.core.inputs import (
 from sterna.core.link import LinkTiming
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
+from sterna.core.settings import ClientOptions
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.sim.script import (

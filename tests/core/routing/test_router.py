@@ -2,12 +2,12 @@
 
 import pytest
 
-from sterna.core.client import ClientOptions
 from sterna.core.inputs import LinkGone, LinkUp, Received
 from sterna.core.link import Resume
 from sterna.core.messages import Route, SubscriptionChange
 from sterna.core.names import Peer
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
 from sterna.model.filters import Filter
 from sterna.sim.script import Pause
 from sterna.sim.topology import from_edges, line, star, tree

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from sterna.cli.output import NO, console, errors, print_json
-from sterna.cli.pipeline.options import LOCAL, Json, Master, spark_for, told
+from sterna.cli.output import NO, Json, console, errors, print_json
+from sterna.cli.pipeline.options import LOCAL, Master, spark_for, told
 from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:

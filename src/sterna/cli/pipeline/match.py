@@ -9,8 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sterna.cli.output import console, print_json
-from sterna.cli.pipeline.options import LOCAL, Json, Master, spark_for, told
+from sterna.cli.output import Json, console, print_json
+from sterna.cli.pipeline.options import LOCAL, Master, spark_for, told
 from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import typer
 from rich import box
 from rich.table import Table
 
-from sterna.cli.output import console, print_json
-from sterna.cli.pipeline.options import LOCAL, Json, Master, Out, spark_for, told
+from sterna.cli.output import Json, console, print_json
+from sterna.cli.pipeline.options import LOCAL, Master, Out, spark_for, told
 from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ Master = Annotated[
 Out = Annotated[
     Path, typer.Option(metavar="DIR", help="The folder to write to; made if it is not there.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 LOCAL = "local[*]"
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli.output import console, print_json
-from sterna.cli.pipeline.options import LOCAL, Json, Master, spark_for
+from sterna.cli.output import Json, console, print_json
+from sterna.cli.pipeline.options import LOCAL, Master, spark_for
 
 
 def report(

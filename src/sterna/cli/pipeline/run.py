@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from sterna.cli.output import console, errors, print_json
-from sterna.cli.pipeline.options import LOCAL, Json, Master, spark_for, told
+from sterna.cli.output import Json, console, errors, print_json
+from sterna.cli.pipeline.options import LOCAL, Master, spark_for, told
 
 if TYPE_CHECKING:
     from sterna.pipeline.declared.run import Summary

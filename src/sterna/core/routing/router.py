@@ -95,7 +95,8 @@ class Router(BrokerComponent):
         self._interest: Chain | None = None
         self._publishers = Fan()
         self._advertising: dict[LinkId, bool] = {}
-        """Whether neighbouring brokers route by advertisements, where that was told."""
+        """Whether neighbouring brokers route by advertisements, where they have told, and clients
+        know that they have to advertise."""
         self._named = 0
 
     # ---- Settings
@@ -115,37 +116,34 @@ class Router(BrokerComponent):
         self.tell(now)
 
     def advertising(self, link: LinkId, *, is_known: bool | None, now: Time) -> None:
-        """A neighbouring broker routes by advertisements, or does not; None if it did not say."""
+        """A neighbouring broker routes by advertisements, or does not; None if it did not say.
+
+        A client knows that it has to advertise, or does not.
+        """
         if is_known is None or self._advertising.get(link) == is_known:
             return
         self._advertising[link] = is_known
         if link in self._neighbours and self.broker.peers[link] is Peer.BROKER:
-            self._presume_neighbour(link, now)
+            self._presume_peer(link, now)
             self._begin_again(link)
 
     def _presume_advertisements(self, now: Time) -> None:
         """Peers that have advertised nothing so far may publish anything, until they advertise."""
-        for link, peer in self.broker.peers.items():
-            if peer is Peer.CLIENT and link not in self.advertisements:
-                self._presume(link, now)
-            elif peer is Peer.BROKER:
-                self._presume_neighbour(link, now)
+        for link in self.broker.peers:
+            self._presume_peer(link, now)
 
-    def _presume_neighbour(self, link: LinkId, now: Time) -> None:
+    def _presume_peer(self, link: LinkId, now: Time) -> None:
         if (
             self.options.by_advertisements
             and link not in self.advertisements
             and not self._advertises(link)
         ):
-            self._presume(link, now)
-
-    def _presume(self, link: LinkId, now: Time) -> None:
-        self._add_advertisement(link, Route(IMPLICIT, EVERYTHING))
-        for changed in self.broker.at_advertisements_changed:
-            changed(link, now)
+            self._add_advertisement(link, Route(IMPLICIT, EVERYTHING))
+            for changed in self.broker.at_advertisements_changed:
+                changed(link, now)
 
     def _advertises(self, link: LinkId) -> bool:
-        """Whether a neighbour routes by advertisements, as far as it is known."""
+        """Whether a peer advertises what comes from it, as far as it is known."""
         return self._advertising.get(link, self.options.by_advertisements)
 
     def _begin_again(self, link: LinkId) -> None:
@@ -220,7 +218,7 @@ class Router(BrokerComponent):
                     continue
                 self._remove_advertisement(link, said.id)
             self._add_advertisement(link, said)
-        for id_ in (*message.removed, IMPLICIT):
+        for id_ in (*message.removed, IMPLICIT) if message.added else message.removed:
             self._remove_advertisement(link, id_)
         for changed in self.broker.at_advertisements_changed:
             changed(link, now)
@@ -283,8 +281,7 @@ class Router(BrokerComponent):
                 neighbour.advertisements.difference.forget()
         elif self.broker.peers[link] is Peer.BROKER:
             self._begin(link)
-        if self.broker.peers[link] is Peer.BROKER:
-            self._presume_neighbour(link, now)
+        self._presume_peer(link, now)
         self.tell(now)
 
     def link_up(self, _link: LinkId, now: Time) -> None:
@@ -347,7 +344,7 @@ class Router(BrokerComponent):
             (advertisements, self.advertisements.get(link, {}), AdvertisementChange),
         ):
             names = {route.id for route in said}
-            removed = tuple(id_ for id_ in known if id_ not in names)
+            removed = tuple(id_ for id_ in known if id_ not in names and id_ != IMPLICIT)
             if said or removed:
                 self.broker.message_arrived(change(added=tuple(said), removed=removed), link, now)
 

@@ -1,0 +1,54 @@
+"""`sterna bench route`: what one subscription more or less costs a broker."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from sterna.cli.bench.options import give_out, progress
+from sterna.cli.output import Json, console
+
+if TYPE_CHECKING:
+    from sterna.bench.route import Row
+
+SIZES = [100, 1_000, 10_000]
+
+
+def route(
+    subscriptions: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=10,
+            max=1_000_000,
+            help="How many a broker has; may be repeated. [default: 100, 1000, 10000]",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure what one subscription more or less costs a broker that has many.
+
+    Beside it: what it would cost to reduce all of them anew. Takes about a minute.
+    """
+    from sterna.bench.route import run  # noqa: PLC0415 - numba is large.
+
+    with progress() as tell:
+        rows = list(run(subscriptions or SIZES, tell))
+    give_out({"rows": [row.as_json() for row in rows]}, lambda: _show(rows), as_json=as_json)
+
+
+def _show(rows: "Sequence[Row]") -> None:
+    table = Table(title="[bold]a change of one subscription[/bold]", title_justify="left")
+    for heading in ("strategy", "entries", "change, µs", "all anew, µs", "times", "told"):
+        table.add_column(heading, justify="left" if heading == "strategy" else "right")
+    for row in rows:
+        table.add_row(
+            row.strategy,
+            f"{row.entries:,}",
+            f"{row.change_us:.0f}",
+            f"{row.rebuild_us:,.0f}",
+            f"x{row.rebuild_us / row.change_us:,.0f}",
+            f"{row.told:,}",
+        )
+    console.print(table)

@@ -1,0 +1,3 @@
+"""Whether quenching pays: bytes of events that are not sent, against bytes that tell publishers
+what is wanted. (Huang, 3.2)
+"""
