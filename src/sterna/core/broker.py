@@ -88,10 +88,7 @@ class Broker(Node):
             self.send(link, Events(events=events), now)
 
     def link_made(self, given: LinkUp, now: Time) -> None:
-        advertises = given.advertises
-        if given.peer is Peer.CLIENT:  # It has been told just now.
-            advertises = self.router.options.by_advertisements
-        self.router.advertising(given.link, is_known=advertises, now=now)
+        self.router.advertising(given.link, is_known=given.advertises, now=now)
 
     def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:
         for changed in self._at_archive_changed:

@@ -26,7 +26,8 @@ class LinkUp(Input, frozen=True, kw_only=True):
     link: LinkId
     peer: Peer
     advertises: bool | None = None
-    """Whether the broker at the other end routes by advertisements; None: as this one does."""
+    """Whether the broker at the other end routes by advertisements, or the client there knows that
+    it has to advertise; None: as this one has it."""
 
 
 class LinkDown(Input, frozen=True, kw_only=True):

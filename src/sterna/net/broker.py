@@ -584,7 +584,10 @@ class BrokerServer(Driver):
         connection.changed.set()
         if self._is_paused:
             connection.pause_reading()
-        self.engine.give(LinkUp(link=said.node, peer=peer, advertises=said.advertises))
+        advertises = said.advertises
+        if peer is Peer.CLIENT:
+            advertises = self.settings.routing.by_advertisements  # So it was told.
+        self.engine.give(LinkUp(link=said.node, peer=peer, advertises=advertises))
 
     def _check_neighbour(self, said: Hello, *, is_dialled: bool) -> None:
         if said.node == self.config.name:

@@ -431,18 +431,18 @@ class Network:
         if connection.troubles == 0:
             for pipe in connection.pipes:
                 pipe.last_arrival = pipe.free_at = 0
-            for host, pipe in zip(connection.ends, connection.pipes, strict=True):
-                self._greet(host, pipe.target)
+            self._greet(connection)
 
-    def _greet(self, host: Host, other: Host) -> None:
+    def _greet(self, connection: Connection) -> None:
         """The two ends of a connection say who they are, and what their settings are."""
-        advertises = None
-        if other.peer is Peer.BROKER:
+        for host, pipe in zip(connection.ends, connection.pipes, strict=True):
             if host.peer is Peer.CLIENT:
-                self._follow_settings(host, other)
-            else:
-                advertises = other.node.settings.routing.by_advertisements
-        self._turn(host, LinkUp(link=other.node.id, peer=other.peer, advertises=advertises))
+                self._follow_settings(host, pipe.target)
+        for host, pipe in zip(connection.ends, connection.pipes, strict=True):
+            other = pipe.target
+            advertises = other.node.settings.routing.by_advertisements
+            link_up = LinkUp(link=other.node.id, peer=other.peer, advertises=advertises)
+            self._turn(host, link_up)
 
     def _follow_settings(self, client: Host, broker: Host) -> None:
         settings = client_settings(broker.node.settings)
