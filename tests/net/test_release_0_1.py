@@ -14,6 +14,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from sterna.net.handles import Subscription
 
 import sterna
 from sterna import MobilityModel, MovementGraph
@@ -22,7 +23,6 @@ from sterna.model.filters import Filter
 from sterna.net.archive import Archive
 from sterna.net.client import Client
 from sterna.net.config import BrokerConfig
-from sterna.net.handles import Subscription
 from sterna.net.local import LocalNetwork
 from sterna.pipeline.declared.run import run
 from sterna.pipeline.tables import read

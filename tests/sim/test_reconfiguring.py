@@ -12,6 +12,7 @@ from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.settings import ClientOptions, HistoryOptions, Settings
 from sterna.sim.generate import FAULTS, Plan, generate
+from sterna.sim.oracle import Finding
 from sterna.sim.run import Simulation
 from sterna.sim.script import AnyStep, Reconfigure, Script, Settle
 from sterna.sim.topology import random_tree
@@ -66,26 +67,27 @@ def changing(script: Script, later: list[Settings], seed: int) -> Script:
     return msgspec.structs.replace(script, steps=(Settle(), *steps))
 
 
-@pytest.mark.spec("LV-9", "PM-4", "RT-1")
-@examples(60, long=10)
-@given(
-    settings(),
-    st.lists(settings(), min_size=1, max_size=3),
-    st.sampled_from(("none", "light", "heavy")),
-    st.integers(1, 4),
-    st.integers(0, 2**32),
-)
-def test_settings_change_broker_by_broker_without_loss(
-    first: Settings, later: list[Settings], faults: str, brokers: int, seed: int
-) -> None:
-    """Any settings after any others, while clients roam, sleep, subscribe and publish."""
+def with_advertisements(each: Settings, *, used: bool) -> Settings:
+    """The same settings, with or without advertisements."""
+    replace = msgspec.structs.replace
+    return replace(
+        each,
+        routing=replace(each.routing, advertisements=used),
+        client=replace(each.client, advertisements=used),
+    )
+
+
+def findings(
+    first: Settings, later: list[Settings], faults: str, brokers: int, seed: int, *, roams: bool
+) -> list[Finding]:
+    """What is wrong with a run that begins with some settings and goes on with others."""
     plan = Plan(
         topology=random_tree(brokers, seed),
         clients=4,
         subscriptions=16,
         events=40,
-        moves=10,
-        naps=5,
+        moves=10 if roams else 0,
+        naps=5 if roams else 0,
         variety=4,
         routing=first.routing,
         client=first.client,
@@ -93,6 +95,33 @@ def test_settings_change_broker_by_broker_without_loss(
         faults=FAULTS[faults],
     )
     script = msgspec.structs.replace(generate(plan, seed), protocols=first.protocols)
-    outcome = Simulation(changing(script, later, seed)).run()
+    return Simulation(changing(script, later, seed)).run().findings
 
-    assert outcome.findings == []
+
+LATER = st.lists(settings(), min_size=1, max_size=3)
+TROUBLE = st.sampled_from(("none", "light", "heavy"))
+BROKERS = st.integers(1, 4)
+SEEDS = st.integers(0, 2**32)
+
+
+@pytest.mark.spec("LV-9", "PM-4", "RT-1")
+@examples(120, long=10)
+@given(settings(), LATER, TROUBLE, BROKERS, SEEDS)
+def test_settings_change_broker_by_broker_while_clients_roam(
+    first: Settings, later: list[Settings], faults: str, brokers: int, seed: int
+) -> None:
+    """Any settings after any others, while clients roam, sleep, subscribe and publish."""
+    used = first.routing.advertisements
+    later = [with_advertisements(each, used=used) for each in later]
+
+    assert findings(first, later, faults, brokers, seed, roams=True) == []
+
+
+@pytest.mark.spec("LV-9", "RT-1", "RT-3")
+@examples(120, long=10)
+@given(settings(), LATER, TROUBLE, BROKERS, SEEDS)
+def test_advertisements_come_and_go_broker_by_broker(
+    first: Settings, later: list[Settings], faults: str, brokers: int, seed: int
+) -> None:
+    """Nothing is lost between brokers with and without, whatever breaks meanwhile."""
+    assert findings(first, later, faults, brokers, seed, roams=False) == []

@@ -478,6 +478,8 @@ class Client(Node):
         return self._link
 
     def link_up(self, link: LinkId, now: Time) -> None:
+        if not self._is_introduced and not any(introduces() for introduces in self._at_introduces):
+            self.introduce(now)  # The component that would have done it is gone.
         super().link_up(link, now)
         self._interest.current = self._has_asked = False
         self.flush(now)

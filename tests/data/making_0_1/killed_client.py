@@ -8,8 +8,9 @@ import json
 import sys
 from typing import Any
 
-from sterna.net.client import Client, connect
 from sterna.net.handles import Subscription
+
+from sterna.net.client import Client, connect
 from tests.data.kept import value_of
 
 

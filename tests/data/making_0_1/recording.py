@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from sterna.net.handles import Subscription
+
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.net.client import Client, connect
-from sterna.net.handles import Subscription
 from sterna.net.local import LocalNetwork
 from tests.data.kept import (
     ARCHIVE,

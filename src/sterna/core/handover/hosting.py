@@ -61,6 +61,14 @@ class Hosting(BrokerComponent):
         self.guests.configure(settings.handover, now)
         self.look_after_guests(now)
 
+    def begin(self, now: Time) -> None:
+        """Clients that are known already are guests from now on; they have not been born yet."""
+        for link, peer in self.broker.peers.items():
+            if peer is Peer.CLIENT:
+                guest = self.guests.admit(link, 0, 0, is_here=link in self.broker.up)
+                guest.away_since = None if guest.is_here else now
+                self.look_for(guest, now)
+
     def end(self, now: Time) -> bool:
         """Clients do not roam any more: what is kept for each waits for it here, on its link."""
         for client, guest in list(self.guests.items()):
@@ -131,11 +139,16 @@ class Hosting(BrokerComponent):
             self._receive(client, message, now)
 
     def _receive(self, client: NodeId, message: Arrival, now: Time) -> None:
-        if client in self.guests:
-            self.clear(client, now)
-        guest = self.guests.admit(client, message.visit, 0, is_here=client in self.broker.up)
+        guest = self.guests.get(client)
+        if guest is not None and not guest.visit:  # It was here before clients were handed over.
+            guest.visit = message.visit
+        else:
+            if guest is not None:
+                self.clear(client, now)
+            is_here = client in self.broker.up
+            guest = self.guests.admit(client, message.visit, 0, is_here=is_here)
         if self.bear(client, guest, now):
-            self.serve(client, guest, [], now)
+            self.serve(client, guest, self.take(client, now), now)
         else:
             self.forget(client, now)
 

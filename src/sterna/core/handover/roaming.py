@@ -68,8 +68,13 @@ class Roaming(ClientComponent):
         )
         self.client.send(link, arrival, now)
 
+    def begin(self, now: Time) -> None:
+        link = self.client.link
+        if link is not None and link in self.client.up:
+            self.link_new(link, now)
+
     def link_up(self, link: LinkId, now: Time) -> None:
-        if not self._visit:  # Its network hands clients over only since the link is there.
+        if not self._visit:  # The link was there before its network handed clients over.
             self.link_new(link, now)
 
     def on_welcome(self, message: Welcome, _link: LinkId, now: Time) -> None:
