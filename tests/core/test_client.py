@@ -3,7 +3,7 @@
 import pytest
 
 from sterna.core.actions import Deliver, Transmit
-from sterna.core.client import Client, ClientOptions
+from sterna.core.client import Client
 from sterna.core.facts import Purged, Stray
 from sterna.core.inputs import (
     Advertise,
@@ -28,6 +28,7 @@ from sterna.core.messages import (
 )
 from sterna.core.names import LocalProtocolError, Peer
 from sterna.core.routing.options import RoutingOptions
+from sterna.core.settings import ClientOptions
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.sim.script import Drop

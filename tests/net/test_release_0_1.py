@@ -14,7 +14,6 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from sterna.net.handles import Subscription
 
 import sterna
 from sterna import MobilityModel, MovementGraph
@@ -22,6 +21,7 @@ from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net.archive import Archive
 from sterna.net.client import Client
+from sterna.net.client.handles import Subscription
 from sterna.net.config import BrokerConfig
 from sterna.net.local import LocalNetwork
 from sterna.pipeline.declared.run import run

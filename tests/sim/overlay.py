@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from sterna.core.broker import Broker
-from sterna.core.client import Client, ClientOptions
+from sterna.core.client import Client
 from sterna.core.facts import Fact
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.handover.relocation import Relocation
@@ -21,6 +21,7 @@ from sterna.core.inputs import (
 )
 from sterna.core.location.options import PlacesOptions
 from sterna.core.routing.options import RoutingOptions
+from sterna.core.settings import ClientOptions
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.sim.network import Observer

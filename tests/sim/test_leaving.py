@@ -6,21 +6,23 @@ leave as well.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Container
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.core import facts
-from sterna.core.client import Client, ClientOptions
-from sterna.core.handover import relocation
+from sterna.core.client import Client
+from sterna.core.handover import trails
 from sterna.core.handover.messages import Arrival, Departed, Farewell, Located, Replay, Resubscribe
 from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.handover.roaming import NEWS_US
 from sterna.core.inputs import Leave, LinkUp, Received
 from sterna.core.link import Data, Resume
 from sterna.core.names import LocalProtocolError, Peer
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
 from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.script import Crash, Do, Drop
 from sterna.sim.topology import line, star
@@ -52,7 +54,7 @@ def kept(run: Overlay, client: str = "ann") -> list[str]:
     found = []
     for id_ in run.simulation.script.topology.brokers:
         broker, part = run.broker(id_), run.relocation(id_)
-        places: dict[str, Collection[str]] = {
+        places: dict[str, Container[str]] = {
             "guest": part.guests,
             "trail": part.trails,
             "link": broker.peers,
@@ -146,7 +148,7 @@ def test_who_comes_back_does_not_overtake_what_it_published_before() -> None:
     run.attach("pat", "B1").publish("pat", kind="x").settle()
 
     assert run.received("ann") == ["pat#1", "pat#2"]
-    assert run.simulation.network.kernel.now < relocation.NEWS_US  # It waited for the news only.
+    assert run.simulation.network.kernel.now < NEWS_US  # It waited for the news only.
 
 
 @pytest.mark.spec("LV-6", "PM-4")
@@ -368,7 +370,7 @@ def test_a_client_that_nobody_knows_does_not_wait_for_ever() -> None:
     """Its broker has lost its memory, and the others only know that it was there."""
     run = three().detach("ann").wait(5_000)
     run.fault(Crash(broker="B1", us=10_000, forgets=True)).settle()
-    run.attach("ann", "B1").wait(relocation.NEWS_US // 2)
+    run.attach("ann", "B1").wait(NEWS_US // 2)
     assert run.facts_of(facts.Forgotten) == []
     run.settle()
 
@@ -412,7 +414,7 @@ def test_who_comes_back_does_not_wait_for_ever_for_its_departure() -> None:
     run = leave(three()).settle()
     for broker in ("B1", "B2", "B3"):
         run.relocation(broker).trails.departures.clear()
-    run.attach("ann", "B1").wait(relocation.NEWS_US // 2)
+    run.attach("ann", "B1").wait(NEWS_US // 2)
     assert "return at B1" in kept(run)
     run.settle()
     assert "guest at B1" in kept(run)
@@ -420,7 +422,7 @@ def test_who_comes_back_does_not_wait_for_ever_for_its_departure() -> None:
 
 @pytest.mark.spec("LV-6")
 def test_who_comes_back_much_later_does_not_wait() -> None:
-    run = leave(three()).settle().wait(relocation.NEWS_US)
+    run = leave(three()).settle().wait(NEWS_US)
     for broker in ("B1", "B2", "B3"):
         run.relocation(broker).trails.departures.clear()
     run.attach("ann", "B1").wait(10_000)
@@ -431,7 +433,7 @@ def test_who_comes_back_much_later_does_not_wait() -> None:
 def test_only_so_many_requests_for_unknown_clients_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(relocation, "STRANGERS_MAX", 3)
+    monkeypatch.setattr(trails, "STRANGERS_MAX", 3)
     clients = {f"c{number}": "B2" for number in range(6)}
     run = Overlay(line(3), clients, handover=RELOCATION, crashing=["B2"]).settle()
     for client in clients:
@@ -442,7 +444,7 @@ def test_only_so_many_requests_for_unknown_clients_are_kept(
     run.wait(50_000)
 
     waiting = run.relocation("B2").strangers
-    assert list(waiting) == ["c3", "c4", "c5"]
+    assert waiting.clients() == ["c3", "c4", "c5"]
     assert [fact.at for fact in run.facts_of(facts.Forgotten)] == ["c0", "c1", "c2"]
     run.settle()
     assert len(run.facts_of(facts.Forgotten)) == 6
@@ -450,7 +452,7 @@ def test_only_so_many_requests_for_unknown_clients_are_kept(
 
 @pytest.mark.spec("LV-6")
 def test_only_so_many_departures_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relocation, "DEPARTED_MAX", 2)
+    monkeypatch.setattr(trails, "DEPARTED_MAX", 2)
     clients = {f"c{number}": "B1" for number in range(4)}
     run = Overlay(line(2), clients, handover=RELOCATION).settle()
     for client in ("c2", "c0", "c3"):
@@ -482,13 +484,13 @@ def test_a_request_that_waits_for_news_is_answered_by_a_departure() -> None:
     )
     part.on_resubscribe(request, "B1", 0)
     part.on_departed(Departed(client="zoe", visit=1, published=0), "B3", 0)
-    assert len(part.strangers["zoe"]) == 1
+    assert len(part.strangers) == 1
 
     part.on_departed(Departed(client="zoe", visit=2, published=7), "B3", 0)
     (*_, answer) = run.broker("B2").unconfirmed("B1")
     assert isinstance(answer, Replay)
     assert (answer.number, answer.forgotten, answer.published) == (4, True, 7)
-    assert part.strangers == {}
+    assert not part.strangers
 
 
 @pytest.mark.spec("LV-6")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sterna.core import facts
 from sterna.core.broker import Broker
-from sterna.core.client import Client, ClientOptions
+from sterna.core.client import Client
 from sterna.core.facts import Fact
 from sterna.core.inputs import Advertise, MoveTo, Publish, Subscribe
 from sterna.core.location.messages import MovingRoute
@@ -20,6 +20,7 @@ from sterna.core.location.steps import StepRule
 from sterna.core.location.whereabouts import Whereabouts
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
+from sterna.core.settings import ClientOptions
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter, merge
 from sterna.model.location import LocationSpace, MovementGraph

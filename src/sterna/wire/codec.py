@@ -221,14 +221,14 @@ def _build() -> None:
         tag=_DATA,
         gc=False,
     )
-    any_frame: Any = _Data | _Ack | _Resume  # type: ignore[operator]
+    any_frame: Any = _Data | _Ack | _Resume
     _decoder = msgspec.msgpack.Decoder(any_frame, dec_hook=_decode)
     _short_decoder = msgspec.msgpack.Decoder(any_frame, dec_hook=_decode_short)
 
 
 _MEANT: dict[Any, type[Message]]
 """The messages that are decoded in another form than their own."""
-_Data: type
+_Data: Any
 _any_message: Any
 _decoder: Any
 _short_decoder: Any

@@ -72,7 +72,7 @@ def restore_node(data: bytes, node: N) -> N:
     records = node.records()
     kept = {part.name: _kept(part, records.get(part.name), decode) for part in found.parts}
     messages = decode(found.messages, list[codec.any_message() | list[int]])  # type: ignore[misc]
-    meant = [each if isinstance(each, list) else codec.meant(each) for each in messages]
+    meant = [tuple(each) if isinstance(each, list) else codec.meant(each) for each in messages]
     node.restore(kept, Reader(found.events, meant))
     return node
 

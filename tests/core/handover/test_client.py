@@ -3,7 +3,7 @@
 import pytest
 
 from sterna.core.actions import Action, Connect, Disconnect, Transmit
-from sterna.core.client import Client, ClientOptions
+from sterna.core.client import Client
 from sterna.core.handover.messages import Arrival, Farewell, Welcome
 from sterna.core.handover.roaming import Roaming
 from sterna.core.inputs import (
@@ -21,6 +21,7 @@ from sterna.core.inputs import (
 from sterna.core.link import Ack, Data, Resume
 from sterna.core.messages import AdvertisementChange, Events, Message
 from sterna.core.names import LocalProtocolError, Peer
+from sterna.core.settings import ClientOptions
 from sterna.model.filters import Filter
 
 

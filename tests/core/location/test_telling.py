@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.core.location.messages import MovingRoute
-from sterna.core.location.telling import Telling
+from sterna.core.location.telling import Likeness, Telling
 from sterna.model.filters import Filter
 from sterna.model.location import MovementGraph
 from tests.scale import examples
@@ -46,7 +46,7 @@ def test_a_neighbour_asks_for_what_is_wanted_and_for_nothing_else(
             at = data.draw(st.sampled_from(ROW.locations))
             present[client] = filter_, at
             route = MovingRoute(id=client, filter=filter_, at=at, dwell_us=1, delay_us=1)
-            telling.put(("link", client), route, filter_, ROW.ploc(at, steps))
+            telling.put(("link", client), route, Likeness(filter_, 1, 1), ROW.ploc(at, steps))
         if not data.draw(st.integers(0, 5)):
             admitted ^= {FILTERS[1]}
             telling.look_again()
@@ -71,7 +71,7 @@ def test_a_location_that_is_left_and_not_needed_goes_with_the_next_word() -> Non
 
     def put(client: str, at: str, *reach: str) -> tuple[list[str], list[str]]:
         route = MovingRoute(id=client, filter=FILTERS[0], at=at, dwell_us=1, delay_us=1)
-        telling.put(("link", client), route, "all", frozenset((at, *reach)))
+        telling.put(("link", client), route, Likeness(FILTERS[0], 1, 1), frozenset((at, *reach)))
         added, removed = telling.difference(lambda _: True)
         return [f"{route.id}: {route.at}" for route in added], removed
 

@@ -7,7 +7,7 @@ has departed.
 """
 
 from collections.abc import Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 from sterna.core import facts
 from sterna.core.actions import Disconnect
@@ -44,7 +44,7 @@ from sterna.model.event import Event
 class Hosting(BrokerComponent):
     """What handover protocols have in common at brokers: guests, trails, births, departures."""
 
-    handles = (Farewell, Located, Departed)
+    handles: ClassVar[tuple[type[Message], ...]] = (Farewell, Located, Departed)
 
     @classmethod
     def make(cls, settings: Settings) -> Self:
