@@ -20,7 +20,7 @@ from sterna.net.client.life import Life
 from sterna.net.connection import Connection
 from sterna.net.local import LocalNetwork
 from sterna.wire.codec import Bodies, encode
-from sterna.wire.frames import VERSION, Hello, Role, control, frame
+from sterna.wire.frames import FEATURES, VERSION, Hello, Role, control, frame
 from tests.net.live import SETTLE_S, connect, network_in, until
 
 pytestmark = pytest.mark.spec("LV-2")

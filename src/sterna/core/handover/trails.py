@@ -63,7 +63,7 @@ class Trails:
         self._trails: dict[NodeId, Trail] = {}
         self.departures: dict[NodeId, Departure] = {}
 
-    def __contains__(self, client: NodeId) -> bool:
+    def __contains__(self, client: object) -> bool:
         return client in self._trails
 
     def __getitem__(self, client: NodeId) -> Trail:
@@ -157,7 +157,7 @@ class Strangers:
     def __len__(self) -> int:
         return self._count
 
-    def __contains__(self, client: NodeId) -> bool:
+    def __contains__(self, client: object) -> bool:
         return client in self._by_client
 
     def clients(self) -> list[NodeId]:
