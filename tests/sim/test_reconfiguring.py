@@ -15,8 +15,9 @@ from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.oracle import Finding
 from sterna.sim.run import Simulation
 from sterna.sim.script import AnyStep, Reconfigure, Script, Settle
-from sterna.sim.topology import random_tree
+from sterna.sim.topology import line, random_tree
 from tests.scale import examples
+from tests.sim.overlay import Overlay
 
 STRATEGIES = st.sampled_from(Strategy)
 MANY = 10_000
@@ -125,3 +126,22 @@ def test_advertisements_come_and_go_broker_by_broker(
 ) -> None:
     """Nothing is lost between brokers with and without, whatever breaks meanwhile."""
     assert findings(first, later, faults, brokers, seed, roams=False) == []
+
+
+@pytest.mark.spec("LV-9", "RT-1")
+def test_what_was_told_in_the_old_way_ends() -> None:
+    """With another strategy, a neighbour knows what that strategy tells, and nothing else."""
+    run = Overlay(line(2), {"ann": "B1", "bob": "B1"}, routing=simple())
+    run.subscribe("ann", "zone > 1").subscribe("bob", "zone > 2").settle()
+    assert run.table("B2") == {"B1": ["zone > 1", "zone > 2"]}
+
+    for strategy, told in (("covering", ["zone > 1"]), ("flooding", ["TRUE"])):
+        routing = RoutingOptions(strategy=Strategy(strategy))
+        for broker in ("B1", "B2"):
+            run.simulation.do(Reconfigure(broker=broker, settings=Settings(routing=routing)))
+        run.settle()
+        assert run.table("B2") == {"B1": told}
+
+
+def simple() -> RoutingOptions:
+    return RoutingOptions(strategy=Strategy.SIMPLE)
