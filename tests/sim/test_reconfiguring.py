@@ -128,6 +128,25 @@ def test_advertisements_come_and_go_broker_by_broker(
     assert findings(first, later, faults, brokers, seed, roams=False) == []
 
 
+@pytest.mark.spec("LV-9", "LV-3")
+@examples(120, long=10)
+@given(
+    settings(),
+    st.lists(st.tuples(settings(), st.sampled_from((Handover.NONE, Handover.RELOCATION)))),
+    *(TROUBLE, BROKERS, SEEDS),
+)
+def test_handover_is_switched_on_and_off(
+    first: Settings, later: list[tuple[Settings, Handover]], faults: str, brokers: int, seed: int
+) -> None:
+    """What is kept for clients that are away reaches them, as long as they do not move."""
+    replace = msgspec.structs.replace
+    changes = [
+        replace(each, handover=replace(each.handover, protocol=protocol))
+        for each, protocol in later[:3]
+    ]
+    assert findings(first, changes, faults, brokers, seed, roams=False) == []
+
+
 @pytest.mark.spec("LV-9", "RT-1")
 def test_what_was_told_in_the_old_way_ends() -> None:
     """With another strategy, a neighbour knows what that strategy tells, and nothing else."""

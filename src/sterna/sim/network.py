@@ -118,6 +118,8 @@ class Host:
         self.make = make
         self.node = make(0)
         self.peer = peer
+        self.settings = self.node.settings
+        """What it was configured with last, even if it has not got round to that yet."""
         self.pipes: dict[NodeId, Pipe] = {}
         self.waking_at: Time = NEVER
         self.woken_at: Time = -1
@@ -392,6 +394,7 @@ class Network:
         self._say(f"{host.node.id} starts again")
         if forgets:
             host.node = host.make(host.lives)
+            host.settings = host.node.settings
             host.lives += 1
             host.log = [] if host.log is not None else None
         else:
@@ -440,13 +443,14 @@ class Network:
                 self._follow_settings(host, pipe.target)
         for host, pipe in zip(connection.ends, connection.pipes, strict=True):
             other = pipe.target
-            advertises = other.node.settings.routing.by_advertisements
+            advertises = other.settings.routing.by_advertisements
             link_up = LinkUp(link=other.node.id, peer=other.peer, advertises=advertises)
             self._turn(host, link_up)
 
     def _follow_settings(self, client: Host, broker: Host) -> None:
-        settings = client_settings(broker.node.settings)
-        if client.node.settings != settings and client.node.is_configurable:
+        settings = client_settings(broker.settings)
+        if client.settings != settings and client.node.is_configurable:
+            client.settings = settings
             self._turn(client, Configured(settings=settings))
 
     # ---- Settings
@@ -457,6 +461,7 @@ class Network:
         if host.is_down:
             return
         self._say(f"{broker} is configured anew")
+        host.settings = settings
         self._turn(host, Configured(settings=settings))
         for pipe in host.pipes.values():
             connected = not pipe.connection.troubles and host.waiting is None
