@@ -80,7 +80,7 @@ class Roaming(ClientComponent):
     def on_welcome(self, message: Welcome, _link: LinkId, now: Time) -> None:
         self._is_welcome = True
         self._stay, self._received = self._visit, 0
-        self.client.arrived(message.published)
+        self.client.offers.arrived(message.published)
         before, self._born = self._born, message.born or self._born or self._visit
         if not before:
             self.client.introduce(now)
@@ -104,7 +104,7 @@ class Roaming(ClientComponent):
         )
         fresh = self.events_arriving(message.events, link, now)
         if fresh:
-            self.client.take(fresh, now, kept_for=message.moving)
+            self.client.wants.take(fresh, now, kept_for=message.moving)
         if missed:
             self.client.state(facts.Missed(at=self.client.id, time=now, events=missed))
             for id_ in missed:

@@ -382,7 +382,7 @@ class Recall(ClientComponent):
         past = [
             Held(event, (name,), anywhere=False, is_past=True)
             for event in message.events
-            if event.id not in came and name in self.client.wanting(event)
+            if event.id not in came and name in self.client.wants.wanting(event)
         ]
         early: list[Held] = []
         late: list[Held] = []
@@ -411,10 +411,12 @@ class Recall(ClientComponent):
                 client.act(Deliver(events, subscriptions))
                 client.state(facts.Recalled(at=client.id, time=now, events=events))
             elif events:
-                client.deliver(events, subscriptions, now, anywhere=anywhere)
+                client.wants.deliver(events, subscriptions, now, anywhere=anywhere)
 
     def _wanting(self, held: Held) -> tuple[str, ...]:
-        wanting = self.client.subscriptions if held.anywhere else self.client.wanting(held.event)
+        wanting = (
+            self.client.subscriptions if held.anywhere else self.client.wants.wanting(held.event)
+        )
         return tuple(name for name in held.subscriptions if name in wanting)
 
     def _say(self, now: Time) -> None:
@@ -425,7 +427,7 @@ class Recall(ClientComponent):
         for id_, asked in self._asked.items():
             if id_ not in self._said:
                 self._said[id_] = None
-                route = client.told(self._name(id_))
+                route = client.wants.told(self._name(id_))
                 client.send(client.link, msgspec.structs.replace(asked, route=route), now)
 
     def _name(self, id_: RouteId) -> str:

@@ -91,7 +91,7 @@ class Whereabouts(Measuring, ClientComponent):
         self.context = msgspec.structs.replace(self.context, space=places.space())
         for name, filter_ in self.client.subscriptions.items():
             if not filter_.is_bound:
-                self.client.adapt(name, self.context.exact(filter_), now)
+                self.client.wants.adapt(name, self.context.exact(filter_), now)
         self.tell(now)
 
     def end(self, now: Time) -> bool:
@@ -153,7 +153,7 @@ class Whereabouts(Measuring, ClientComponent):
                 for name, filter_ in self.client.subscriptions.items()
                 if given.name in filter_.variables and not filter_.uses_myloc
             ]
-            self.client.tell_again(still, now)
+            self.client.wants.tell_again(still, now)
 
     def _adapt(self, context: Context, why: facts.Moved | facts.VariableSet) -> None:
         """Filter exactly for another context, or leave all as it is if that cannot be."""
@@ -165,7 +165,7 @@ class Whereabouts(Measuring, ClientComponent):
         self.context = context
         self.client.state(why)
         for name, filter_ in exact.items():
-            self.client.adapt(name, filter_, why.time)
+            self.client.wants.adapt(name, filter_, why.time)
 
     # ---- To the broker
 

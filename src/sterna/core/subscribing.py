@@ -1,0 +1,203 @@
+"""What a client wants: its subscriptions, and which of them an event is for."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from sterna.core import facts, inputs
+from sterna.core.actions import Deliver
+from sterna.core.handover.messages import KeptFor
+from sterna.core.history.messages import PastAsked
+from sterna.core.history.recent import Recall
+from sterna.core.location.whereabouts import Whereabouts
+from sterna.core.messages import Route, SubscriptionChange
+from sterna.core.names import LocalProtocolError, RouteId, Time
+from sterna.matching import MatchIndex
+from sterna.model.event import Event
+from sterna.model.filters import Filter
+
+if TYPE_CHECKING:
+    from sterna.core.client import Client
+
+
+class Subscribing:
+    """A client's subscriptions; those that depend on the client mean something else as it moves."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self.filters: dict[str, Filter] = {}
+        """The filters by the names of their subscriptions, as the application gave them."""
+        self._wanted: MatchIndex[str] = MatchIndex()
+        """What they mean to the client just now."""
+
+    # ---- From the application
+
+    def subscribe(self, given: inputs.Subscribe, now: Time) -> None:
+        """The application wants the events that match a filter."""
+        client, name, filter_ = self._client, given.subscription, given.filter
+        if name in self.filters:
+            raise LocalProtocolError(
+                f"{client.id} has a subscription {name!r}; unsubscribe it first"
+            )
+        wants_past = given.past_events_max is not None or given.past_since_us is not None
+        if wants_past and filter_.uses_myloc:
+            raise LocalProtocolError(
+                "the past of a subscription with `myloc` depends on where the client was; "
+                "ask for places by name"
+            )
+        exact = self._exact(filter_)
+        self._wanted.add(name, exact)
+        self.filters[name] = filter_
+        client.state(facts.Subscribed(at=client.id, time=now, subscription=name, filter=filter_))
+        if not filter_.is_bound:
+            client.state(facts.Adapted(at=client.id, time=now, subscription=name, filter=exact))
+        if filter_.uses_myloc:
+            self.whereabouts.tell(now)
+        elif wants_past:
+            self._recall.ask(
+                PastAsked(
+                    route=self.told(name),
+                    events_max=given.past_events_max,
+                    since_us=given.past_since_us,
+                ),
+                now,
+            )
+        else:
+            self.tell_again([name], now)
+
+    def unsubscribe(self, given: inputs.Unsubscribe, now: Time) -> None:
+        """The application wants them no more."""
+        client, name = self._client, given.subscription
+        if name not in self.filters:
+            raise LocalProtocolError(f"{client.id} has no subscription {name!r}")
+        filter_ = self.filters.pop(name)
+        self._wanted.remove(name)
+        client.unsubscribed(name, now)
+        client.state(facts.Unsubscribed(at=client.id, time=now, subscription=name))
+        if filter_.uses_myloc:
+            self.whereabouts.tell(now)
+        else:
+            client.tell(SubscriptionChange(removed=(client.route(name),)), now)
+
+    def move(self, given: inputs.MoveTo, now: Time) -> None:
+        """The application is at a location now."""
+        self.whereabouts.move(given, now)
+
+    def set_variable(self, given: inputs.SetVariable, now: Time) -> None:
+        """A variable that subscriptions refer to has a value now."""
+        self.whereabouts.set(given, now)
+
+    # ---- To the application
+
+    def take(self, events: Sequence[Event], now: Time, *, kept_for: KeptFor | None = None) -> None:
+        """Give the application what it wants of these events.
+
+        What was kept for the client may be for a moving subscription at a place where it was.
+        """
+        client = self._client
+        found = [tuple(self._wanted.match(event.attributes)) for event in events]
+        if kept_for is not None:
+            kept = dict(kept_for)
+            found = [
+                tuple(dict.fromkeys((*names, *self._wanted_then(kept.get(event.id, ())))))
+                for event, names in zip(events, found, strict=True)
+            ]
+        wanted = tuple(event for event, names in zip(events, found, strict=True) if names)
+        if wanted:
+            self._deliver(wanted, tuple(filter(None, found)), now, anywhere=kept_for is not None)
+        if len(wanted) < len(events):
+            stray = tuple(event for event, names in zip(events, found, strict=True) if not names)
+            client.state(facts.Stray(at=client.id, time=now, events=stray))
+
+    def _deliver(
+        self, events: tuple[Event, ...], subscriptions: tuple[tuple[str, ...], ...], now: Time, *,
+        anywhere: bool,
+    ) -> None:  # fmt: skip
+        for delivering in self._client.at_delivering:
+            going = delivering(events, subscriptions, now, anywhere=anywhere)
+            if going is not None:
+                events = tuple(event for event, _ in going)
+                subscriptions = tuple(names for _, names in going)
+        if events:
+            self.deliver(events, subscriptions, now, anywhere=anywhere)
+
+    def deliver(
+        self, events: tuple[Event, ...], subscriptions: tuple[tuple[str, ...], ...], now: Time, *,
+        anywhere: bool = False,
+    ) -> None:  # fmt: skip
+        """Give the application events, each for the subscriptions that want it."""
+        client = self._client
+        client.act(Deliver(events, subscriptions))
+        client.state(facts.Delivered(at=client.id, time=now, events=events, anywhere=anywhere))
+
+    def wanting(self, event: Event) -> tuple[str, ...]:
+        """The subscriptions that want an event, here and now."""
+        return tuple(self._wanted.match(event.attributes))
+
+    def _wanted_then(self, routes: Sequence[RouteId]) -> list[str]:
+        """The moving subscriptions that wanted an event then, and still are."""
+        names = [route.removeprefix(self._client.route("")) for route in routes]
+        return [name for name in names if not self._is_static(name)]
+
+    def _is_static(self, name: str) -> bool:
+        return name not in self.filters or self.filters[name].is_bound
+
+    # ---- To the broker
+
+    def introduction(self) -> tuple[Route, ...]:
+        """The subscriptions that a new broker has to know; moving ones are told otherwise."""
+        return tuple(self.told(name) for name, f in self.filters.items() if not f.uses_myloc)
+
+    def adapt(self, name: str, exact: Filter, now: Time) -> None:
+        """A subscription means something else from now on."""
+        client = self._client
+        self._wanted.remove(name)
+        self._wanted.add(name, exact)
+        client.state(facts.Adapted(at=client.id, time=now, subscription=name, filter=exact))
+
+    def tell_again(self, names: Sequence[str], now: Time) -> None:
+        """Tell the broker what it has to know of subscriptions that are new or mean something else.
+
+        Those that use `myloc` are told otherwise.
+        """
+        if names:
+            change = SubscriptionChange(added=tuple(self.told(name) for name in names))
+            self._client.tell(change, now)
+
+    def told(self, name: str) -> Route:
+        """What the broker has to know of a subscription."""
+        filter_ = self.filters[name]
+        told = filter_ if filter_.is_bound else self.whereabouts.context.told(filter_)
+        return Route(self._client.route(name), told)
+
+    # ---- Components
+
+    @property
+    def _recall(self) -> Recall:
+        part = self._client.part(Recall.name)
+        if part is None:
+            raise LocalProtocolError(
+                f"{self._client.id} cannot ask for the past: "
+                f"its network has no protocol {Recall.name!r}"
+            )
+        return cast("Recall", part)
+
+    @property
+    def whereabouts(self) -> Whereabouts:
+        """What knows where the client is; LocalProtocolError if the network has no places."""
+        part = self._client.part(Whereabouts.name)
+        if part is None:
+            raise LocalProtocolError(
+                f"{self._client.id} knows nothing of locations and variables: "
+                "its network has no places"
+            )
+        return cast("Whereabouts", part)
+
+    def _exact(self, filter_: Filter) -> Filter:
+        """What a filter means to the client just now."""
+        return filter_ if filter_.is_bound else self.whereabouts.context.exact(filter_)
+
+    def restore(self, filters: dict[str, Filter]) -> None:
+        """Go on with what a snapshot has held."""
+        self.filters = filters
+        for name, filter_ in filters.items():
+            self._wanted.add(name, self._exact(filter_))
