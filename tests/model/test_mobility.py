@@ -15,10 +15,10 @@ from sterna.core.location.options import PlacesOptions
 from sterna.model import mobility
 from sterna.model.mobility import (
     WHOLE,
+    Chain,
     Contexts,
     Document,
     Dwell,
-    Predictor,
     Sizes,
     buckets,
     neighbours,
@@ -61,7 +61,7 @@ def documents(draw: st.DrawFn) -> Document:
     shares = [draw(st.integers(0, 3)) for _ in CHAINS]
     total = sum(shares)
     predictors = [
-        Predictor(
+        Chain(
             name=str(number),
             levels=chain,
             strengths=tuple(draw(st.sampled_from([0.5, 4.0, 256.0])) for _ in chain),
@@ -208,7 +208,7 @@ def small() -> MobilityModel:
             clients=["bob"],
             popularity=[WHOLE, 6 * WHOLE, 3 * WHOLE],
             contexts=[table, own],
-            predictors=[Predictor(name="client", levels=(0, 1), strengths=(1.0, 1.0), weight=1.0)],
+            predictors=[Chain(name="client", levels=(0, 1), strengths=(1.0, 1.0), weight=1.0)],
             moves=[(0, 1, 3), (1, 0, 1), (1, 2, 3), (2, 1, 3)],
             dwell={1: Dwell(count=4, mean_s=9.0, p10_s=1.0, p50_s=8.0, p90_s=20.0)},
         )

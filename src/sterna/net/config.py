@@ -19,6 +19,7 @@ from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.location import LocationError, MovementGraph
+from sterna.model.mobility import mined_dwell_us
 from sterna.net.address import PORT, Address, AddressError
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -134,8 +135,12 @@ class PlacesConfig(Table, frozen=True, kw_only=True):
         Dwell, Meta(description="What is taken for the time that a client stays at a location.")
     ] = Dwell.LEAST
     dwell_s: Annotated[
-        Seconds, Meta(description="How long clients stay, until they know better.")
-    ] = 10.0
+        Seconds | None,
+        Meta(
+            description="How long clients stay at a location, at least. Without it: the shortest "
+            "stay in a mined model, else what each client measures; until then it may be anywhere."
+        ),
+    ] = None
     probe_s: Annotated[
         Seconds,
         Meta(description="How often a link is measured that carries moving subscriptions."),
@@ -379,6 +384,13 @@ class BrokerConfig(Table, frozen=True, kw_only=True):
             away_max_us=None if away_s is None else max(1, round(away_s * 1e6)),
         )
 
+    def _dwell_us(self) -> int | None:
+        """The dwell time that was told or mined."""
+        places = self.places
+        if places.dwell_s is not None:
+            return max(1, round(places.dwell_s * 1e6))
+        return None if places.graph is None else mined_dwell_us(places.graph)
+
     def places_options(self) -> PlacesOptions | None:
         """The locations of the network, read from the graph's file if they stand there."""
         places = self.places
@@ -402,7 +414,7 @@ class BrokerConfig(Table, frozen=True, kw_only=True):
             h3_resolution=places.grid,
             rule=places.rule,
             dwell=places.dwell,
-            dwell_us=max(1, round(places.dwell_s * 1e6)),
+            dwell_us=self._dwell_us(),
             probe_us=max(1, round(places.probe_s * 1e6)),
             away_steps_max=places.away_steps_max,
             grain_us=places.grain_us,
