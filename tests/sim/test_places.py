@@ -26,45 +26,8 @@ from sterna.wire.codec import from_json, to_json
 from tests.goldens import assert_golden
 from tests.scale import examples
 from tests.sim.overlay import Overlay
-from tests.sim.walks import Walk, Watched, assert_by_definition, deliveries, moving_at, walks
-
-RUNS = 40
-"""Per strategy, with and without advertisements: 480 altogether."""
-
-
-@pytest.mark.spec("LM-3", "LM-5")
-@pytest.mark.parametrize("advertisements", [False, True], ids=["", "advertisements"])
-@pytest.mark.parametrize("strategy", Strategy)
-def test_deliveries_are_as_if_flooding(strategy: Strategy, advertisements: bool) -> None:
-    """Whoever keeps to the movement graph and the dwell time gets what flooding would bring."""
-    routing = RoutingOptions(strategy=strategy, advertisements=advertisements)
-
-    @given(walk=walks(routing))
-    @examples(RUNS)
-    def check(walk: Walk) -> None:
-        assert deliveries(walk.script(StepRule.SAFE)) == deliveries(
-            walk.script(StepRule.EVERYWHERE)
-        )
-
-    check()
-
-
-@pytest.mark.spec("LM-1", "LM-3")
-@pytest.mark.parametrize("advertisements", [False, True], ids=["", "advertisements"])
-def test_filters_are_nested_at_all_times(advertisements: bool) -> None:
-    """In every state of every run; see `Watched` for what that means while a move is on its way."""
-
-    @given(walk=walks(RoutingOptions(advertisements=advertisements)))
-    @examples(40)
-    def check(walk: Walk) -> None:
-        watched = Watched(walk, StepRule.SAFE)
-        watched.run()
-        states.append(watched.states)
-
-    states: list[int] = []
-    check()
-    assert sum(states) > 10_000
-
+from tests.sim.walks import Walk, walks
+from tests.sim.watching import assert_by_definition, moving_at
 
 # ---- The rule for steps
 

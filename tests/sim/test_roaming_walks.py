@@ -90,7 +90,7 @@ def journeys(draw: st.DrawFn, routing: RoutingOptions) -> Walk:
         ),
         locations={"ann": rooms[0]},
     )
-    return Walk(base, {}, tuple(sorted(happenings, key=lambda each: each[0])))
+    return Walk(base, {}, DWELL, tuple(sorted(happenings, key=lambda each: each[0])))
 
 
 def deliveries(walk: Walk, rule: StepRule) -> dict[NodeId, list[EventId]]:
