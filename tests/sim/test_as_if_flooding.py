@@ -105,7 +105,7 @@ def test_jitter_and_faults_make_deliveries_late_and_no_others(
     none of that is on the way of an event, it is delivered or not exactly as with flooding.
     """
     calm = ROUTINGS.flatmap(
-        lambda routing: walks(routing, moves_max=12, jitter_us=jitter_us, quenching=False)
+        lambda routing: walks(routing, moves_max=12, jitter_us=jitter_us, quenching=False, far=True)
     )
     seen: Counter[object] = Counter()
 

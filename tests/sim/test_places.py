@@ -177,7 +177,7 @@ def test_steps_follow_the_delays_of_links() -> None:
 
 @pytest.mark.spec("LM-4")
 def test_steps_follow_the_stays_of_a_client() -> None:
-    """The shortest of the last 16 stays counts; what was assumed at first is forgotten."""
+    """The shortest of the last 16 stays counts, and what was told if that is shorter."""
     overlay = Overlay(
         line(2),
         {"ann": "B1"},
@@ -314,6 +314,18 @@ def test_publishers_that_quench_hear_nothing_of_moves() -> None:
 
 
 # ---- Links that break
+
+
+@pytest.mark.spec("LM-3")
+def test_moves_are_told_as_soon_as_a_broken_link_stands_again() -> None:
+    """The client stays where it has come meanwhile; nothing else makes its broker speak."""
+    overlay = street(line(2), rooms=20).subscribe("ann", "room IN myloc").settle()
+    overlay.fault(Drop(a="B1", b="B2", us=600_000)).wait(10_000)
+    for room in range(1, 6):
+        overlay.move("ann", f"r{room:02}").wait(100_000)
+    overlay.publish("pat", room="r05").wait(190_000).publish("pat", room="r05").settle()
+
+    assert overlay.received("ann") == ["pat#2"], "the first was filtered for where ann had been"
 
 
 @pytest.mark.spec("LM-1", "LM-5")

@@ -252,15 +252,17 @@ def walks(
     jitter_us: Time = 0,
     quenching: bool = True,
     hurried: bool = False,
+    far: bool = False,
 ) -> Walk:
     """Up to 6 brokers, 3 clients that walk and 2 that publish, 8 rooms, links of up to 300 ms.
 
-    Clients that are hurried go along a row of rooms and may stay shorter than the dwell time.
+    Clients that are hurried go along a row of rooms and may stay shorter than the dwell time. If
+    they may get far, the row is longer than brokers look, and links are of up to 50 ms.
     With jitter, each link is measured in steps that are coarser than the jitter, so that no frame
     is ever slower than was measured.
     """
-    rooms = [f"r{n}" for n in range(9 if hurried else draw(st.integers(2, 8)))]
-    back = st.integers(1, 1 if hurried else 3)
+    rooms = [f"r{n}" for n in range(15 if far else 9 if hurried else draw(st.integers(2, 8)))]
+    back = st.integers(1, 1 if hurried or far else 3)
     edges = [(rooms[max(0, n - draw(back))], rooms[n]) for n in range(1, len(rooms))]
     edges += draw(st.lists(st.tuples(*[st.sampled_from(rooms)] * 2), max_size=1))
     topology = from_parents(
@@ -271,7 +273,7 @@ def walks(
     clients = {
         client: draw(st.sampled_from(topology.brokers)) for client in (*walkers, *publishers)
     }
-    latency = st.integers(0, 30).map(lambda ticks: ticks * TICK_US + jitter_us // 2)
+    latency = st.integers(0, 5 if far else 30).map(lambda ticks: ticks * TICK_US + jitter_us // 2)
     links = [*topology.links, *clients.items()]
     dwell = draw(st.sampled_from((3, 5, 10, 20, 40)))
     directed = draw(st.booleans())
@@ -295,13 +297,19 @@ def walks(
         stays = st.sampled_from((1, 2, 3, *longer[1:]) if hurried else longer)
         moves += draw(_moves(client, locations[client], places.space(), stays, moves_max))
     happenings: list[tuple[int, NodeId, Doing]] = [*moves]
+    last = [[move for move in moves if move[1] == client][-1] for client in walkers]
     latencies = tuple((a, b, draw(latency)) for a, b in links)
     for _ in range(draw(st.integers(5, 25))):
         client = draw(st.sampled_from(publishers))
         kind = draw(st.sampled_from(OFFERS[offers[client]]))
-        # It reaches one of the walkers when that one comes to where it matters, or about then.
-        ticks, walker, move = draw(st.sampled_from(moves))
-        ticks += draw(st.sampled_from((-1, 0, 0, 0, 1, 2, 9)))
+        # It reaches one of the walkers when that one comes to where it matters, or about then; or
+        # long after, if the walker has come far and stays there.
+        if far and draw(st.booleans()):
+            ticks, walker, move = draw(st.sampled_from(last))
+            ticks += 90
+        else:
+            ticks, walker, move = draw(st.sampled_from(moves))
+            ticks += draw(st.sampled_from((-1, 0, 0, 0, 1, 2, 9)))
         ticks -= delay_us(latencies, client, walker) // TICK_US
         room = draw(st.sampled_from((move.location, move.location, *rooms)))
         event = Publish(attributes={"kind": kind, "room": room})
@@ -347,9 +355,9 @@ def _moves(
 @st.composite
 def troubled(draw: st.DrawFn, walk: Walk) -> Walk:
     """A walk with up to 4 broken links, brokers that crash and come back from their logs, and parts
-    of the network that are cut off, each for up to 600 ms.
+    of the network that are cut off, each for up to 600 ms, when somebody moves.
     """
-    end = max(ticks for ticks, _, _ in walk.happenings)
+    moved = [ticks for ticks, _, what in walk.happenings if isinstance(what, MoveTo)]
     brokers = walk.base.topology.brokers
     faults: list[tuple[int, Drop | Crash | Partition]] = []
     for _ in range(draw(st.integers(1, 4))):
@@ -364,7 +372,7 @@ def troubled(draw: st.DrawFn, walk: Walk) -> Walk:
         else:
             cut = draw(st.lists(st.sampled_from(brokers), min_size=1, unique=True))
             fault = Partition(brokers=tuple(sorted(cut)), us=us)
-        faults.append((draw(st.integers(0, end)), fault))
+        faults.append((max(0, draw(st.sampled_from(moved)) - draw(st.integers(0, 60))), fault))
     return replace(walk, faults=tuple(faults))
 
 
