@@ -15,10 +15,10 @@ from sterna.core.location.options import PlacesOptions
 from sterna.model import mobility
 from sterna.model.mobility import (
     WHOLE,
+    Chain,
     Contexts,
     Document,
     Dwell,
-    Predictor,
     Sizes,
     buckets,
     neighbours,
@@ -61,7 +61,7 @@ def documents(draw: st.DrawFn) -> Document:
     shares = [draw(st.integers(0, 3)) for _ in CHAINS]
     total = sum(shares)
     predictors = [
-        Predictor(
+        Chain(
             name=str(number),
             levels=chain,
             strengths=tuple(draw(st.sampled_from([0.5, 4.0, 256.0])) for _ in chain),
@@ -208,7 +208,7 @@ def small() -> MobilityModel:
             clients=["bob"],
             popularity=[WHOLE, 6 * WHOLE, 3 * WHOLE],
             contexts=[table, own],
-            predictors=[Predictor(name="client", levels=(0, 1), strengths=(1.0, 1.0), weight=1.0)],
+            predictors=[Chain(name="client", levels=(0, 1), strengths=(1.0, 1.0), weight=1.0)],
             moves=[(0, 1, 3), (1, 0, 1), (1, 2, 3), (2, 1, 3)],
             dwell={1: Dwell(count=4, mean_s=9.0, p10_s=1.0, p50_s=8.0, p90_s=20.0)},
         )
@@ -276,6 +276,7 @@ LYING = {
     "moves": replace(DOCUMENT, moves=[(0, 1, 3), (1, 0, 1), (1, 2, 3), (2, 3, 3)]),
     "popularity": replace(DOCUMENT, popularity=[1, 2, -3]),
     "near": replace(DOCUMENT, near=1.0),
+    "shortest stay": replace(DOCUMENT, dwell={1: replace(DOCUMENT.dwell[1], min_s=-1.0)}),
     "level": replace(DOCUMENT, predictors=[replace(DOCUMENT.predictors[0], levels=(0, 2))]),
     "strength": replace(
         DOCUMENT, predictors=[replace(DOCUMENT.predictors[0], strengths=(1.0, math.nan))]
@@ -305,6 +306,58 @@ def test_a_model_that_contradicts_itself_is_refused(name: str) -> None:
 
     with pytest.raises(MobilityModelError, match="contradicts itself"):
         MobilityModel.from_bytes(head + body)
+
+
+def with_dwell(**least_s: float | None) -> MobilityModel:
+    """The three rooms, with the shortest stay that was seen in each."""
+    document = small().document
+    dwell = {
+        document.places.index(place): Dwell(
+            count=4, mean_s=9.0, p10_s=1.0, p50_s=8.0, p90_s=20.0, min_s=seconds
+        )
+        for place, seconds in least_s.items()
+    }
+    return MobilityModel(replace(document, dwell=dwell))
+
+
+@pytest.mark.spec("LM-3")
+def test_the_mined_dwell_time_is_the_shortest_stay_of_all() -> None:
+    """Every stay in the data respects it. Where one is not known, nothing is."""
+    assert with_dwell(hall=2.5, study=0.75).least_dwell_us == 750_000
+    assert with_dwell(hall=0.0000004).least_dwell_us == 1
+    assert with_dwell(hall=2.5, study=None).least_dwell_us is None
+    assert with_dwell().least_dwell_us is None
+    assert small().least_dwell_us is None, "mined before the shortest stay was kept"
+
+
+@given(st.dictionaries(st.sampled_from(["kitchen", "hall", "study"]), st.floats(1e-6, 1e9)))
+@examples(100)
+def test_no_stay_is_shorter_than_the_mined_dwell_time(stays_s: dict[str, float]) -> None:
+    model = MobilityModel.from_bytes(with_dwell(**stays_s).to_bytes())
+
+    found = model.least_dwell_us
+    assert (found is None) == (not stays_s)
+    if found is not None:
+        assert max(1, found) == found
+        assert all(found <= max(1, seconds * 1e6) for seconds in stays_s.values())
+        assert any(found > seconds * 1e6 - 2 for seconds in stays_s.values())
+
+
+@pytest.mark.spec("LM-3")
+def test_a_broker_takes_the_dwell_time_of_a_model_unless_it_is_told_one(tmp_path: Path) -> None:
+    with_dwell(hall=2.5, study=0.75).save(tmp_path / "rooms.sterna-model")
+    (tmp_path / "rooms.csv").write_text("kitchen,hall\n")
+
+    def dwell_us(**places: object) -> int | None:
+        given = {"name": "b1", "places": places}
+        options = BrokerConfig.from_mapping(given, directory=tmp_path).places_options()
+        assert options is not None
+        return options.dwell_us
+
+    assert dwell_us(graph="rooms.sterna-model") == 750_000
+    assert dwell_us(graph="rooms.sterna-model", dwell_s=4.0) == 4_000_000
+    assert dwell_us(graph="rooms.csv") is None
+    assert dwell_us(grid=9) is None
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:

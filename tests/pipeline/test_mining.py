@@ -311,7 +311,9 @@ def test_what_is_regular_is_foreseen(commuters: Mined) -> None:
     assert model.ploc("work", 1) == {"work", "home-0", "home-1", "home-2"}
     dwell = model.dwell("work")
     assert dwell is not None
-    assert dwell.p50_s == 8 * 3600 - 900
+    assert dwell.p50_s == dwell.min_s == 8 * 3600 - 900
+    shortest = min(each.min_s or 0 for each in model.document.dwell.values())
+    assert model.least_dwell_us == shortest * 1e6 > 0
 
 
 def test_the_scores_are_those_of_the_model(commuters: Mined) -> None:

@@ -26,45 +26,8 @@ from sterna.wire.codec import from_json, to_json
 from tests.goldens import assert_golden
 from tests.scale import examples
 from tests.sim.overlay import Overlay
-from tests.sim.walks import Walk, Watched, assert_by_definition, deliveries, moving_at, walks
-
-RUNS = 40
-"""Per strategy, with and without advertisements: 480 altogether."""
-
-
-@pytest.mark.spec("LM-3", "LM-5")
-@pytest.mark.parametrize("advertisements", [False, True], ids=["", "advertisements"])
-@pytest.mark.parametrize("strategy", Strategy)
-def test_deliveries_are_as_if_flooding(strategy: Strategy, advertisements: bool) -> None:
-    """Whoever keeps to the movement graph and the dwell time gets what flooding would bring."""
-    routing = RoutingOptions(strategy=strategy, advertisements=advertisements)
-
-    @given(walk=walks(routing))
-    @examples(RUNS)
-    def check(walk: Walk) -> None:
-        assert deliveries(walk.script(StepRule.SAFE)) == deliveries(
-            walk.script(StepRule.EVERYWHERE)
-        )
-
-    check()
-
-
-@pytest.mark.spec("LM-1", "LM-3")
-@pytest.mark.parametrize("advertisements", [False, True], ids=["", "advertisements"])
-def test_filters_are_nested_at_all_times(advertisements: bool) -> None:
-    """In every state of every run; see `Watched` for what that means while a move is on its way."""
-
-    @given(walk=walks(RoutingOptions(advertisements=advertisements)))
-    @examples(40)
-    def check(walk: Walk) -> None:
-        watched = Watched(walk, StepRule.SAFE)
-        watched.run()
-        states.append(watched.states)
-
-    states: list[int] = []
-    check()
-    assert sum(states) > 10_000
-
+from tests.sim.walks import Walk, walks
+from tests.sim.watching import assert_by_definition, moving_at
 
 # ---- The rule for steps
 
@@ -214,7 +177,7 @@ def test_steps_follow_the_delays_of_links() -> None:
 
 @pytest.mark.spec("LM-4")
 def test_steps_follow_the_stays_of_a_client() -> None:
-    """The shortest of the last 16 stays counts; what was assumed at first is forgotten."""
+    """The shortest of the last 16 stays counts, and what was told if that is shorter."""
     overlay = Overlay(
         line(2),
         {"ann": "B1"},
@@ -351,6 +314,18 @@ def test_publishers_that_quench_hear_nothing_of_moves() -> None:
 
 
 # ---- Links that break
+
+
+@pytest.mark.spec("LM-3")
+def test_moves_are_told_as_soon_as_a_broken_link_stands_again() -> None:
+    """The client stays where it has come meanwhile; nothing else makes its broker speak."""
+    overlay = street(line(2), rooms=20).subscribe("ann", "room IN myloc").settle()
+    overlay.fault(Drop(a="B1", b="B2", us=600_000)).wait(10_000)
+    for room in range(1, 6):
+        overlay.move("ann", f"r{room:02}").wait(100_000)
+    overlay.publish("pat", room="r05").wait(190_000).publish("pat", room="r05").settle()
+
+    assert overlay.received("ann") == ["pat#2"], "the first was filtered for where ann had been"
 
 
 @pytest.mark.spec("LM-1", "LM-5")

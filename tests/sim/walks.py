@@ -1,32 +1,42 @@
-"""Random towns with clients that walk about in them, and a look at every state of a network."""
+"""Random towns with clients that walk about in them, and what flooding brings to such clients."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cache
 from itertools import pairwise
+from statistics import mean, quantiles
 
 import msgspec
 from hypothesis import strategies as st
 
 from sterna.core import facts
-from sterna.core.broker import Broker
-from sterna.core.client import Client
 from sterna.core.facts import Fact
 from sterna.core.inputs import Advertise, MoveTo, Publish, Subscribe
-from sterna.core.location.messages import MovingRoute
-from sterna.core.location.moving import Moving
 from sterna.core.location.options import PlacesOptions
-from sterna.core.location.stays import Dwell
+from sterna.core.location.stays import STAYS_MAX, Dwell
 from sterna.core.location.steps import StepRule
-from sterna.core.location.whereabouts import Whereabouts
 from sterna.core.names import NodeId, Time
-from sterna.core.routing.options import RoutingOptions
+from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.settings import ClientOptions
+from sterna.model import mobility
 from sterna.model.event import Event, EventId
-from sterna.model.filters import Filter, merge
+from sterna.model.filters import Filter
 from sterna.model.location import LocationSpace, MovementGraph
+from sterna.model.mobility import MobilityModel
 from sterna.sim.network import Observer
 from sterna.sim.run import Simulation
-from sterna.sim.script import AnyStep, Do, Doing, Script, Settle, Wait
+from sterna.sim.script import (
+    AnyStep,
+    Crash,
+    Do,
+    Doing,
+    Drop,
+    LinkModel,
+    Partition,
+    Script,
+    Settle,
+    Wait,
+)
 from sterna.sim.topology import from_parents
 
 TICK_US = 10_000
@@ -44,40 +54,142 @@ OFFERS = {"TRUE": "xy", "kind = 'x'": "x", "kind = 'y' AND room IS NOT NULL": "y
 """What publishers advertise, and the kinds of events that they publish then."""
 
 
+class Known(StrEnum):
+    """Where brokers have a dwell time from."""
+
+    FIXED = "fixed"
+    """It was told, and nothing is measured."""
+    TOLD = "told"
+    """It was told, and stays are measured as well."""
+    MINED = "mined"
+    """It is the shortest stay in a model of these very movements."""
+    MEASURED = "measured"
+    """Each client has paced up and down before, and measured that."""
+    UNKNOWN = "unknown"
+    """Nobody knows it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """A run but for the rule by which steps are counted."""
+    """A run but for the rule by which steps are counted, and what is known of dwell times."""
 
     base: Script
     offers: dict[NodeId, str]
     """What each publisher advertises."""
+    dwell: int
+    """How many ticks clients stay everywhere, at least."""
     happenings: tuple[tuple[int, NodeId, Doing], ...]
     """After so many ticks since the network has settled, this client does that; in order."""
+    faults: tuple[tuple[int, Drop | Crash | Partition], ...] = ()
+    """After so many ticks, this goes wrong."""
 
-    def script(self, rule: StepRule) -> Script:
+    def script(self, rule: StepRule, known: Known = Known.FIXED) -> Script:
         """The run under a rule."""
-        steps: list[AnyStep] = [*self.base.steps, Settle()]
+        steps = (*self.base.steps, Settle(), *self._pacing(known), *self._timed())
+        return msgspec.structs.replace(self.base, places=self.places(rule, known), steps=steps)
+
+    def flooding(self) -> Script:
+        """The same run with events that go everywhere, and clients that want them all.
+
+        A publisher that quenches asks for what is wanted, and waits for the answer, here as there.
+        """
+        everything = Subscribe(subscription="1", filter=Filter("TRUE"))
+        return msgspec.structs.replace(
+            self.base,
+            routing=RoutingOptions(strategy=Strategy.FLOODING),
+            client=ClientOptions(quenching=self.base.client.quenching),
+            steps=(
+                *(Do(client=client, what=everything) for client in self.base.locations),
+                Settle(),
+                *self._timed(),
+            ),
+        )
+
+    def places(self, rule: StepRule, known: Known) -> PlacesOptions:
+        """Where clients can be, and what is known of how long they stay there."""
+        told_us: Time | None = self.dwell * TICK_US
+        match known:
+            case Known.MINED:
+                told_us = mined(self).least_dwell_us
+            case Known.MEASURED | Known.UNKNOWN:
+                told_us = None
+        how = Dwell.FIXED if known is Known.FIXED else Dwell.LEAST
+        assert self.base.places is not None
+        return msgspec.structs.replace(self.base.places, rule=rule, dwell=how, dwell_us=told_us)
+
+    def settles(self, known: Known) -> int:
+        """How often the network settles before the first thing happens."""
+        return 1 + (known is Known.MEASURED)
+
+    def _pacing(self, known: Known) -> list[AnyStep]:
+        """Clients go to and fro until they have measured enough; in the end they are back."""
+        if known is not Known.MEASURED:
+            return []
+        assert self.base.places is not None
+        space = self.base.places.space()
+        assert isinstance(space, MovementGraph)
+        pause = Wait(us=self.dwell * TICK_US)
+        steps: list[AnyStep] = [pause]
+        for number in range(STAYS_MAX):
+            for client, start in self.base.locations.items():
+                away = next(each for each in space.locations if each != start)
+                there = MoveTo(location=start if number % 2 else away)
+                steps.append(Do(client=client, what=there))
+            steps.append(pause)
+        return [*steps, Settle()]
+
+    def _timed(self) -> list[AnyStep]:
+        """What happens, with the time between."""
+        plan: list[tuple[int, AnyStep]] = [
+            *((ticks, Do(client=client, what=what)) for ticks, client, what in self.happenings),
+            *self.faults,
+        ]
+        steps: list[AnyStep] = []
         before = 0
-        for ticks, client, what in self.happenings:
+        for ticks, step in sorted(plan, key=lambda each: each[0]):
             if ticks > before:
                 steps.append(Wait(us=(ticks - before) * TICK_US))
             before = ticks
-            steps.append(Do(client=client, what=what))
-        assert self.base.places is not None
-        places = msgspec.structs.replace(self.base.places, rule=rule)
-        return msgspec.structs.replace(self.base, places=places, steps=tuple(steps))
+            steps.append(step)
+        return steps
 
-    def places_at(self, client: NodeId, us: Time) -> list[str]:
-        """Where a client is at a time: at two places if it moves just then."""
-        before = at = self.base.locations[client]
-        for ticks, who, what in self.happenings:
-            if who == client and isinstance(what, MoveTo) and ticks * TICK_US <= us:
-                before, at = (at if ticks * TICK_US == us else what.location), what.location
-        return [before, at]
+    def moves(self, client: NodeId) -> list[tuple[Time, str]]:
+        """Where a client is, from when on."""
+        moved = [
+            (ticks * TICK_US, what.location)
+            for ticks, who, what in self.happenings
+            if who == client and isinstance(what, MoveTo)
+        ]
+        return [(0, self.base.locations[client]), *moved]
+
+    def places_between(self, client: NodeId, begin_us: Time, end_us: Time) -> list[str]:
+        """Where a client is from one time to another; where it moves just then, both count."""
+        moves = self.moves(client)
+        ends = [us for us, _ in moves[1:]] + [max(end_us, moves[-1][0])]
+        return [
+            place
+            for (us, place), left_us in zip(moves, ends, strict=True)
+            if us <= end_us and left_us >= begin_us
+        ]
+
+    def wants(self, client: NodeId, place: str) -> tuple[Filter, ...]:
+        """What a client's subscriptions mean at a place."""
+        return _wants(self, client, place)
 
     def wanted(self, client: NodeId, publisher: NodeId, place: str) -> tuple[Event, ...]:
-        """All events of a publisher that a client wants at a place for a moving subscription."""
+        """All events of a publisher that a client wants at a place."""
         return _wanted(self, client, publisher, place)
+
+
+@cache
+def _wants(walk: Walk, client: NodeId, place: str) -> tuple[Filter, ...]:
+    assert walk.base.places is not None
+    space = walk.base.places.space()
+    return tuple(
+        step.what.filter.bind(location=place, space=space)
+        for step in walk.base.steps
+        if isinstance(step, Do) and step.client == client and isinstance(step.what, Subscribe)
+    )
 
 
 @cache
@@ -85,24 +197,73 @@ def _wanted(walk: Walk, client: NodeId, publisher: NodeId, place: str) -> tuple[
     assert walk.base.places is not None
     space = walk.base.places.space()
     assert isinstance(space, MovementGraph)
-    filters = [
-        step.what.filter.bind(location=place, space=space)
-        for step in walk.base.steps
-        if isinstance(step, Do) and step.client == client and isinstance(step.what, Subscribe)
-    ]
     events = [
         Event(publisher=publisher, seq=1, time_us=0, attributes={"kind": kind, "room": room})
         for kind in OFFERS[walk.offers[publisher]]
         for room in space.locations
     ]
+    filters = walk.wants(client, place)
     return tuple(e for e in events if any(f.matches(e.attributes) for f in filters))
 
 
+def mined(walk: Walk) -> MobilityModel:
+    """A model of where clients went and how long they stayed, as mining would make it."""
+    stays: dict[str, list[float]] = {}
+    for client in walk.base.locations:
+        for (came_us, place), (left_us, _) in pairwise(walk.moves(client)[1:]):
+            stays.setdefault(place, []).append((left_us - came_us) / 1e6)
+    document = mobility.Document(
+        sizes=mobility.Sizes(places=len(stays), clients=0, moves=0, counts=0),
+        until_us=0,
+        grid="",
+        near=0.0,
+        places=list(stays),
+        clients=[],
+        popularity=[0] * len(stays),
+        contexts=[],
+        predictors=[],
+        moves=[],
+        dwell={number: _stayed(seconds) for number, seconds in enumerate(stays.values())},
+    )
+    return MobilityModel(document)
+
+
+def _stayed(seconds: list[float]) -> mobility.Dwell:
+    tenths = quantiles(seconds * 2, n=10, method="inclusive")
+    return mobility.Dwell(
+        count=len(seconds),
+        mean_s=mean(seconds),
+        p10_s=tenths[0],
+        p50_s=tenths[4],
+        p90_s=tenths[8],
+        min_s=min(seconds),
+    )
+
+
+# ---- Random walks
+
+
 @st.composite
-def walks(draw: st.DrawFn, routing: RoutingOptions) -> Walk:
-    """Up to 6 brokers, 3 clients that walk and 2 that publish, 8 rooms, links of up to 300 ms."""
-    rooms = [f"r{n}" for n in range(draw(st.integers(2, 8)))]
-    edges = [(rooms[max(0, n - draw(st.integers(1, 3)))], rooms[n]) for n in range(1, len(rooms))]
+def walks(
+    draw: st.DrawFn,
+    routing: RoutingOptions,
+    *,
+    moves_max: int = 6,
+    jitter_us: Time = 0,
+    quenching: bool = True,
+    hurried: bool = False,
+    far: bool = False,
+) -> Walk:
+    """Up to 6 brokers, 3 clients that walk and 2 that publish, 8 rooms, links of up to 300 ms.
+
+    Clients that are hurried go along a row of rooms and may stay shorter than the dwell time. If
+    they may get far, the row is longer than brokers look, and links are of up to 50 ms.
+    With jitter, each link is measured in steps that are coarser than the jitter, so that no frame
+    is ever slower than was measured.
+    """
+    rooms = [f"r{n}" for n in range(15 if far else 9 if hurried else draw(st.integers(2, 8)))]
+    back = st.integers(1, 1 if hurried or far else 3)
+    edges = [(rooms[max(0, n - draw(back))], rooms[n]) for n in range(1, len(rooms))]
     edges += draw(st.lists(st.tuples(*[st.sampled_from(rooms)] * 2), max_size=1))
     topology = from_parents(
         [draw(st.integers(0, child - 1)) for child in range(1, draw(st.integers(1, 6)))]
@@ -112,13 +273,12 @@ def walks(draw: st.DrawFn, routing: RoutingOptions) -> Walk:
     clients = {
         client: draw(st.sampled_from(topology.brokers)) for client in (*walkers, *publishers)
     }
-    latency = st.integers(0, 30).map(lambda ticks: ticks * TICK_US)
+    latency = st.integers(0, 5 if far else 30).map(lambda ticks: ticks * TICK_US + jitter_us // 2)
     links = [*topology.links, *clients.items()]
     dwell = draw(st.sampled_from((3, 5, 10, 20, 40)))
     directed = draw(st.booleans())
-    places = PlacesOptions(
-        edges=tuple(edges), directed=directed, dwell=Dwell.FIXED, dwell_us=dwell * TICK_US
-    )
+    grain_us = 5 * jitter_us if jitter_us else PlacesOptions().grain_us
+    places = PlacesOptions(edges=tuple(edges), directed=directed, grain_us=grain_us)
     offers = {client: draw(st.sampled_from(sorted(OFFERS))) for client in publishers}
     beginning: list[AnyStep] = [
         Do(client=client, what=Advertise(advertisement="1", filter=Filter(text)))
@@ -133,15 +293,23 @@ def walks(draw: st.DrawFn, routing: RoutingOptions) -> Walk:
     locations = {client: draw(st.sampled_from(rooms)) for client in walkers}
     moves: list[tuple[int, NodeId, MoveTo]] = []
     for client in walkers:
-        moves += draw(_moves(client, locations[client], places.space(), dwell))
+        longer = (dwell, dwell, dwell, dwell + 1, dwell + 7)
+        stays = st.sampled_from((1, 2, 3, *longer[1:]) if hurried else longer)
+        moves += draw(_moves(client, locations[client], places.space(), stays, moves_max))
     happenings: list[tuple[int, NodeId, Doing]] = [*moves]
+    last = [[move for move in moves if move[1] == client][-1] for client in walkers]
     latencies = tuple((a, b, draw(latency)) for a, b in links)
     for _ in range(draw(st.integers(5, 25))):
         client = draw(st.sampled_from(publishers))
         kind = draw(st.sampled_from(OFFERS[offers[client]]))
-        # It reaches one of the walkers when that one comes to where it matters, or about then.
-        ticks, walker, move = draw(st.sampled_from(moves))
-        ticks += draw(st.sampled_from((-1, 0, 0, 0, 1, 2, 9)))
+        # It reaches one of the walkers when that one comes to where it matters, or about then; or
+        # long after, if the walker has come far and stays there.
+        if far and draw(st.booleans()):
+            ticks, walker, move = draw(st.sampled_from(last))
+            ticks += 90
+        else:
+            ticks, walker, move = draw(st.sampled_from(moves))
+            ticks += draw(st.sampled_from((-1, 0, 0, 0, 1, 2, 9)))
         ticks -= delay_us(latencies, client, walker) // TICK_US
         room = draw(st.sampled_from((move.location, move.location, *rooms)))
         event = Publish(attributes={"kind": kind, "room": room})
@@ -151,29 +319,61 @@ def walks(draw: st.DrawFn, routing: RoutingOptions) -> Walk:
         clients=clients,
         steps=tuple(beginning),
         routing=routing,
-        client=ClientOptions(advertisements=routing.advertisements, quenching=draw(st.booleans())),
+        client=ClientOptions(
+            advertisements=routing.advertisements, quenching=quenching and draw(st.booleans())
+        ),
+        link=LinkModel(jitter_us=jitter_us),
         latencies=latencies,
         places=places,
         locations=locations,
     )
-    return Walk(base, offers, tuple(sorted(happenings, key=lambda each: each[0])))
+    return Walk(base, offers, dwell, tuple(sorted(happenings, key=lambda each: each[0])))
 
 
 @st.composite
 def _moves(
-    draw: st.DrawFn, client: NodeId, at: str, space: LocationSpace, dwell: int
+    draw: st.DrawFn,
+    client: NodeId,
+    at: str,
+    space: LocationSpace,
+    stays: st.SearchStrategy[int],
+    moves_max: int,
 ) -> list[tuple[int, NodeId, MoveTo]]:
-    """A walk that goes where the movement graph leads, and stays everywhere for the dwell time."""
+    """A walk that goes where the movement graph leads, and stays everywhere for some ticks."""
     moves: list[tuple[int, NodeId, MoveTo]] = []
     ticks = draw(st.integers(0, 10))
     before = at
-    for _ in range(draw(st.integers(1, 6))):
+    for _ in range(draw(st.integers(1, moves_max))):
         near = space.ploc(at, 1)
         onward = sorted(near - {at, before}) or sorted(near)
         before, at = at, draw(st.sampled_from([*onward, *onward, at]))
         moves.append((ticks, client, MoveTo(location=at)))
-        ticks += dwell + draw(st.sampled_from((0, 0, 0, 1, 7)))
+        ticks += draw(stays)
     return moves
+
+
+@st.composite
+def troubled(draw: st.DrawFn, walk: Walk) -> Walk:
+    """A walk with up to 4 broken links, brokers that crash and come back from their logs, and parts
+    of the network that are cut off, each for up to 600 ms, when somebody moves.
+    """
+    moved = [ticks for ticks, _, what in walk.happenings if isinstance(what, MoveTo)]
+    brokers = walk.base.topology.brokers
+    faults: list[tuple[int, Drop | Crash | Partition]] = []
+    for _ in range(draw(st.integers(1, 4))):
+        us = draw(st.integers(1, 60)) * TICK_US
+        kind = draw(st.sampled_from((Drop, Crash, Partition)))
+        fault: Drop | Crash | Partition
+        if kind is Drop:
+            a, b, _ = draw(st.sampled_from(walk.base.latencies))
+            fault = Drop(a=a, b=b, us=us)
+        elif kind is Crash:
+            fault = Crash(broker=draw(st.sampled_from(brokers)), us=us)
+        else:
+            cut = draw(st.lists(st.sampled_from(brokers), min_size=1, unique=True))
+            fault = Partition(brokers=tuple(sorted(cut)), us=us)
+        faults.append((max(0, draw(st.sampled_from(moved)) - draw(st.integers(0, 60))), fault))
+    return replace(walk, faults=tuple(faults))
 
 
 Latencies = tuple[tuple[NodeId, NodeId, Time], ...]
@@ -197,22 +397,55 @@ def delay_us(latencies: Latencies, a: NodeId, b: NodeId) -> Time:
     return sum(each[frozenset(hop)] for hop in pairwise(way(latencies, a, b)))
 
 
+# ---- What clients get
+
+Delivery = tuple[NodeId, Time, EventId]
+"""Who was given which event, and how long after the network had settled and things began."""
+
+
 class Deliveries(Observer):
-    """Who was given which event, and how long after the network had settled first."""
+    """Notes what clients are given."""
 
     def __init__(self) -> None:
-        self.all: list[tuple[NodeId, Time, EventId]] = []
-        self._start_us: Time | None = None
+        self.all: list[Delivery] = []
+        self._start_us: Time = 0
+        self._has_begun = False
 
     def fact(self, fact: Fact) -> None:
-        if isinstance(fact, facts.Settled) and self._start_us is None:
-            self._start_us = fact.time
-        if isinstance(fact, facts.Delivered) and self._start_us is not None:
-            after_us = fact.time - self._start_us
-            self.all += [(fact.at, after_us, event.id) for event in fact.events]
+        match fact:
+            case facts.Published():
+                self._has_begun = True
+            case facts.Settled() if not self._has_begun:
+                self._start_us = fact.time
+            case facts.Delivered():
+                after_us = fact.time - self._start_us
+                self.all += [(fact.at, after_us, e.id) for e in fact.events if self.counts(fact, e)]
+
+    def counts(self, fact: facts.Delivered, event: Event) -> bool:
+        """Whether the application wants it."""
+        del fact, event
+        return True
 
 
-def deliveries(script: Script) -> list[tuple[NodeId, Time, EventId]]:
+class Flooded(Deliveries):
+    """Filters at the client: of all events, what matches where the client is when they arrive."""
+
+    def __init__(self, walk: Walk) -> None:
+        super().__init__()
+        self._walk = walk
+        self._at: dict[NodeId, str] = {}
+
+    def fact(self, fact: Fact) -> None:
+        super().fact(fact)
+        if isinstance(fact, facts.Moved):
+            self._at[fact.at] = fact.location
+
+    def counts(self, fact: facts.Delivered, event: Event) -> bool:
+        wants = self._walk.wants(fact.at, self._at[fact.at])
+        return any(each.matches(event.attributes) for each in wants)
+
+
+def deliveries(script: Script) -> list[Delivery]:
     """All of a run, which must be right for what stood still long enough."""
     seen = Deliveries()
     outcome = Simulation(script, [seen]).run()
@@ -220,159 +453,10 @@ def deliveries(script: Script) -> list[tuple[NodeId, Time, EventId]]:
     return sorted(seen.all)
 
 
-def moving_at(broker: Broker) -> Moving:
-    return next(each for each in broker.components if isinstance(each, Moving))
-
-
-def whereabouts_of(client: Client) -> Whereabouts:
-    return next(each for each in client.components if isinstance(each, Whereabouts))
-
-
-class Watched(Simulation):
-    """Looks at all tables after every single thing that happens, once the network has settled.
-
-    - *In effect*: an event that passes a broker now is let through to a client if it is about a
-      place where the client will be when the event arrives there. The script knows where that is:
-      for a move at that very moment, both places count. This is what nested filters are for.
-    - *As sets*: steps do not decrease from a broker to the next on the way to a publisher, and a
-      broker that knows what the one before it has told lets everything through that the latter
-      does: F_{i+1} ⊇ F_i. While a move is on its way between the two, the sets belong to different
-      locations. Then the nearer one may admit something that the farther does not yet, and needs
-      not: whatever the farther lets through now gets to the nearer one as late as the move got
-      from there, and the first point holds for each of them.
-    """
-
-    def __init__(self, walk: Walk, rule: StepRule) -> None:
-        super().__init__(walk.script(rule))
-        self.states = 0
-        """How many were looked at."""
-        self._walk = walk
-        self._nested: set[tuple[MovingRoute, ...]] = set()
-        """What was told and what it was told of, as far as they were compared."""
-        self._start_us: Time | None = None
-        self._step = self.network.kernel.step
-        self.network.kernel.step = self._look  # type: ignore[method-assign]
-
-    def settle(self) -> None:
-        super().settle()
-        if self._start_us is None:
-            self._start_us = self.network.kernel.now
-
-    def do(self, step: AnyStep) -> None:
-        if not isinstance(step, Wait):
-            super().do(step)
-            self.check()
-            return
-        kernel = self.network.kernel
-        until = kernel.now + step.us
-        while len(kernel) and kernel._planned[0][0] <= until:
-            kernel.step()
-        kernel.run(until)
-
-    def _look(self) -> None:
-        self._step()
-        self.check()
-
-    def check(self) -> None:
-        if self._start_us is None:
-            return
-        self.states += 1
-        for client in self._walk.base.locations:
-            for publisher, broker in self._watched(client):
-                self._check_effect(client, publisher, broker)
-        for broker in self.script.topology.brokers:
-            self._check_sets(broker)
-
-    def _watched(self, client: NodeId) -> list[tuple[NodeId, NodeId]]:
-        """The brokers on the ways from each publisher to a client."""
-        return [
-            (publisher, broker)
-            for publisher in self._walk.offers
-            for broker in way(self.script.latencies, publisher, client)[1:-1]
-        ]
-
-    def _check_effect(self, client: NodeId, publisher: NodeId, broker: NodeId) -> None:
-        assert self._start_us is not None
-        onward = way(self.script.latencies, broker, client)
-        arrival_us = self.network.kernel.now + delay_us(self.script.latencies, broker, client)
-        table = self._node(broker).router.subscriptions
-        for place in self._walk.places_at(client, arrival_us - self._start_us):
-            for event in self._walk.wanted(client, publisher, place):
-                assert onward[1] in table.match([event]), (
-                    f"{broker} stops an event about {event.attributes}, but {client} will be at "
-                    f"{place}"
-                )
-
-    def _check_sets(self, broker: NodeId) -> None:
-        moving = moving_at(self._node(broker))
-        for neighbour, telling in moving._told.items():
-            heard = moving_at(self._node(neighbour)).table.get(broker, {})
-            for (link, id_), (likeness, _) in telling.places.items():
-                route, share = moving.table[link][id_], telling.shares[likeness]
-                told = [
-                    msgspec.structs.replace(share.routes[at], id=name)
-                    for at, name in share.told_as.items()
-                ]
-                if not told or any(heard.get(each.id) != each for each in told):
-                    continue  # On its way, or nothing that the neighbour has to hear.
-                if (*told, route) not in self._nested:
-                    self._nested.add((*told, route))
-                    assert all(_at_least(moving.steps(e), moving.steps(route)) for e in told)
-                    wider = merge([moving.instance(each) for each in told])
-                    assert wider.covers(moving.instance(route))
-
-    def _node(self, broker: NodeId) -> Broker:
-        node = self.network.hosts[broker].node
-        assert isinstance(node, Broker)
-        return node
-
-
-def _at_least(steps: int | None, others: int | None) -> bool:
-    return steps is None or (others is not None and steps >= others)
-
-
-def assert_by_definition(simulation: Simulation, walk: Walk) -> None:
-    """For each way out of each broker, the tables admit what the definition says, computed anew.
-
-    That is, for each client on that way: its filters for all places within as many steps from where
-    it is as the sum of the round trips asks for.
-    """
-    script = simulation.script
-    assert script.places is not None
-    space = script.places.space()
-    assert isinstance(space, MovementGraph)
-    events = [
-        Event(publisher="pat", seq=1, time_us=0, attributes={"kind": kind, "room": room})
-        for kind in "xy"
-        for room in space.locations
-    ]
-    for broker in script.topology.brokers:
-        node = simulation.network.hosts[broker].node
-        assert isinstance(node, Broker)
-        for link in node.peers:
-            wanted = []
-            for client, (at, filters) in _wishes(simulation, walk).items():
-                onward = way(script.latencies, broker, client)
-                if onward[1] == link:
-                    steps = script.places.rule.steps(
-                        2 * delay_us(script.latencies, broker, client), script.places.dwell_us
-                    )
-                    assert steps is not None
-                    wanted += [filter_.around(at, space, steps) for filter_ in filters]
-            found = node.router.subscriptions.entered(link).values()
-            for event in events:
-                assert any(f.matches(event.attributes) for f in found) == any(
-                    f.matches(event.attributes) for f in wanted
-                ), f"{broker} to {link}: {event.attributes}"
-
-
-def _wishes(simulation: Simulation, walk: Walk) -> dict[NodeId, tuple[str, list[Filter]]]:
-    """Where each client is, and its moving subscriptions."""
-    wishes = {}
-    for client in walk.base.locations:
-        node = simulation.network.hosts[client].node
-        assert isinstance(node, Client)
-        at = whereabouts_of(node).context.location
-        assert at is not None
-        wishes[client] = at, [f for f in node.subscriptions.values() if f.uses_myloc]
-    return wishes
+def flooded(walk: Walk) -> list[Delivery]:
+    """What flooding brings, with filters at the clients only. No moving subscription is in it."""
+    seen = Flooded(walk)
+    simulation = Simulation(walk.flooding(), [seen])
+    assert simulation.run().findings == []
+    assert not simulation.outcome().messages["MovingChange"]
+    return sorted(seen.all)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import h3
 import msgspec
 
-from sterna.model.location import LocationError, MovementGraph
+from sterna.model.location import MODEL_SUFFIX, LocationError, MovementGraph
 
 MAGIC = b"STERNAMM"
 VERSION = 1
@@ -58,7 +58,7 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True):
     counts: list[int]
 
 
-class Predictor(msgspec.Struct, frozen=True, kw_only=True):
+class Chain(msgspec.Struct, frozen=True, kw_only=True):
     """A chain of contexts, from coarse to fine: where one knows little, the one before it says."""
 
     name: str
@@ -78,6 +78,8 @@ class Dwell(msgspec.Struct, frozen=True, kw_only=True):
     p10_s: float
     p50_s: float
     p90_s: float
+    min_s: float | None = None
+    """The shortest stay; None in files that were mined before this was kept."""
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +97,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     popularity: list[int]
     """How often clients went to each place."""
     contexts: list[Contexts]
-    predictors: list[Predictor]
+    predictors: list[Chain]
     moves: list[tuple[int, int, int]]
     """The movement graph: origin, destination, how often."""
     dwell: dict[int, Dwell]
@@ -213,7 +215,7 @@ class MobilityModel:
 
     def ranked(
         self,
-        blend: Sequence[tuple[Predictor, float]],
+        blend: Sequence[tuple[Chain, float]],
         place: str,
         client: str | None = None,
         previous: str | None = None,
@@ -255,6 +257,20 @@ class MobilityModel:
         number = self._place_numbers.get(place)
         return None if number is None else self.document.dwell.get(number)
 
+    @property
+    def least_dwell_us(self) -> int | None:
+        """The shortest stay that was seen anywhere, in microseconds; None: not known.
+
+        This is the dwell time that every movement in the data respects. A movement to come may
+        not: of stays in no particular order, the next one is shorter than n others with a chance of
+        1 in n + 1. A quantile would be longer, and some of the stays in the data would break it.
+        """
+        least = [each.min_s for each in self.document.dwell.values()]
+        known = [seconds for seconds in least if seconds is not None]
+        if not known or len(known) < len(least):
+            return None
+        return max(1, math.floor(min(known) * 1e6))
+
     @cached_property
     def _graph(self) -> MovementGraph:
         names = self.document.places
@@ -276,7 +292,7 @@ class MobilityModel:
         return values
 
     def _factors(
-        self, blend: Sequence[tuple[Predictor, float]], values: dict[str, int]
+        self, blend: Sequence[tuple[Chain, float]], values: dict[str, int]
     ) -> tuple[list[tuple[int, int, int, float]], float]:
         """What each count is multiplied with, and what is left to popular and neighbouring places.
 
@@ -320,6 +336,13 @@ class MobilityModel:
         if not self.document.near:
             return ()
         return neighbours(self.document.grid, place)
+
+
+def mined_dwell_us(path: str | Path) -> int | None:
+    """The dwell time in the file of a movement graph; None if it is no model, or has none."""
+    if Path(path).suffix.lower() != MODEL_SUFFIX:
+        return None
+    return MobilityModel.load(path).least_dwell_us
 
 
 def buckets(time_us: int) -> tuple[int, int, int]:
@@ -379,6 +402,9 @@ def _check(document: Document) -> None:
             and all(0 < number < math.inf for number in each.strengths)
             and 0 <= each.weight <= 1
             for each in document.predictors
+        ),
+        not all(
+            each.min_s is None or 0 < each.min_s < math.inf for each in document.dwell.values()
         ),
     ]
     if any(problems):

@@ -10,7 +10,7 @@ from sterna.sim.run import Simulation
 from sterna.sim.script import Do, Drop, LinkModel, Pause, Script, Wait
 from sterna.sim.topology import line
 from tests.sim.overlay import Overlay
-from tests.sim.walks import moving_at
+from tests.sim.watching import moving_at
 
 PLACES = PlacesOptions(
     edges=(("a", "b"), ("b", "c"), ("c", "d")), dwell=Dwell.FIXED, dwell_us=10_000_000

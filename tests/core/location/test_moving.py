@@ -23,7 +23,9 @@ GOOD = MovingRoute(
 
 def corridor(**options: object) -> Overlay:
     places = PlacesOptions(
-        edges=tuple((f"r{n}", f"r{n + 1}") for n in range(20)), dwell=Dwell.FIXED
+        edges=tuple((f"r{n}", f"r{n + 1}") for n in range(20)),
+        dwell=Dwell.FIXED,
+        dwell_us=10_000_000,
     )
     clients = {"ann": "B1", "pat": "B2"}
     return Overlay(line(2), clients, places=places, locations={"ann": "r0"}, **options)  # type: ignore[arg-type]
@@ -60,6 +62,25 @@ def test_a_location_that_is_not_known_may_be_anywhere(at: str) -> None:
 
     (entered,) = run.broker("B1").router.subscriptions.entered("ann").values()
     assert entered == Filter("room IN myloc").anywhere
+
+
+@pytest.mark.spec("LM-3")
+def test_without_a_dwell_time_a_client_may_be_anywhere() -> None:
+    """At every broker, however near; and their neighbours need not hear of moves nor delays."""
+    run = corridor()
+    route = msgspec.structs.replace(GOOD, dwell_us=None)
+    run.broker("B1").message_arrived(MovingChange(added=(route,)), "ann", 0)
+    (entered,) = run.broker("B1").router.subscriptions.entered("ann").values()
+    assert entered == Filter("room IN myloc").anywhere
+
+    (known,) = moving(run.settle(), "B2").table["B1"].values()
+    assert (known.dwell_us, known.delay_us) == (None, None)
+    told = run.sent("MovingChange", "B1 → B2")
+    moved = msgspec.structs.replace(route, at="r9", delay_us=90_000)
+    run.broker("B1").message_arrived(MovingChange(added=(moved,)), "ann", 0)
+    run.settle().publish("pat", room="r17").settle()
+    assert run.sent("MovingChange", "B1 → B2") == told
+    assert run.sent("Events", "B2 → B1") == 1
 
 
 def test_a_subscription_that_depends_on_somebody_means_nothing_to_a_broker() -> None:

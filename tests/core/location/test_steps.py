@@ -20,9 +20,15 @@ def test_steps(delay_us: int, floor: int, ceil: int, safe: int) -> None:
     assert StepRule.EVERYWHERE.steps(delay_us, 100) is None
 
 
+@pytest.mark.spec("LM-3")
 @pytest.mark.parametrize("rule", StepRule)
-def test_where_the_delay_is_not_known_there_is_no_limit(rule: StepRule) -> None:
-    assert rule.steps(None, 100) == (0 if rule is StepRule.SUB_UNSUB else None)
+def test_where_the_delay_or_the_dwell_time_is_not_known_there_is_no_limit(rule: StepRule) -> None:
+    expected = 0 if rule is StepRule.SUB_UNSUB else None
+
+    assert rule.steps(None, 100) == expected
+    assert rule.steps(100, None) == expected
+    assert rule.steps(0, None) == expected
+    assert rule.steps(None, None) == expected
 
 
 @pytest.mark.spec("LM-3")
@@ -36,6 +42,7 @@ def test_the_safe_rule_counts_the_moves_of_a_closed_interval() -> None:
 
 @pytest.mark.spec("LM-4")
 def test_stays() -> None:
+    """A told dwell time is never exceeded by the least of the stays, and is part of their mean."""
     least, average = Stays(Dwell.LEAST, 10_000), Stays(Dwell.AVERAGE, 10_000)
     fixed = Stays(Dwell.FIXED, 12_345)
     for stay_us in (4_000, 2_399, 3_000):
@@ -47,7 +54,34 @@ def test_stays() -> None:
     assert fixed.dwell_us == 12_345
     for _ in range(STAYS_MAX):
         least.ended(77_777)
-    assert least.dwell_us == 77_000
+        average.ended(77_777)
+    assert least.dwell_us == 10_000
+    assert average.dwell_us == 77_000
+
+
+@pytest.mark.spec("LM-3", "LM-4")
+@pytest.mark.parametrize(
+    ("how", "first", "later"), [(Dwell.LEAST, 10, 20), (Dwell.AVERAGE, 17, 27)]
+)
+def test_stays_count_when_there_are_enough_of_them(how: Dwell, first: int, later: int) -> None:
+    """Until then the dwell time is not known; and what lies farther back counts no more."""
+    stays = Stays(how, None)
+    for stay_us in range(10, 10 + STAYS_MAX):
+        assert stays.dwell_us is None
+        stays.ended(stay_us)
+    assert stays.dwell_us == first
+
+    for stay_us in range(20, 20 + STAYS_MAX):
+        stays.ended(stay_us)
+    assert stays.dwell_us == later
+
+
+def test_what_is_fixed_and_not_told_is_never_known() -> None:
+    stays = Stays(Dwell.FIXED, None)
+    for _ in range(2 * STAYS_MAX):
+        stays.ended(1_000)
+
+    assert stays.dwell_us is None
 
 
 def test_where_it_was_only_for_a_moment_a_client_has_not_stayed() -> None:

@@ -9,9 +9,11 @@ from sterna.core.names import LocalProtocolError
 from sterna.sim.script import Drop
 from sterna.sim.topology import line
 from tests.sim.overlay import Overlay
-from tests.sim.walks import moving_at
+from tests.sim.watching import moving_at
 
-ROW = PlacesOptions(edges=(("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "f")))
+ROW = PlacesOptions(
+    edges=(("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "f")), dwell_us=10_000_000
+)
 
 
 def row(*, at: str | None = "a", handover: HandoverOptions | None = None) -> Overlay:

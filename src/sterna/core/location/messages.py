@@ -17,8 +17,8 @@ class MovingRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     filter: Filter
     at: str
     """Where its client is, as far as the one who tells knows."""
-    dwell_us: Time
-    """How long it stays at a location, at least: the paper's Δ."""
+    dwell_us: Time | None
+    """How long it stays at a location, at least: the paper's Δ; None if that is not known."""
     delay_us: Time | None
     """How long a message takes from the listener to it and back; None if that is not known."""
 

@@ -186,7 +186,8 @@ class Moving(Measuring, BrokerComponent):
         if new is None:
             telling.drop((link, id_))
             return
-        mine, between = new.delay_us, self.delay_us(neighbour)
+        mine = None if new.dwell_us is None else new.delay_us  # Without the one, the other is idle.
+        between = self.delay_us(neighbour)
         delay_us = None if mine is None or between is None else mine + between
         route = msgspec.structs.replace(new, delay_us=delay_us)
         is_simple = self.broker.router.options.strategy is Strategy.SIMPLE
@@ -258,10 +259,12 @@ class Moving(Measuring, BrokerComponent):
         away = self._away[link]
         away.due = NEVER
         for id_, route in away.told.items():
+            if route.dwell_us is None or route.delay_us is None:
+                continue  # It may be anywhere, as before.
             steps = (now - away.since) // route.dwell_us + 1
             if steps < self._away_steps_max:
                 away.due = min(away.due, away.since + steps * route.dwell_us)
-            if route.delay_us is not None and steps <= self._away_steps_max:
+            if steps <= self._away_steps_max:
                 longer = route.delay_us + steps * route.dwell_us
                 self._replace(link, id_, msgspec.structs.replace(route, delay_us=longer))
         self.wake_by(away.due)
@@ -365,7 +368,7 @@ def _by_id(routes: Iterable[MovingRoute]) -> dict[RouteId, MovingRoute]:
 def _makes_sense(route: MovingRoute) -> bool:
     """Whether a broker can work with a route; what cannot be is as if it had not been said."""
     return (
-        route.dwell_us > 0
+        (route.dwell_us is None or route.dwell_us > 0)
         and (route.delay_us is None or route.delay_us >= 0)
         and not route.filter.variables
     )

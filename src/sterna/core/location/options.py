@@ -21,8 +21,9 @@ class PlacesOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Instead of a graph: the hexagons of this resolution."""
     rule: StepRule = StepRule.SAFE
     dwell: Dwell = Dwell.LEAST
-    dwell_us: Time = 10_000_000
-    """How long clients stay at a location, until they know better."""
+    dwell_us: Time | None = None
+    """How long clients stay at a location, at least, told by whoever knows or mined from where they
+    went. None: not known; then a client may be anywhere until it has measured its own stays."""
     probe_us: Time = 1_000_000
     """How often a link is measured that carries moving subscriptions."""
     away_steps_max: int = 8

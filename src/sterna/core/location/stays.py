@@ -1,4 +1,13 @@
-"""How long a client stays at a location: the paper's Δ, measured."""
+"""How long a client stays at a location: the paper's Δ, told, mined or measured.
+
+Until one of these is known, the dwell time is None, and the client may be anywhere. A told or mined
+dwell time is a promise that the client keeps; what is measured can only make it shorter. Without a
+promise, the client's own stays count as soon as there are `STAYS_MAX` of them. What brokers deliver
+then is as if flooding for as long as every stay that begins lasts for the dwell time in force. No
+measurement says that it will: of stays in no particular order, the next one is shorter than the
+last n with a chance of 1 in n + 1. What is missed because of such a stay stays missed; see
+`docs/decisions/0012-steps.md`.
+"""
 
 from collections import deque
 from enum import StrEnum
@@ -6,31 +15,31 @@ from enum import StrEnum
 from sterna.core.names import Time
 
 STAYS_MAX = 16
-"""How many stays count."""
+"""How many of a client's last stays count, and how many it takes before they do."""
 
 
 class Dwell(StrEnum):
     """What is taken for the time that a client stays at a location."""
 
     LEAST = "least"
-    """The shortest of the last stays: steps that are counted with it suffice for all of them."""
+    """The shortest of the last stays, and never more than was told."""
     AVERAGE = "average"
-    """Their mean. (Fiege, App. B.1)"""
+    """The mean of the last stays, of which the told one is the first. (Fiege, App. B.1)"""
     FIXED = "fixed"
-    """A number that is known."""
+    """What was told, and nothing else."""
 
 
 class Stays:
-    """The last stays of a client. What is assumed at the beginning counts as the first."""
+    """The last stays of a client, and the dwell time that follows from them."""
 
-    def __init__(self, how: Dwell, dwell_us: Time) -> None:
+    def __init__(self, how: Dwell, told_us: Time | None) -> None:
         self._how = how
-        self._fixed_us = dwell_us
-        self._last_us: deque[Time] = deque([dwell_us], maxlen=STAYS_MAX)
+        self._told_us = told_us
+        self._last_us: deque[Time] = deque(maxlen=STAYS_MAX)
 
-    def configure(self, how: Dwell, dwell_us: Time) -> None:
-        """Count in another way from now on."""
-        self._how, self._fixed_us = how, dwell_us
+    def configure(self, how: Dwell, told_us: Time | None) -> None:
+        """Count in another way from now on, or with another promise."""
+        self._how, self._told_us = how, told_us
 
     def keep(self) -> list[Time]:
         """What a snapshot has to hold."""
@@ -41,20 +50,27 @@ class Stays:
         self._last_us = deque(kept, maxlen=STAYS_MAX)
 
     def ended(self, stay_us: Time) -> None:
-        """The client has moved on; where it has only been for a moment, it has not been."""
+        """The client has moved on; a stay of no time at all is none."""
         if stay_us > 0:
             self._last_us.append(stay_us)
 
     @property
-    def dwell_us(self) -> Time:
-        """Rounded down to two digits, so that small changes are none and clients are alike."""
-        match self._how:
-            case Dwell.LEAST:
-                return _two_digits(min(self._last_us))
-            case Dwell.AVERAGE:
-                return _two_digits(sum(self._last_us) // len(self._last_us))
-            case Dwell.FIXED:
-                return self._fixed_us
+    def dwell_us(self) -> Time | None:
+        """The dwell time in force; None: not known.
+
+        What is measured is rounded down to two digits. So small changes are none, and clients that
+        move alike can share routes.
+        """
+        told = () if self._told_us is None else (self._told_us,)
+        if self._how is Dwell.FIXED:
+            return self._told_us
+        if not told and len(self._last_us) < STAYS_MAX:
+            return None
+        stays = (*told, *self._last_us)
+        if self._how is Dwell.LEAST:
+            return _two_digits(min(stays))
+        latest = stays[-STAYS_MAX:]
+        return _two_digits(sum(latest) // len(latest))
 
 
 def _two_digits(us: Time) -> Time:

@@ -4,8 +4,9 @@ A broker that is d away from the client (one way) filters an event by where the 
 d ago, and the event reaches the client d later. So a client whose location was x for that broker
 may be as many steps away from x when the event arrives as it can make within 2d, the time of a
 round trip. In a closed interval of that length, moves that are at least a dwell time apart number
-at most floor(round trip / dwell) + 1: `SAFE`. Why less is not enough, and what the other rules
-miss, stands in `docs/decisions/0012-steps.md`.
+at most floor(round trip / dwell) + 1: `SAFE`. While the round trip or the dwell time is not known,
+the client may be anywhere. Why less is not enough, and what the other rules miss, stands in
+`docs/decisions/0012-steps.md`.
 """
 
 from enum import StrEnum
@@ -32,17 +33,18 @@ class StepRule(StrEnum):
         """Whether delays and dwell times matter."""
         return self not in {StepRule.SUB_UNSUB, StepRule.EVERYWHERE}
 
-    def steps(self, delay_us: Time | None, dwell_us: Time) -> int | None:
+    def steps(self, delay_us: Time | None, dwell_us: Time | None) -> int | None:
         """The number for a broker with such a round trip to the client; None: there is no limit.
 
-        The papers' delay is one way, half of that.
+        The papers' delay is one way, half of that. Where the round trip or the dwell time is None,
+        it is not known, and rules that need it set no limit.
         """
         match self:
             case StepRule.EVERYWHERE:
                 return None
             case StepRule.SUB_UNSUB:
                 return 0
-            case _ if delay_us is None:
+            case _ if delay_us is None or dwell_us is None:
                 return None
             case StepRule.FLOOR:
                 return delay_us // (2 * dwell_us)

@@ -11,6 +11,7 @@ from sterna.core.location.options import PlacesOptions
 from sterna.core.names import Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.location import MovementGraph
+from sterna.model.mobility import mined_dwell_us
 from sterna.net.address import PORT
 from sterna.net.config.reading import document_in, read
 from sterna.net.config.schema import ConfigSection, Name, means
@@ -116,6 +117,13 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
             away_max_us=None if away_s is None else _microseconds(away_s),
         )
 
+    def _dwell_us(self) -> Time | None:
+        """The dwell time that was told or mined."""
+        places = self.places
+        if places.dwell_s is not None:
+            return _microseconds(places.dwell_s)
+        return None if places.graph is None else mined_dwell_us(places.graph)
+
     def places_options(self) -> PlacesOptions | None:
         """The locations of the network, if it has any. Reads the file of the movement graph."""
         places = self.places
@@ -127,7 +135,7 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
             h3_resolution=places.grid,
             rule=places.rule,
             dwell=places.dwell,
-            dwell_us=_microseconds(places.dwell_s),
+            dwell_us=self._dwell_us(),
             probe_us=_microseconds(places.probe_s),
             away_steps_max=places.away_steps_max,
             grain_us=places.grain_us,

@@ -109,9 +109,13 @@ class PlacesConfig(ConfigSection, frozen=True, kw_only=True):
         Dwell, means("How the time that a client stays at a location is estimated.")
     ] = Dwell.LEAST
     dwell_s: Annotated[
-        Seconds,
-        means("How long a client is assumed to stay at a location before it has measured it."),
-    ] = 10.0
+        Seconds | None,
+        means(
+            "The shortest time that clients stay at a location. If it is not set, the shortest "
+            "stay in a mined model counts, or what each client measures. Until one of these is "
+            "known, a client may be anywhere."
+        ),
+    ] = None
     probe_s: Annotated[
         Seconds,
         means("How often the round trip of a link that carries moving subscriptions is measured."),

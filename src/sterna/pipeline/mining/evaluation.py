@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
-from sterna.model.mobility import MobilityModel, Prediction, Predictor, buckets
+from sterna.model.mobility import Chain, MobilityModel, Prediction, buckets
 from sterna.pipeline.mining.tables import EVALUATION
 
 BINS = 10
@@ -108,7 +108,7 @@ def _guesses(
 class _Guesser:
     """What some predictors say; a question that is the same to them is answered once."""
 
-    def __init__(self, model: MobilityModel, blend: list[tuple[Predictor, float]]) -> None:
+    def __init__(self, model: MobilityModel, blend: list[tuple[Chain, float]]) -> None:
         self._model = model
         self._blend = blend
         contexts = model.document.contexts

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sterna.model.mobility import WHOLE, Predictor, neighbours
+from sterna.model.mobility import WHOLE, Chain, neighbours
 from sterna.pipeline.mining.contexts import CHAINS
 from sterna.pipeline.mining.counts import Counts, Floats
 
@@ -28,7 +28,7 @@ _LEAST = 1e-9
 class Tuning:
     """A blend of predictors, and how well it foresaw the validation time."""
 
-    predictors: list[Predictor]
+    predictors: list[Chain]
     near: float
     gain: float
     """The mean logarithm of the probability of what happened."""
@@ -43,7 +43,7 @@ def tuned(counts: Counts, steps: pa.Table, grid: str, *, clients: bool) -> Tunin
     nears = NEARS if grid else NEARS[:1]
     if not steps.num_rows:
         even = [
-            Predictor(
+            Chain(
                 name=name,
                 levels=levels,
                 strengths=(DEFAULT_STRENGTH,) * len(levels),
@@ -89,7 +89,7 @@ class _Evidence:
         )
         weights = _weights(said)
         predictors = [
-            Predictor(name=name, levels=chain, strengths=strengths[name], weight=float(weight))
+            Chain(name=name, levels=chain, strengths=strengths[name], weight=float(weight))
             for (name, chain), weight in zip(self._chains.items(), weights, strict=True)
         ]
         return Tuning(predictors, near, float(np.log(weights @ said).mean()))
