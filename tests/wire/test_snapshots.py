@@ -1,5 +1,6 @@
 """A node restored from its snapshot goes on exactly as the one that was kept."""
 
+import random
 from collections.abc import Callable
 
 import msgspec
@@ -11,16 +12,17 @@ from sterna.core.assembly import make_broker, make_client
 from sterna.core.catalogue import LIVE
 from sterna.core.facts import Fact
 from sterna.core.handover.options import Handover, HandoverOptions
-from sterna.core.inputs import Input
+from sterna.core.inputs import Input, MoveTo, Publish, SetVariable, Subscribe
 from sterna.core.link import LinkTiming
 from sterna.core.location.options import PlacesOptions
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.node import Node, Turn
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.settings import ClientOptions
+from sterna.model.filters import Filter
 from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.run import Simulation
-from sterna.sim.script import Script
+from sterna.sim.script import AnyStep, Do, Script
 from sterna.sim.topology import random_tree
 from sterna.wire.codec import to_msgpack
 from sterna.wire.snapshots import encode_node, restore_node
@@ -127,7 +129,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 @pytest.mark.spec("LV-9")
-@examples(40, long=10)
+@examples(25, long=20)
 @given(plans(), st.integers(0, 2**32), st.sampled_from(((), LIVE)), st.sampled_from((3, 17)))
 def test_a_restored_node_goes_on_exactly_as_the_one_that_was_kept(
     plan: Plan, seed: int, protocols: tuple[str, ...], every: int
@@ -135,5 +137,46 @@ def test_a_restored_node_goes_on_exactly_as_the_one_that_was_kept(
     """Whatever it is in the middle of: the same messages in the same order, the same facts."""
     script = msgspec.structs.replace(generate(plan, seed), protocols=protocols)
     twins = Twins(script, every)
+    twins.run()
+    assert twins.compared
+
+
+def wandering(script: Script, seed: int) -> Script:
+    """The same script, with clients that also walk about and set variables."""
+    rng = random.Random(f"walk {seed}")  # noqa: S311 - reproducible.
+    places = sorted({place for edge in PLACES.edges for place in edge})
+    steps: list[AnyStep] = []
+    for client in script.clients:
+        steps.append(Do(client=client, what=SetVariable(name="limit", value=3, low=1, high=5)))
+        for number, where in enumerate(("spot IN myloc", "spot IN myloc(1) AND zone < $limit")):
+            filter_ = Filter(where)
+            steps.append(
+                Do(client=client, what=Subscribe(subscription=f"m{number}", filter=filter_))
+            )
+    for step in script.steps:
+        if isinstance(step, Do) and isinstance(step.what, Publish):
+            attributes = {**step.what.attributes, "spot": rng.choice(places)}
+            steps.append(Do(client=step.client, what=Publish(attributes=attributes)))
+        else:
+            steps.append(step)
+        client = rng.choice(list(script.clients))
+        if rng.random() < 0.3:
+            steps.append(Do(client=client, what=MoveTo(location=rng.choice(places))))
+        if rng.random() < 0.1:
+            value = rng.randint(0, 8)
+            steps.append(Do(client=client, what=SetVariable(name="limit", value=value)))
+    return msgspec.structs.replace(
+        script,
+        steps=tuple(steps),
+        places=PLACES,
+        locations=dict.fromkeys(script.clients, "a"),
+    )
+
+
+@pytest.mark.spec("LV-9", "LM-5")
+@examples(10, long=20)
+@given(plans(), st.integers(0, 2**32), st.sampled_from((3, 17)))
+def test_so_does_one_with_moving_subscriptions(plan: Plan, seed: int, every: int) -> None:
+    twins = Twins(wandering(generate(plan, seed), seed), every)
     twins.run()
     assert twins.compared

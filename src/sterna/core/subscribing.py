@@ -94,7 +94,7 @@ class Subscribing:
         What was kept for the client may be for a moving subscription at a place where it was.
         """
         client = self._client
-        found = [tuple(self._wanted.match(event.attributes)) for event in events]
+        found = [self.wanting(event) for event in events]
         if kept_for is not None:
             kept = dict(kept_for)
             found = [
@@ -130,8 +130,8 @@ class Subscribing:
         client.state(facts.Delivered(at=client.id, time=now, events=events, anywhere=anywhere))
 
     def wanting(self, event: Event) -> tuple[str, ...]:
-        """The subscriptions that want an event, here and now."""
-        return tuple(self._wanted.match(event.attributes))
+        """The subscriptions that want an event, here and now, by name."""
+        return tuple(sorted(self._wanted.match(event.attributes)))
 
     def _wanted_then(self, routes: Sequence[RouteId]) -> list[str]:
         """The moving subscriptions that wanted an event then, and still are."""
