@@ -26,7 +26,7 @@ def converted(kind: str, state: bytes) -> bytes:
         return state
     try:
         return to_msgpack(_client(*read(state)) if kind == CLIENT_STATE else _broker(*read(state)))
-    except Exception as error:  # noqa: BLE001 - a pickle can go wrong in any way.
+    except Exception as error:  # A damaged pickle can go wrong in any way.
         raise LogFormatError(
             f"the snapshot that release 0.1 wrote cannot be read: {error}. Nothing was changed."
         ) from error

@@ -306,9 +306,7 @@ def _client(old: Old, writer: Writer) -> KeptClient:
         is_introduced=old._is_introduced,
         announced=list(old._announced.values()),
         undo=_undo(old),
-        interest=KeptInterest(0, False, 0, [])
-        if old._interest is None
-        else interest(old._interest),
+        interest=interest(old._interest),
         has_asked=old._has_asked,
         is_leaving=old._is_leaving,
         has_said_farewell=old._has_said_farewell,
@@ -329,13 +327,15 @@ def _undo(old: Old) -> list[tuple[int, tuple[Route, ...]]]:
     ]
 
 
-def interest(old: Old) -> KeptInterest:
-    """What is wanted, as far as a client was told.
+def interest(old: Old | None) -> KeptInterest:
+    """What is wanted, as far as a client was told; None where the network does not quench.
 
     More than a few filters were kept in compiled form only. Then all events are wanted until the
     broker withdraws each of these filters, or another broker tells anew: a client that asked again
     would hear only what has changed.
     """
+    if old is None:
+        return KeptInterest(asked=0, is_current=False, version=0, known=[])
     few, table = old._filters._few, old._filters._table
     known = few if table is None else dict.fromkeys(table._rows, EVERYTHING)
     routes = [Route(id_, filter_) for id_, filter_ in known.items()]

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from enum import Enum
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from sterna.core import messages as base
 from sterna.core.actions import LookUp
@@ -41,7 +41,7 @@ class Old:
     fields: ClassVar[tuple[str, ...]] = ()
     """The attributes of classes whose objects were written as lists of values."""
 
-    def __new__(cls, *values: object, **attributes: object) -> "Old":
+    def __new__(cls, *values: object, **attributes: object) -> Self:
         made = super().__new__(cls)
         made.__dict__.update(zip(cls.fields, values, strict=False), **attributes)
         return made
@@ -94,7 +94,11 @@ _NODES: _Names = {
         "Told": ("chain", "difference"),
     },
     "sterna.core.routing.stages": {
-        name: () for name in ("Chain", "Difference", "Distinct", "Everything", "Fan")
+        "Chain": (),
+        "Difference": (),
+        "Distinct": (),
+        "Everything": (),
+        "Fan": (),
     },
     "sterna.core.routing.table": {"RoutingTable": ()},
     "sterna.core.routing.unions": {"UnionDifference": ()},
@@ -108,25 +112,21 @@ _NODES: _Names = {
     "sterna.core.handover.relocation": {
         "Departure": ("visit", "published"),
         "Guest": (),
-        "Promise": (
-            *("request", "lost", "held", "missed", "moving", "published"),
-            "departing",
-        ),
+        "Promise": ("request", "lost", "held", "missed", "moving", "published", "departing"),
         "Relocation": (),
         "Roaming": (),
         "Stranger": ("request", "source", "since"),
         "Trail": ("link", "born"),
     },
 }
-"""The classes that brokers and clients were made of, each with what it wrote as a list of values.
-
-The names of inputs are in pickles, too: of each, a node had a method."""
+"""The classes of brokers and clients, each with the attributes that were written as a list."""
 
 _INPUTS = (
     *("Advertise", "ArchiveChanged", "Attach", "Detach", "Leave", "LinkDown", "LinkGone", "LinkUp"),
     *("LookedUp", "MoveTo", "Publish", "PublishMany", "Received", "SetVariable", "Subscribe"),
     *("TimePassed", "Unadvertise", "Unsubscribe"),
 )
+"""A node had a method for each of them; nothing else is in its pickle."""
 
 _MADE_AGAIN = {
     "sterna.matching.checks": ("Checks",),
