@@ -28,7 +28,7 @@ def converted(kind: str, state: bytes) -> bytes:
         return to_msgpack(_client(*read(state)) if kind == CLIENT_STATE else _broker(*read(state)))
     except Exception as error:  # A damaged pickle can go wrong in any way.
         raise LogFormatError(
-            f"the snapshot that release 0.1 wrote cannot be read: {error}. Nothing was changed."
+            f"the snapshot that release 0.1 wrote cannot be read: {error}"
         ) from error
 
 
