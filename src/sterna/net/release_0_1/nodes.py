@@ -45,8 +45,8 @@ def broker(old: Old) -> bytes:
 def client(old: Old) -> bytes:
     """All that a client kept, as `restore_node` reads it."""
     writer = Writer()
-    parts = _parts(old, writer)
-    return encode_parts([*parts, Part(CLIENT, VERSION, _client(old, writer))], writer)
+    mine = Part(CLIENT, VERSION, _client(old, writer))
+    return encode_parts([*_parts(old, writer), mine], writer)
 
 
 def _parts(old: Old, writer: Writer) -> list[Part]:
