@@ -1,9 +1,10 @@
 """Snapshots of release 0.1 become records: all they hold is there, and nothing in them runs."""
 
+import json
 import os
 import pickle
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,17 @@ import pytest
 
 from sterna.core.assembly import make_broker, make_client
 from sterna.core.client import Client
+from sterna.core.inputs import Input
+from sterna.core.link import LinkTiming
 from sterna.core.messages import SubscriptionChange
-from sterna.core.node import Node
+from sterna.core.names import LocalProtocolError, Time
+from sterna.core.node import Node, Turn
 from sterna.core.quenching import Interest
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net.engine import loading
 from sterna.net.nodes import AT_A_BROKER, AT_A_CLIENT
-from sterna.net.records import Began
+from sterna.net.records import Began, decode_record
 from sterna.net.release_0_1 import BROKER_STATE, CLIENT_STATE, converted
 from sterna.net.release_0_1.nodes import interest
 from sterna.net.release_0_1.reading import Old, read
@@ -29,14 +33,14 @@ from sterna.net.storage import Log
 from sterna.net.storage.errors import LogFormatError
 from sterna.net.storage.format import decode_snapshot, encode_snapshot
 from sterna.wire.snapshots import encode_node, restore_node
-from tests.data.kept import ARCHIVE, unpack
+from tests.data.kept import ARCHIVE, MANIFEST, KeptTurn, NodesManifest, plain_record, unpack
 
 RELEASE = Path(__file__).parents[1] / "data" / "release-0.1"
 
 CASES = sorted(
     str(path.parent.relative_to(RELEASE))
     for path in RELEASE.rglob(ARCHIVE)
-    if path.parent.name not in {"journal", "tables"}
+    if path.parent.name not in {"journal", "nodes", "tables"}
 )
 
 LATER_KIND = "broker state 3"
@@ -60,6 +64,54 @@ def test_a_converted_node_keeps_what_it_was_given(case: str) -> None:
             assert node.published >= state.began.seq
             remembered = {each.name: each.where for each in decode_memory(state.memory)}
             assert remembered == node.subscriptions, name
+
+
+def test_a_converted_node_goes_on_exactly_as_the_old_one(tmp_path: Path) -> None:
+    """Simulated nodes of release 0.1 were pickled in the middle of something. With each input that
+    came then, today's nodes do what they did, but for the order in which links are served.
+    """
+    case = RELEASE / "nodes"
+    manifest = msgspec.json.decode((case / MANIFEST).read_bytes(), type=NodesManifest)
+    unpack(case, tmp_path)
+    for name, kind in manifest.nodes.items():
+        files = tmp_path / name
+        state = decode_state(converted(kind, files.with_suffix(".pickle").read_bytes()))
+        node = restore_node(state.node, _made(kind, state.began, LinkTiming()))
+        inputs = msgspec.msgpack.decode(files.with_suffix(".inputs").read_bytes())
+        turns = msgspec.json.decode(files.with_suffix(".turns").read_bytes(), type=list[KeptTurn])
+        for number, (record, kept_turn) in enumerate(zip(inputs, turns, strict=True)):
+            turn = _turn(node, *decode_record(record), manifest.kinds)
+            assert _by_link(turn.actions) == _by_link(kept_turn.actions), (name, number)
+            assert _sorted(turn.facts) == _sorted(kept_turn.facts), (name, number)
+            assert turn.deadline == kept_turn.deadline, (name, number)
+            assert turn.is_settled == kept_turn.is_settled, (name, number)
+
+
+def _turn(node: Node, given: Input, now: Time, kinds: Mapping[str, Sequence[str]]) -> KeptTurn:
+    """What a node does, with no more fields than records had then."""
+    try:
+        turn = node.handle(given, now)
+    except LocalProtocolError:
+        turn = Turn([], [], given)
+    return KeptTurn(
+        actions=[plain_record(each, kinds) for each in turn.actions],
+        facts=[plain_record(each, kinds) for each in turn.facts],
+        deadline=node.deadline,
+        is_settled=node.is_settled,
+    )
+
+
+def _by_link(actions: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for action in actions:
+        if action["kind"] == "Deliver":  # The order of an event's subscriptions is unspecified.
+            action["subscriptions"] = [sorted(names) for names in action["subscriptions"]]
+        found.setdefault(action.get("link", ""), []).append(action)
+    return found
+
+
+def _sorted(facts: Iterable[dict[str, Any]]) -> list[str]:
+    return sorted(json.dumps(fact, sort_keys=True) for fact in facts)
 
 
 def test_nothing_in_a_snapshot_is_run(tmp_path: Path) -> None:
@@ -206,18 +258,18 @@ def _a_snapshot(broker: str) -> bytes:
     return next(data for name, _, data in _snapshots("broker-snapshot") if name.startswith(broker))
 
 
-def _made(kind: str, began: Began) -> Node:
+def _made(kind: str, began: Began, timing: LinkTiming | None = None) -> Node:
     """A fresh node, as a driver makes it."""
     if kind == CLIENT_STATE:
         return make_client(
             began.node,
             began.settings,
-            timing=AT_A_CLIENT,
+            timing=timing or AT_A_CLIENT,
             incarnation=began.incarnation,
             seq=began.seq,
         )
     return make_broker(
-        began.node, began.settings, timing=AT_A_BROKER, incarnation=began.incarnation
+        began.node, began.settings, timing=timing or AT_A_BROKER, incarnation=began.incarnation
     )
 
 
