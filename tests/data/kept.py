@@ -3,7 +3,7 @@
 import json
 import math
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,29 @@ class TablesManifest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """By file, for each location where one step leads."""
 
 
+class KeptTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node did with an input."""
+
+    actions: list[Any]
+    facts: list[Any]
+    deadline: int
+    is_settled: bool
+
+
+class NodesManifest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What nodes must do that are restored from pickles."""
+
+    case: str
+    about: str
+    must_hold: list[str]
+    release: str = "0.1"
+    nodes: dict[str, str] = {}
+    """By the name of its files in the archive, what the snapshot of each is called. The files are
+    its pickle, the inputs that came then as a log holds them, and its turns (`KeptTurn`)."""
+    kinds: dict[str, list[str]] = {}
+    """The fields of each record that turns have; what later releases add does not matter."""
+
+
 # ---- Files
 
 
@@ -230,6 +253,34 @@ def plain_fact(fact: Fact) -> dict[str, Any]:
     """A fact as a manifest has it."""
     values = {name: plain(getattr(fact, name)) for name in fact.__struct_fields__}
     return {"kind": type(fact).__name__, **values}
+
+
+_kinds: dict[str, list[str]] = {}
+
+
+def record_kinds() -> dict[str, list[str]]:
+    """The fields of all records that `plain_record` has written."""
+    return dict(sorted(_kinds.items()))
+
+
+def plain_record(value: object, kinds: Mapping[str, Sequence[str]] | None = None) -> Any:
+    """An action or a fact with all that is in it, or only the fields that are named by kind."""
+    match value:
+        case msgspec.Struct() if not isinstance(value, Event):
+            kind = type(value).__name__
+            fields = list(value.__struct_fields__)
+            if kinds is None:
+                _kinds[kind] = fields
+            kept = fields if kinds is None else kinds.get(kind, fields)
+            return {"kind": kind} | {n: plain_record(getattr(value, n), kinds) for n in kept}
+        case EventId():
+            return plain(value)
+        case Mapping():
+            return {name: plain_record(each, kinds) for name, each in value.items()}
+        case list() | tuple():
+            return [plain_record(each, kinds) for each in value]
+        case _:
+            return plain(value)
 
 
 def journals_below(directory: Path) -> dict[str, list[dict[str, Any]]]:

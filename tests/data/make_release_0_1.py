@@ -27,6 +27,7 @@ from tests.data.making_0_1 import (
     history,
     journals,
     moving,
+    nodes,
     strategies,
     tables,
 )
@@ -51,6 +52,7 @@ CASES: dict[str, Maker] = {
     "history/recent": history.recent,
     "history/archive": history.archived,
     "client-state": client_state.make,
+    "nodes": nodes.make,
     "journal": journals.make,
     "tables": tables.make,
 }

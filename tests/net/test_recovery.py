@@ -29,7 +29,7 @@ from sterna.core.settings import Settings
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net.config import Durability
-from sterna.net.engine import Driver, Engine, recover
+from sterna.net.engine import Driver, Engine, loading, recover
 from sterna.net.nodes import AT_A_BROKER
 from sterna.net.records import Began, encode_began, encode_record
 from sterna.net.storage import Log, LogError, LogOptions
@@ -93,7 +93,7 @@ def start(
 ) -> tuple[Engine[Broker], Recorder, Log]:
     """A broker at work, from what is on the disk."""
     driver = Recorder()
-    log, recovery = Log.open(WHERE, kind="test", disk=disk, options=options)
+    log, recovery = Log.open(WHERE, kind="test", load=loading(make), disk=disk, options=options)
     found = recover(log, recovery, BEGAN, make)
     found.node.__class__ = kind
     engine = Engine(found.node, driver, found.began, level=level, log=log)
@@ -415,7 +415,7 @@ def test_a_million_inputs_are_recovered(
     async def run() -> float:
         driver = Recorder()
         began = time.perf_counter()
-        log, recovery = Log.open(tmp_path, kind="test")
+        log, recovery = Log.open(tmp_path, kind="test", load=loading(make))
         found = recover(log, recovery, BEGAN, make)
         engine = Engine(found.node, driver, found.began, level=Durability.BATCH, log=log)
         engine.recover(found)

@@ -38,7 +38,7 @@ from sterna.net.admission import NAME_CHARACTERS_MAX, Admission, RefusedError
 from sterna.net.config import BrokerConfig, Durability, SlowConsumer
 from sterna.net.connection import Connection
 from sterna.net.dialing import FRAME_BYTES_MAX, Dialler
-from sterna.net.engine import Driver, Engine, recover
+from sterna.net.engine import Driver, Engine, loading, recover
 from sterna.net.historian import Historian
 from sterna.net.http import HttpServer, Pages
 from sterna.net.librarian import QUESTIONS, Librarian
@@ -238,7 +238,11 @@ class BrokerServer(Driver):
                 self.engine.inputs = self.journal.last_position.position
             return
         self.log, recovery = Log.open(
-            directory / "log", kind=STATE_KIND, older=OLDER_KINDS, options=_log_options(config)
+            directory / "log",
+            kind=STATE_KIND,
+            older=OLDER_KINDS,
+            load=loading(self._make),
+            options=_log_options(config),
         )
         found = recover(self.log, recovery, new, self._make)
         self._check_same(found.began)

@@ -32,7 +32,7 @@ from sterna.net.records import (
     encode_record,
 )
 from sterna.net.release_0_1 import converted
-from sterna.net.state import decode_state, encode_state
+from sterna.net.state import State, decode_state, encode_state
 from sterna.net.storage.errors import LogError, LogFormatError
 from sterna.net.storage.log import Log
 from sterna.net.storage.recovery import Recovery
@@ -140,17 +140,35 @@ class Recovered(NamedTuple, Generic[N]):
     """What came after the node was as it is here."""
 
 
-def recover(log: Log, recovery: Recovery, new: Began, make: Callable[[Began], N]) -> Recovered[N]:
-    """The node whose log this is; in an empty log, it begins now."""
-    if recovery.state is not None:
-        state = decode_state(converted(recovery.kind, recovery.state))
+class Loaded(NamedTuple, Generic[N]):
+    """What a snapshot holds, and the node that goes on from there."""
+
+    state: State
+    node: N
+
+
+def loading(make: Callable[[Began], N]) -> Callable[[str, bytes], Loaded[N]]:
+    """How a log reads the state of a snapshot; for `Log.open`."""
+
+    def load(kind: str, data: bytes) -> Loaded[N]:
+        state = decode_state(converted(kind, data))
         plugins.require(state.settings)
         try:
             node = restore_node(state.node, make(replace(state.began, settings=state.settings)))
         except UnreadableSnapshotError as error:
-            raise LogFormatError(f"{log.directory}: {error}. Nothing was changed.") from None
+            raise LogFormatError(str(error)) from None
+        return Loaded(state, node)
+
+    return load
+
+
+def recover(log: Log, recovery: Recovery, new: Began, make: Callable[[Began], N]) -> Recovered[N]:
+    """The node whose log this is; in an empty log, it begins now."""
+    if recovery.state is not None:
+        loaded: Loaded[N] = recovery.state
+        state = loaded.state
         return Recovered(
-            state.began, node, state.time, state.memory, recovery.position, recovery.records
+            state.began, loaded.node, state.time, state.memory, recovery.position, recovery.records
         )
     first = next(recovery.records, None)
     if first is None:

@@ -56,13 +56,11 @@ def decode_state(data: bytes) -> State:
             raise LogFormatError(
                 f"the snapshot was written by release {found['release']} in version "
                 f"{found['version']}, and this release reads up to {VERSION}: start that release, "
-                "or a later one. Nothing was changed."
+                "or a later one"
             )
         return from_msgpack(data, State)
     except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, TypeError) as error:
-        raise LogFormatError(
-            f"the snapshot cannot be read: {error}. Nothing was changed."
-        ) from None
+        raise LogFormatError(f"the snapshot cannot be read: {error}") from None
 
 
 class KeptSubscription(msgspec.Struct, frozen=True, array_like=True):

@@ -5,13 +5,13 @@ and messages that they share. What an older release wrote is converted step by s
 what a later one wrote is refused.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
 
 from sterna.core.broker import Broker
-from sterna.core.keeping import Reader, Record, Writer
+from sterna.core.keeping import Part, Reader, Record, Writer
 from sterna.core.node import NODE, KeptNode, Node
 from sterna.core.protocol import named
 from sterna.errors import SternaError
@@ -45,16 +45,20 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 def encode_node(node: Node) -> bytes:
     """All that a node keeps."""
     writer = Writer()
-    parts = [
-        _Part(part.name, part.version, msgspec.Raw(codec.to_msgpack(part.kept)))
-        for part in node.keep(writer)
-    ]
+    return encode_parts(node.keep(writer), writer)
+
+
+def encode_parts(parts: Iterable[Part], writer: Writer) -> bytes:
+    """What the components of a node keep, with the events and messages that they refer to."""
     return codec.to_msgpack(
         {
             "version": VERSION,
             "events": writer.events,
             "messages": writer.messages,
-            "parts": parts,
+            "parts": [
+                _Part(part.name, part.version, msgspec.Raw(codec.to_msgpack(part.kept)))
+                for part in parts
+            ],
         }
     )
 

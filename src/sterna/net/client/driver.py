@@ -23,7 +23,7 @@ from sterna.journal import Journal, JournalFailedError
 from sterna.net.client.life import Life
 from sterna.net.config import Durability
 from sterna.net.connection import Connection
-from sterna.net.engine import Driver, Engine, recover
+from sterna.net.engine import Driver, Engine, loading, recover
 from sterna.net.nodes import AT_A_CLIENT, first_seq, next_incarnation
 from sterna.net.records import Began
 from sterna.net.state import decode_memory, encode_memory
@@ -95,7 +95,9 @@ class ClientDriver(Driver):
         if self._journal_directory is not None:
             self._journal = Journal(self._journal_directory, self._life.name)
         if state is not None:
-            self.log, self._recovery = Log.open(state, kind=STATE_KIND, older=OLDER_KINDS)
+            self.log, self._recovery = Log.open(
+                state, kind=STATE_KIND, older=OLDER_KINDS, load=loading(_make)
+            )
             if self._recovery.state is not None or self._recovery.report.records:
                 self._start(Settings())
 

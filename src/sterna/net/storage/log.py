@@ -20,6 +20,7 @@ from sterna.net.storage.options import LogOptions
 from sterna.net.storage.recovery import (
     UNFINISHED_ENDING,
     Found,
+    Load,
     LogFile,
     Recovery,
     Segment,
@@ -35,6 +36,10 @@ WRITE_PARTS = 512
 """With so many parts a write is done; the system takes at most 1,024 (IOV_MAX)."""
 PIECE_BYTES = 8 << 20
 """A snapshot is written and synced in pieces of this size, so that commits need not wait long."""
+
+
+def _as_it_is(_kind: str, state: bytes) -> bytes:
+    return state
 
 
 class Log:
@@ -92,13 +97,15 @@ class Log:
         *,
         kind: str = "",
         older: Sequence[str] = (),
+        load: Load = _as_it_is,
         disk: Disk = REAL,
         options: LogOptions | None = None,
     ) -> tuple["Log", Recovery]:
         """Open the log in a directory, new or not, and tell what is in it.
 
         `kind` says what the states of snapshots are; those of another kind are refused, unless it
-        is one of the `older` kinds that can be read.
+        is one of the `older` kinds that can be read. `load` reads a state, before anything on disk
+        is changed.
         """
         options = options or LogOptions()
         try:
@@ -111,7 +118,7 @@ class Log:
         except OSError as error:
             raise _failed(f"opening {directory}", error) from error
         try:
-            found = recover(disk, directory, (kind, *older), salvage=options.salvage)
+            found = recover(disk, directory, (kind, *older), load, salvage=options.salvage)
             log = cls(directory, disk, options, kind, found)
             log._release = release
             log._remove_unneeded()

@@ -8,10 +8,10 @@ it was written is damage, and nobody goes on from there unless told to.
 import errno
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,10 @@ SEGMENT_ENDING = ".log"
 SNAPSHOT_ENDING = ".snapshot"
 UNFINISHED_ENDING = ".new"
 DAMAGED_ENDING = ".damaged"
+
+
+Load = Callable[[str, bytes], Any]
+"""Reads a state of a kind; LogFormatError if it cannot."""
 
 
 class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,10 +83,8 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     """The state to begin with, and the records to bring it up to date."""
 
-    state: bytes | None
-    """What the newest intact snapshot holds; none if there is no snapshot."""
-    kind: str = ""
-    """What kind of state that is."""
+    state: Any
+    """What the newest intact snapshot holds, as it was loaded; none if there is no snapshot."""
     position: int
     """How many records led to that state."""
     records: Iterator[bytes]
@@ -134,10 +136,12 @@ def snapshot_path(directory: Path, position: int) -> Path:
     return directory / f"{position:020d}{SNAPSHOT_ENDING}"
 
 
-def recover(disk: Disk, directory: Path, kinds: Sequence[str], *, salvage: bool) -> Found:
+def recover(
+    disk: Disk, directory: Path, kinds: Sequence[str], load: Load, *, salvage: bool
+) -> Found:
     """Read what is there; cut off what is torn, set aside what is damaged, make the rest last."""
     search = _Search(disk, directory, kinds, salvage=salvage)
-    search.load_snapshot()
+    search.load_snapshot(load)
     search.read_segments()
     return search.mend()
 
@@ -157,8 +161,6 @@ class _Search:
         self.disk = disk
         self.directory = directory
         self.kinds = kinds
-        self.kind = ""
-        """The kind of the state."""
         self.salvage = salvage
         names = sorted(disk.names(directory))
         self.dropped = [directory / name for name in names if name.endswith(UNFINISHED_ENDING)]
@@ -174,7 +176,7 @@ class _Search:
         self.log_id: bytes | None = None
         self.last_format = FORMAT
         """The format of the segment that was read last."""
-        self.state: bytes | None = None
+        self.state: Any = None
         self.base = 0
         """The position of the state."""
         self.position = 0
@@ -192,7 +194,7 @@ class _Search:
         """A file to set aside a copy of, as its beginning is intact."""
         self.notes: list[str] = []
 
-    def load_snapshot(self) -> None:
+    def load_snapshot(self, load: Load) -> None:
         """The newest one that is intact. The log reaches back to the one before it."""
         for snapshot in reversed(self.snapshots):
             try:
@@ -211,7 +213,10 @@ class _Search:
                     " wanted. Start with the release that wrote it, or a later one, or with an"
                     " empty directory. Nothing was changed."
                 )
-            self.state, self.kind, self.base = state, kind, position
+            try:
+                self.state, self.base = load(kind, state), position
+            except LogFormatError as error:
+                raise LogFormatError(f"{snapshot.path}: {error}. Nothing was changed.") from None
             break
         self.snapshots = [s for s in self.snapshots if s.path not in self.damaged]
 
@@ -256,7 +261,6 @@ class _Search:
         )
         recovery = Recovery(
             state=self.state,
-            kind=self.kind,
             position=self.base,
             records=_records(self.disk, self.spans, seed_of(log_id), self.base),
             report=report,
