@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-from sterna.core.client import CLIENT, KeptClient
+from sterna.core.client import CLIENT, KeptClient, Leaving
 from sterna.core.handover.cache import KeptCache
 from sterna.core.handover.guests import KeptGuest, Presence
 from sterna.core.handover.relocation import KeptPromise, KeptRelocation
@@ -25,6 +25,7 @@ from sterna.core.messages import Route
 from sterna.core.names import NEVER, LinkId, NodeId, RouteId
 from sterna.core.node import NODE, KeptLink, KeptNode
 from sterna.core.overlay.members import KeptMembers
+from sterna.core.publishing import KeptPublishing
 from sterna.core.quenching import KeptInterest, KeptOutbox
 from sterna.core.routing.stages import EVERYTHING
 from sterna.model.event import Event, EventId
@@ -299,20 +300,27 @@ def roaming(old: Old, _writer: Writer) -> KeptRoaming:
 def _client(old: Old, writer: Writer) -> KeptClient:
     return KeptClient(
         subscriptions=old.subscriptions,
-        advertisements=old.advertisements,
-        seq=old._seq,
-        first_seq=old._first_seq,
+        publishing=KeptPublishing(
+            advertisements=old.advertisements,
+            seq=old._seq,
+            first_seq=old._first_seq,
+            announced=list(old._announced.values()),
+            undo=_undo(old),
+            interest=interest(old._interest),
+            has_asked=old._has_asked,
+            outbox=outgoing(old._outgoing, writer),
+        ),
         link=old._link,
         is_introduced=old._is_introduced,
-        announced=list(old._announced.values()),
-        undo=_undo(old),
-        interest=interest(old._interest),
-        has_asked=old._has_asked,
-        is_leaving=old._is_leaving,
-        has_said_farewell=old._has_said_farewell,
+        leaving=_leaving(old),
         comes_back=old._comes_back,
-        outbox=outgoing(old._outgoing, writer),
     )
+
+
+def _leaving(old: Old) -> Leaving:
+    if old._has_said_farewell:
+        return Leaving.FAREWELL_SENT
+    return Leaving.LEAVING if old._is_leaving else Leaving.STAYING
 
 
 def _undo(old: Old) -> list[tuple[int, tuple[Route, ...]]]:
