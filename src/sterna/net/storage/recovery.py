@@ -267,7 +267,8 @@ class _Search:
         )
         end = self.end if self.position == position else None
         if end is not None and self.last_format < FORMAT:
-            end = self._leave_old_segment()
+            self._leave_old_segment()
+            end = None
         return Found(recovery, log_id, position, self.segments, end, self.snapshots)
 
     def _leave_old_segment(self) -> None:
