@@ -14,20 +14,24 @@ import pytest
 
 from sterna.core.assembly import make_broker, make_client
 from sterna.core.client import Client
+from sterna.core.handover.guests import Presence
 from sterna.core.inputs import Input
+from sterna.core.keeping import Writer
 from sterna.core.link import LinkTiming
-from sterna.core.messages import SubscriptionChange
+from sterna.core.messages import Route, SubscriptionChange
 from sterna.core.names import LocalProtocolError, Time
 from sterna.core.node import Node, Turn
 from sterna.core.quenching import Interest
+from sterna.core.routing.covering import Maximal
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net.engine import loading
 from sterna.net.nodes import AT_A_BROKER, AT_A_CLIENT
 from sterna.net.records import Began, decode_record
 from sterna.net.release_0_1 import BROKER_STATE, CLIENT_STATE, converted
-from sterna.net.release_0_1.nodes import interest
+from sterna.net.release_0_1.nodes import guest, interest
 from sterna.net.release_0_1.reading import Old, read
+from sterna.net.release_0_1.routing import maximal
 from sterna.net.state import decode_memory, decode_state
 from sterna.net.storage import Log
 from sterna.net.storage.errors import LogFormatError
@@ -186,6 +190,35 @@ def test_a_client_that_cannot_tell_what_is_wanted_publishes_everything() -> None
         wanted.change(SubscriptionChange(removed=(removed,)))
     assert not wanted.wants(event)
     assert (wanted.asked, wanted.current, wanted.version) == (2, True, 9)
+
+
+@pytest.mark.parametrize(
+    ("is_here", "has_forgotten", "presence"),
+    [
+        (True, False, Presence.HERE),
+        (False, False, Presence.AWAY),
+        (False, True, Presence.FORGETFUL),
+    ],
+)
+def test_flags_of_a_guest_become_its_presence(
+    is_here: bool, has_forgotten: bool, presence: Presence
+) -> None:
+    names = ("visit", "born", "awaits", "stay", "sent", "published", "departing", "away_since")
+    kept = {"cache": Old(_kept={}, _rings={}, _count=0), "lost": [], "missed": [], "moving": {}}
+    old = Old(is_here=is_here, has_forgotten=has_forgotten, **dict.fromkeys(names, 1), **kept)
+
+    assert guest("c", old, Writer()).presence is presence
+
+
+def test_filters_that_match_nothing_can_be_withdrawn() -> None:
+    """Covering waits for them to go, although nobody was told of them."""
+    nothing = Route("r1", Filter("x > 3 AND x < 1"))
+    stage = Maximal()
+
+    stage.restore(maximal(Old(_maximal={}, _followers={}, _coverer={"r1": None})))
+
+    stage.remove(nothing)
+    assert stage.keep() == Maximal().keep()
 
 
 # ---- What cannot be read is refused before anything on disk is changed
