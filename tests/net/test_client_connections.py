@@ -13,13 +13,14 @@ import pytest
 import sterna
 from sterna.core.inputs import Attach, Detach, Leave
 from sterna.core.link import Resume
+from sterna.core.settings import Settings
 from sterna.net.address import Address
 from sterna.net.client.connections import UNREAD_MAX, Changes
 from sterna.net.client.life import Life
 from sterna.net.connection import Connection
 from sterna.net.local import LocalNetwork
 from sterna.wire.codec import Bodies, encode
-from sterna.wire.frames import VERSION, Hello, Network, Role, control, frame
+from sterna.wire.frames import VERSION, Hello, Role, control, frame
 from tests.net.live import SETTLE_S, connect, network_in, until
 
 pytestmark = pytest.mark.spec("LV-2")
@@ -238,7 +239,7 @@ def test_what_comes_with_the_greeting_is_not_lost() -> None:
                 versions=(VERSION, VERSION),
                 role=Role.BROKER,
                 node="brief",
-                network=Network(),
+                settings=Settings(),
                 frame_bytes_max=2**20,
             )
             resume = Resume(incarnation=1, partner=None, acknowledged=0, answers=True)

@@ -220,7 +220,7 @@ HELLO = Hello(versions=(VERSION, VERSION), role=Role.CLIENT, node="odd")
         (control(Hello(versions=(1, 1), role=Role.CLIENT, node="a\nb")), "a name has"),
         (control(Hello(versions=(1, 1), role=Role.CLIENT, node="x" * 300)), "a name has"),
         (control(Hello(versions=(1, 1), role=Role.CLIENT, node="B1")), "name of a broker"),
-        (control(Hello(versions=(1, 1), role=Role.BROKER, node="B7")), "different settings"),
+        (control(Hello(versions=(1, 1), role=Role.BROKER, node="B7")), "other settings"),
         (control(HELLO).replace(b"odd", b"\xff\xfe\xfd"), "not a control frame"),
         (control(HELLO).replace(b"client", b"emperr"), "not a control frame"),
         (frame(b"\x91" * 60_000), "not a control frame"),

@@ -113,13 +113,12 @@ async def _serve(
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
-    failure = server.failure
-    if failure is None:
-        try:
-            await server.stop()
-        except LogError as error:
-            failure = error
-        failure = failure or server.failure
+    failure: Exception | None = None
+    try:
+        await server.stop()
+    except LogError as error:
+        failure = error
+    failure = server.failure or failure
     if failure is not None:
         complain(f"{config.name} stops: {failure}")
         return Ending.FAILED
