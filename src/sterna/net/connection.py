@@ -138,6 +138,12 @@ class Connection(asyncio.Protocol):
             else:
                 self._transport.writelines(outgoing)
 
+    def limit_writing(self, bytes_max: int) -> None:
+        """The owner is told `congested` when more than this waits to be written."""
+        self._write_bytes_max = min(bytes_max, WRITE_BYTES_MAX)
+        if self._transport is not None and not self.is_over:
+            self._transport.set_write_buffer_limits(self._write_bytes_max)
+
     def pause_reading(self) -> None:
         """Leave what comes to the other side's patience."""
         if self._transport is not None and self._transport.is_reading():
@@ -167,7 +173,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(min(self._write_bytes_max, WRITE_BYTES_MAX))
+        self.limit_writing(self._write_bytes_max)
         self.owner.connected(self)
 
     def data_received(self, data: bytes) -> None:

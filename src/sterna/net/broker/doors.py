@@ -21,6 +21,17 @@ class Parts(NamedTuple):
     metrics: Metrics
 
 
+class Change(NamedTuple):
+    """What is different since the configuration was read again."""
+
+    keys: frozenset[str]
+    """The keys that have other values, as `section.key`."""
+    is_digest_new: bool
+    """Whether clients have to know of it."""
+    is_advertising_new: bool
+    """Whether this broker has begun or ceased to route by advertisements."""
+
+
 class Door(Protocol):
     """Lets peers in that speak one protocol: listens, does the handshake, and adds sessions.
 
@@ -49,10 +60,6 @@ class Door(Protocol):
         """End those connections now."""
         ...
 
-    def configure(self, *, settings_changed: bool, advertises_changed: bool) -> None:
-        """The configuration has changed.
-
-        With it, what clients have to know of the settings may have, and whether this broker routes
-        by advertisements.
-        """
+    def configure(self, change: Change) -> None:
+        """Work by another configuration, and tell peers what they have to know of it."""
         ...

@@ -85,14 +85,14 @@ class BrokerDriver(Driver):
             for question in recent.unanswered():
                 self._historian.look_up(question)
 
-    def reconfigure(self, *, journal: bool, archive: bool) -> None:
-        """The configuration has changed; the sizes of the journal and the archive may have, too."""
+    def configure(self, *, is_journal_new: bool, is_archive_new: bool) -> None:
+        """Work by another configuration, also of the journal or the archive if those changed."""
         if self.log is not None:
             self.log.options = log_options(self._configuration.config)
-        if journal:
+        if is_journal_new:
             self.journalist.reopen(self._configuration.config)
         configure(self.engine, self._configuration)
-        if archive:
+        if is_archive_new:
             self._historian.configure(self._configuration.config)
             self._tell_of_the_archive()
 

@@ -41,8 +41,11 @@ class Journalist:
     def reopen(self, config: BrokerConfig) -> None:
         """Finish the file that is being written, and go on with other sizes."""
         if self.journal is not None:
-            self.journal.close()
-            self.open(config, log_end=None)
+            try:
+                self.journal.close()
+                self.open(config, log_end=None)
+            except JournalFailedError as error:
+                self._fail(error)
 
     def record(self, position: int, facts: Sequence[Fact]) -> None:
         """Take the facts that an input caused."""

@@ -30,7 +30,7 @@ class Limits:
         librarian: Librarian,
         metrics: Metrics,
     ) -> None:
-        self.connections_max = configuration.limits.connections_max
+        self.connections_max = _connections_max(configuration.limits.connections_max)
         """How many connections there may be at the same time."""
         self._configuration = configuration
         self._driver = driver
@@ -40,11 +40,24 @@ class Limits:
         self._metrics = metrics
         self._missed: dict[Session, int] = {}
         """How often in a row nothing came from a session."""
+        self._watching: asyncio.Task[None] | None = None
         sessions.when_over(self._forget)
 
-    def configure(self) -> None:
-        """The configuration has changed, or the broker starts."""
+    def begin(self) -> None:
+        """Watch sessions from now on."""
+        self._watching = asyncio.create_task(self._watch_for_silence())
+
+    def end(self) -> None:
+        """Watch sessions no more."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def configure(self, *, is_heartbeat_new: bool) -> None:
+        """Work by another configuration."""
         self.connections_max = _connections_max(self._configuration.limits.connections_max)
+        if is_heartbeat_new:
+            self.end()
+            self._watching = asyncio.create_task(self._watch_for_silence())
 
     # ---- Queues
 
@@ -92,7 +105,7 @@ class Limits:
 
     # ---- Silence
 
-    async def watch_for_silence(self) -> None:
+    async def _watch_for_silence(self) -> None:
         """Disconnect those that say nothing, until this is cancelled."""
         while True:
             await asyncio.sleep(self._configuration.config.heartbeat.every_s)

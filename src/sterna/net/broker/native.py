@@ -11,7 +11,7 @@ from sterna.core.link import Frame
 from sterna.core.names import Peer
 from sterna.net.address import Address
 from sterna.net.admission import NAME_CHARACTERS_MAX, RefusedError
-from sterna.net.broker.doors import Parts
+from sterna.net.broker.doors import Change, Parts
 from sterna.net.broker.observing import Observers
 from sterna.net.broker.reading import Reading
 from sterna.net.broker.sessions import Session
@@ -138,23 +138,30 @@ class NativeDoor:
         """Make the session of a connection that this broker opens to a neighbour."""
         return NativeSession(self, FRAME_BYTES_MAX)
 
-    def configure(self, *, settings_changed: bool, advertises_changed: bool) -> None:
+    def configure(self, change: Change) -> None:
         """Tell clients the new settings, and have neighbours connect anew if they must know."""
         self._reading.configure()
-        frame_bytes_max = self._configuration.limits.frame_bytes_max
-        hello = self.hello() if settings_changed else replace(self.hello(), settings=None)
-        for session, role in list(self._sessions.roles.items()):
-            if not isinstance(session, NativeSession):
-                continue
-            if role is Role.BROKER:
-                if advertises_changed:
-                    session.close()  # The next handshake says so.
-                continue
-            # What is on its way may be as long as it could be when it was sent.
-            splitter = session.splitter
-            splitter.frame_bytes_max = max(splitter.frame_bytes_max, frame_bytes_max)
-            if role is Role.CLIENT and SETTINGS in session.features:
-                session.say(hello)
+        native = [
+            (session, role)
+            for session, role in self._sessions.roles.items()
+            if isinstance(session, NativeSession)
+        ]
+        for session, role in native:
+            if role is not Role.BROKER:
+                self._configure_guest(session, role, change)
+            elif change.is_advertising_new:
+                session.close()  # The next handshake tells it.
+
+    def _configure_guest(self, session: NativeSession, role: Role, change: Change) -> None:
+        limits = self._configuration.limits
+        session.limit_writing(limits.queue_bytes_per_client_max // 4)
+        # What is on its way may be as long as it could be when it was sent.
+        splitter = session.splitter
+        splitter.frame_bytes_max = max(splitter.frame_bytes_max, limits.frame_bytes_max)
+        is_news = change.is_digest_new or "limits.frame_bytes_max" in change.keys
+        if role is Role.CLIENT and is_news and SETTINGS in session.features:
+            hello = self.hello()
+            session.say(hello if change.is_digest_new else replace(hello, settings=None))
 
     # ---- What connections tell their owner
 

@@ -1,7 +1,10 @@
 """Answers those who ask a broker about itself: observers, and HTTP requests."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from sterna.net.broker.sessions import Sessions
 from sterna.net.http import Pages
@@ -14,6 +17,11 @@ if TYPE_CHECKING:
     from sterna.net.broker.server import BrokerServer
 
 
+RELOAD = "reload"
+
+NOT_FROM_ELSEWHERE = "only peers on the broker's own machine may have it reload its configuration"
+
+
 class Observers:
     """Knows all questions that a broker answers."""
 
@@ -21,6 +29,7 @@ class Observers:
         self._server = server
         self._sessions = sessions
         self._librarian = librarian
+        self._reloads: set[asyncio.Task[None]] = set()
         self._documents: Mapping[str, Callable[[], object]] = {
             "status": lambda: status(server),
             "topology": lambda: topology(server),
@@ -29,13 +38,16 @@ class Observers:
 
     def asked(self, session: "NativeSession", asked: Ask) -> None:
         """Answer an observer, at once or when the answer is found."""
+        if asked.what == RELOAD:
+            self._asked_to_reload(session)
+            return
         document = self._documents.get(asked.what)
         if document is not None:
             session.say(Answer(what=asked.what, answer=document()))
         elif asked.what in QUESTIONS:
             self._asked_journal(session, asked)
         else:
-            known = [*self._documents, *QUESTIONS]
+            known = [*self._documents, *QUESTIONS, RELOAD]
             self._sessions.refuse(session, f"ask for one of {', '.join(known)}")
 
     def pages(self) -> Pages:
@@ -57,6 +69,18 @@ class Observers:
         else:
             driver.tell()
             self._librarian.answer(session, asked, journal)
+
+    def _asked_to_reload(self, session: "NativeSession") -> None:
+        if not session.is_local:
+            self._sessions.refuse(session, NOT_FROM_ELSEWHERE, final=True)
+            return
+        task = asyncio.create_task(self._reload(session))
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    async def _reload(self, session: "NativeSession") -> None:
+        report = await self._server.reload()
+        session.say(Answer(what=RELOAD, answer=msgspec.to_builtins(report)))
 
     def _not_ready(self) -> str | None:
         if self._server.is_ready:

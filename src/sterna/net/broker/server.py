@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from sterna.core.broker import Broker
 from sterna.core.names import NodeId, Peer
@@ -17,6 +17,7 @@ from sterna.net.broker.native import NativeDoor
 from sterna.net.broker.observing import Observers
 from sterna.net.broker.opening import StartError
 from sterna.net.broker.pausing import Pausing
+from sterna.net.broker.reloading import Reloader, Report, Reread
 from sterna.net.broker.sessions import Sessions
 from sterna.net.config import BrokerConfig
 from sterna.net.dialing import Dialler
@@ -37,7 +38,8 @@ HOUSEKEEPING_S = 0.25
 class BrokerServer:
     """One broker: listens, connects to its neighbours, and runs the core between them."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, *, reread: Reread | None = None) -> None:
+        """Make a broker; `start` starts it. `reread` reads its configuration again for `reload`."""
         self.configuration = Configuration(config)
         self.http_address: Address | None = None
         self.is_ready = False
@@ -70,9 +72,10 @@ class BrokerServer:
         self._observers = Observers(self, self.sessions, self._librarian)
         self._native = NativeDoor(parts, self._observers)
         self._doors: list[Door] = [self._native]
+        self._reloader = Reloader(parts, self._doors, reread)
         self._http: HttpServer | None = None
         self._diallers: list[Dialler] = []
-        self._timers: list[asyncio.Task[None]] = []
+        self._housekeeping: asyncio.Task[None] | None = None
 
     @property
     def config(self) -> BrokerConfig:
@@ -99,7 +102,6 @@ class BrokerServer:
     async def start(self) -> None:
         """Recover, listen and connect. A start that fails leaves nothing open."""
         try:
-            self._limits.configure()
             self.driver.open()
             await self._listen()
         except BaseException:
@@ -107,8 +109,8 @@ class BrokerServer:
             raise
         for url in self.config.network.neighbours:
             self.join(Address.from_url(url))
-        self._do_all_the_time(self._limits.watch_for_silence())
-        self._do_all_the_time(self._keep_house())
+        self._limits.begin()
+        self._housekeeping = asyncio.create_task(self._keep_house())
         self.is_ready = True
         log.info("%s listens on %s", self.config.name, self.address.url)
 
@@ -120,11 +122,16 @@ class BrokerServer:
         """A neighbour is none any more."""
         self.sessions.leave(neighbour)
 
+    async def reload(self) -> Report:
+        """Read the configuration again, and apply what has changed and can be applied."""
+        return await self._reloader.reload()
+
     async def stop(self, *, drain_s: float = 5.0) -> None:
         """Take no more, let go what is under way, keep the state, and end."""
         self.is_draining, self.is_ready = True, False
-        for task in self._timers:
-            task.cancel()
+        self._limits.end()
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
         for dialler in self._diallers:
             dialler.stop()
         for door in self._doors:
@@ -188,9 +195,6 @@ class BrokerServer:
                 await self._http.close()
 
     # ---- From time to time
-
-    def _do_all_the_time(self, doing: Coroutine[Any, Any, None]) -> None:
-        self._timers.append(asyncio.create_task(doing))
 
     async def _keep_house(self) -> None:
         while True:
