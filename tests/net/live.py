@@ -9,7 +9,7 @@ from typing import Any
 from sterna.core.facts import Fact, Settled
 from sterna.net.client import Client, connect
 from sterna.net.local import LocalNetwork
-from sterna.net.rest import rest
+from sterna.net.quiescence import quiesce
 
 QUIET: Mapping[str, Any] = {"journal": {"enabled": False}, "log": {"level": "warning"}}
 """What most tests want of brokers."""
@@ -31,7 +31,7 @@ async def settle(
     down: Collection[str] = (),
 ) -> None:
     """Wait until nothing is on its way, and say so."""
-    await rest(network, list(clients), down=down, limit_s=SETTLE_S)
+    await quiesce(network, list(clients), down=down, limit_s=SETTLE_S)
     state(Settled(at="", time=0))
 
 

@@ -130,10 +130,10 @@ def test_a_full_neighbour_is_read_and_all_others_wait(tmp_path: Path) -> None:
         for name, role in (
             ("B2", Role.BROKER), ("B3", Role.BROKER), ("c", Role.CLIENT), ("o", Role.OBSERVER),
         ):  # fmt: skip
-            connection = connections[name] = server._accept()
+            connection = connections[name] = server._native.session()
             pipes[name] = Pipe()
             connection.connection_made(pipes[name])
-            server.roles[connection] = role
+            server.sessions.roles[connection] = role
 
         def reading(name: str, *, full: bool) -> set[str]:
             connection = connections[name]

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,12 +51,18 @@ def broker(
 
     Prints its address when it is ready. Options count more than environment variables, and these
     more than the file. Ctrl-C or SIGTERM stops it in good order; a second one ends it at once.
+    SIGHUP has it read the file again, as `sterna reload` does.
 
     Exit status: 0 stopped, 1 it cannot start or go on, 2 the configuration is wrong.
     """
     given = {"name": name, "listen": listen, "data": None if data is None else str(data.absolute())}
     options = {key: value for key, value in given.items() if value is not None}
-    loaded = _load(config, options, join or [], as_json=as_json)
+    read = partial(_read, config, options, join or [])
+    try:
+        loaded = read()
+    except ConfigError as error:
+        problems = list(error.problems)
+        fail("\n       ".join(problems), as_json=as_json, problems=problems)
     if print_config:
         sys.stdout.write(loaded.to_toml())
     elif check:
@@ -64,12 +71,11 @@ def broker(
         else:
             sys.stdout.write(f"the configuration of {loaded.name} is right\n")
     else:
-        _run(loaded, as_json=as_json)
+        _run(loaded, read, as_json=as_json)
 
 
-def _load(
-    file: Path | None, options: dict[str, str], join: list[str], *, as_json: bool
-) -> BrokerConfig:
+def _read(file: Path | None, options: dict[str, str], join: list[str]) -> BrokerConfig:
+    """The configuration of a file, the environment and the options; ConfigError if it is wrong."""
     problems = []
     for url in join:
         try:
@@ -83,7 +89,7 @@ def _load(
     except ConfigError as error:
         problems += [_as_option(problem, options) for problem in error.problems]
     if loaded is None or problems:
-        fail("\n       ".join(problems), as_json=as_json, problems=problems)
+        raise ConfigError(problems)
     network = loaded.network
     return replace(
         loaded, network=replace(network, neighbours=(*network.neighbours, *dict.fromkeys(join)))
@@ -97,7 +103,7 @@ def _as_option(problem: str, options: Iterable[str]) -> str:
     return problem
 
 
-def _run(config: BrokerConfig, *, as_json: bool) -> None:
+def _run(config: BrokerConfig, reread: Callable[[], BrokerConfig], *, as_json: bool) -> None:
     from sterna.net.daemon import run_broker  # noqa: PLC0415 - other commands need not load it.
 
     def ready(server: "BrokerServer") -> None:
@@ -116,4 +122,4 @@ def _run(config: BrokerConfig, *, as_json: bool) -> None:
     def complain(message: str) -> None:
         sys.stderr.write(f"error: {message}\n")
 
-    raise typer.Exit(run_broker(config, ready, complain))
+    raise typer.Exit(run_broker(config, ready, complain, reread=reread))

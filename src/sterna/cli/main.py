@@ -17,6 +17,7 @@ from sterna.cli import filter as filter_command
 from sterna.cli import inspect as inspect_commands
 from sterna.cli import pipeline as pipeline_commands
 from sterna.cli import pub as pub_command
+from sterna.cli import reload as reload_command
 from sterna.cli import sim as sim_command
 from sterna.cli import sub as sub_command
 from sterna.cli import tour as tour_command
@@ -36,6 +37,7 @@ app.command(name="sub")(sub_command.sub)
 app.command(name="status")(inspect_commands.status)
 app.command(name="topology")(inspect_commands.topology)
 app.command(name="queues")(inspect_commands.queues)
+app.command(name="reload")(reload_command.reload)
 app.add_typer(filter_command.app, name="filter")
 app.add_typer(sim_command.app, name="sim")
 app.add_typer(bench_command.app, name="bench")

@@ -16,8 +16,8 @@ from sterna.errors import SternaError
 from sterna.journal import Journal
 from sterna.model.delivery import Fault
 from sterna.net.local import LocalNetwork
+from sterna.net.quiescence import quiesce
 from sterna.net.remote import extent
-from sterna.net.rest import rest
 from sterna.sim.oracle import Oracle
 
 DOWN_S = 1.0
@@ -183,7 +183,7 @@ class Play:
         return answer
 
     async def _settle(self, city: City, witness: "Witness") -> None:
-        await rest(self.network, city.clients, limit_s=SETTLE_MAX_S)
+        await quiesce(self.network, city.clients, limit_s=SETTLE_MAX_S)
         witness.settled()
 
 

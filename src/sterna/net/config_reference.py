@@ -12,6 +12,7 @@ from sterna.net.config import (
     ConfigSection,
     choices,
     description,
+    is_for_start,
     is_size,
     keys,
     sections,
@@ -45,6 +46,8 @@ listen = "127.0.0.1:7480"
 - A relative path starts at the directory of the file.
 - An unknown key, a value of the wrong type and an impossible value are errors. The broker names all
   of them and does not start.
+- `sterna reload` (or SIGHUP) has a running broker read the file again. What has changed holds at
+  once, except for keys marked with †: those need a restart.
 """
 
 
@@ -72,7 +75,8 @@ def _row(section: str, field: FieldInfo) -> str:
         default = "not set"
     else:
         default = f"`{value_as_toml(field, field.default)}`"
-    cells = [f"`{field.name}`", _type(field), default, description(field)]
+    meaning = f"{description(field)} †" if is_for_start(field) else description(field)
+    cells = [f"`{field.name}`", _type(field), default, meaning]
     return f"| {' | '.join([*cells, f'`{variable(section, field.name)}`'])} |"
 
 

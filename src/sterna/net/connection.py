@@ -10,6 +10,8 @@ from sterna.wire.frames import Control, Splitter, control, decode_control, is_co
 CLOSE_S = 5.0
 """How long what was said last may take to be sent."""
 
+WRITE_BYTES_MAX = 2**31 - 1
+"""Event loops take no larger limit for what waits to be written."""
 
 JOINED_BYTES_MAX = 16 * 1024
 """To copy so much together costs less than to have the system gather it."""
@@ -52,9 +54,9 @@ class Connection(asyncio.Protocol):
         self._taken_bytes = 0
         self._oldest_unconfirmed: int | None = None
         self._sent_before_bytes = 0
-        """How much was sent before that message, …"""
+        """How much had been sent before the oldest message that is not confirmed."""
         self._looked_at_bytes = 0
-        """… and when somebody looked last."""
+        """How much had been sent when `unconfirmed_bytes` was called last."""
         self.heard = True
         """Whether anything came since somebody looked."""
         self.is_over = False
@@ -70,10 +72,19 @@ class Connection(asyncio.Protocol):
     # ---- Called by its owner
 
     @property
+    def host(self) -> str:
+        """The host of the other side; empty if the transport does not know it."""
+        return str(self._peer_name()[0])
+
+    @property
     def address(self) -> str:
-        """Of the other side."""
-        address = None if self._transport is None else self._transport.get_extra_info("peername")
-        return f"{address[0]}:{address[1]}" if address else "an unknown address"
+        """The address of the other side, for messages."""
+        host, port = self._peer_name()
+        return f"{host}:{port}" if host else "an unknown address"
+
+    def _peer_name(self) -> tuple[str, int]:
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return (name[0], name[1]) if isinstance(name, tuple) else ("", 0)
 
     @property
     def waiting_bytes(self) -> int:
@@ -106,12 +117,13 @@ class Connection(asyncio.Protocol):
             self.sent_bytes += len(data)
             self._transport.write(data)
 
-    def put(self, parts: Sequence[bytes]) -> None:
-        """Have a link frame sent with the next `flush`."""
+    def put(self, parts: Sequence[bytes]) -> int:
+        """Have a link frame sent with the next `flush`; how many bytes that takes."""
         size = sum(map(len, parts))
         self._outgoing.append(size.to_bytes(LENGTH_BYTES, "big"))
         self._outgoing += parts
         self._outgoing_bytes += LENGTH_BYTES + size
+        return LENGTH_BYTES + size
 
     def flush(self) -> None:
         """Send what has gathered, in one write."""
@@ -125,6 +137,12 @@ class Connection(asyncio.Protocol):
                 self._transport.write(b"".join(outgoing))
             else:
                 self._transport.writelines(outgoing)
+
+    def limit_writing(self, bytes_max: int) -> None:
+        """The owner is told `congested` when more than this waits to be written."""
+        self._write_bytes_max = min(bytes_max, WRITE_BYTES_MAX)
+        if self._transport is not None and not self.is_over:
+            self._transport.set_write_buffer_limits(self._write_bytes_max)
 
     def pause_reading(self) -> None:
         """Leave what comes to the other side's patience."""
@@ -155,7 +173,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(self._write_bytes_max)
+        self.limit_writing(self._write_bytes_max)
         self.owner.connected(self)
 
     def data_received(self, data: bytes) -> None:

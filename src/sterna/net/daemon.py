@@ -12,6 +12,7 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 from sterna.net.broker import BrokerServer, StartError
+from sterna.net.broker.reloading import Report, Reread
 from sterna.net.config import BrokerConfig, ConfigError
 from sterna.net.logs import set_up_logging
 from sterna.net.loop import new_event_loop
@@ -37,9 +38,12 @@ def run_broker(
     ready: Callable[[BrokerServer], None],
     complain: Callable[[str], None],
     *,
+    reread: Reread | None = None,
     until_input_ends: bool = False,
 ) -> Ending:
     """Run a broker until it is told to stop (SIGTERM or SIGINT) or cannot go on.
+
+    SIGHUP has it read its configuration again, by `reread`.
 
     It stops in good order: it takes no more, lets go what is under way, and keeps its state. A
     second signal ends it at once, which is safe, too: what it has acknowledged is on disk. With
@@ -50,15 +54,23 @@ def run_broker(
     sys.meta_path.insert(0, _WithoutPandas())
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_serve(config, ready, complain, until_input_ends=until_input_ends))
+            server = _serve(
+                config, ready, complain, reread=reread, until_input_ends=until_input_ends
+            )
+            return runner.run(server)
     except KeyboardInterrupt:  # Before there was anything to stop.
         return Ending.STOPPED
 
 
 def main(arguments: list[str]) -> Ending:
     """Run the broker of a configuration file, for whoever started this process."""
+    file = Path(arguments[0])
+
+    def read() -> BrokerConfig:
+        return BrokerConfig.load(file)
+
     try:
-        config = BrokerConfig.load(Path(arguments[0]))
+        config = read()
     except ConfigError as error:
         _complain(str(error))
         return Ending.WRONG
@@ -67,7 +79,7 @@ def main(arguments: list[str]) -> Ending:
         sys.stdout.write(f"{server.address.url}\n")
         sys.stdout.flush()
 
-    return run_broker(config, ready, _complain, until_input_ends=True)
+    return run_broker(config, ready, _complain, reread=read, until_input_ends=True)
 
 
 class _WithoutPandas(MetaPathFinder):
@@ -87,15 +99,17 @@ async def _serve(
     ready: Callable[[BrokerServer], None],
     complain: Callable[[str], None],
     *,
+    reread: Reread | None,
     until_input_ends: bool,
 ) -> Ending:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop_or_end, stopping, number)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # The configuration was read just now.
     if until_input_ends:
         loop.add_reader(sys.stdin.fileno(), _look_for_the_end, loop, stopping)
-    server = BrokerServer(config)
+    server = BrokerServer(config, reread=reread)
     try:
         await server.start()
     except (StartError, LogError) as error:
@@ -105,6 +119,8 @@ async def _serve(
         complain(f"{config.name} cannot start: {error}")
         return Ending.FAILED
     _spare_the_collector()
+    reloads: set[asyncio.Task[Report]] = set()
+    loop.add_signal_handler(signal.SIGHUP, _reload, server, reloads)
     ready(server)
     waiting = {
         asyncio.create_task(stopping.wait(), name="told to stop"),
@@ -113,13 +129,12 @@ async def _serve(
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
-    failure = server.failure
-    if failure is None:
-        try:
-            await server.stop()
-        except LogError as error:
-            failure = error
-        failure = failure or server.failure
+    failure: Exception | None = None
+    try:
+        await server.stop()
+    except LogError as error:
+        failure = error
+    failure = server.failure or failure
     if failure is not None:
         complain(f"{config.name} stops: {failure}")
         return Ending.FAILED
@@ -138,6 +153,12 @@ def _stop_or_end(stopping: asyncio.Event, number: int) -> None:
     if stopping.is_set():
         os._exit(128 + number)
     stopping.set()
+
+
+def _reload(server: BrokerServer, reloads: "set[asyncio.Task[Report]]") -> None:
+    task = asyncio.create_task(server.reload())
+    reloads.add(task)
+    task.add_done_callback(reloads.discard)
 
 
 def _look_for_the_end(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:

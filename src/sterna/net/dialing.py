@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from sterna.net.address import Address
-from sterna.net.connection import Connection
 
 if TYPE_CHECKING:
-    from sterna.net.broker import BrokerServer
+    from sterna.net.broker.native import NativeDoor, NativeSession
+    from sterna.net.broker.sessions import Sessions
 
 log = logging.getLogger("sterna.broker")
 
@@ -34,11 +34,12 @@ def waits() -> Iterator[float]:
 class Dialler:
     """Keeps a broker connected to a neighbour."""
 
-    def __init__(self, server: "BrokerServer", address: Address) -> None:
+    def __init__(self, door: "NativeDoor", sessions: "Sessions", address: Address) -> None:
         self.address = address
         self.neighbour = ""
         """What the broker there is called, once it has said so."""
-        self._server = server
+        self._door = door
+        self._links = sessions.links
         self._task = asyncio.create_task(self._keep_connected())
 
     def stop(self) -> None:
@@ -49,7 +50,7 @@ class Dialler:
         waiting = waits()
         complained = False
         while True:
-            if self.neighbour not in self._server.links:  # It may have connected to us.
+            if self.neighbour not in self._links:  # It may have connected to us.
                 connection = await self._connect()
                 if connection is not None:
                     complained = False
@@ -61,25 +62,22 @@ class Dialler:
                     log.warning("cannot reach %s; trying again and again", self.address.url)
             await asyncio.sleep(next(waiting))
 
-    async def _connect(self) -> Connection | None:
-        server = self._server
+    async def _connect(self) -> "NativeSession | None":
+        door = self._door
         try:
-            _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(server, FRAME_BYTES_MAX),
-                self.address.host,
-                self.address.port,
-            )
+            session = door.dialled_session()
+            await door.transport.dial(self.address, lambda: session)
         except OSError:
             return None
-        connection.peer = self.address.url
-        connection.say(replace(server.hello(), settings=None))
-        return connection
+        session.peer = self.address.url
+        session.say(replace(door.hello(), settings=None))
+        return session
 
-    async def _stay(self, connection: Connection) -> bool:
+    async def _stay(self, connection: "NativeSession") -> bool:
         """Wait until a connection is over; whether the two sides had found each other."""
         found = False
         while not connection.is_over:
-            if self._server.links.get(connection.peer) is connection:
+            if self._links.get(connection.peer) is connection:
                 self.neighbour, found = connection.peer, True
             await connection.changed.wait()
             connection.changed.clear()

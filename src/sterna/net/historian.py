@@ -21,22 +21,27 @@ class Historian:
         self, config: BrokerConfig, answer: Callable[[int, tuple[Event, ...]], None]
     ) -> None:
         self._answer = answer
+        self._archive: Archive | None = None
+        self.configure(config)
+        self._thread = ThreadPoolExecutor(1, "historian")
+        self._loop = asyncio.get_running_loop()
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Look into the archive of this configuration from now on, if it has one."""
+        folder = config.history.archive
         self._archive = (
             Archive(
-                Path(config.history.archive),
+                Path(folder),
                 events_max=config.history.events_max,
                 bytes_max=config.limits.queue_bytes_per_client_max // 4,
             )
-            if config.history.archive
+            if folder
             else None
         )
-        if config.history.archive and not Path(config.history.archive).is_dir():
+        if folder and not Path(folder).is_dir():
             log.warning(
-                "[history] archive: there is no folder %s yet; sterna pipeline run makes it",
-                config.history.archive,
+                "[history] archive: there is no folder %s yet; sterna pipeline run makes it", folder
             )
-        self._thread = ThreadPoolExecutor(1, "historian")
-        self._loop = asyncio.get_running_loop()
 
     @property
     def has_archive(self) -> bool:
@@ -54,11 +59,12 @@ class Historian:
         self._thread.shutdown(cancel_futures=True)
 
     def _find(self, asked: LookUp) -> tuple[Event, ...]:
-        if self._archive is None:
+        archive = self._archive
+        if archive is None:
             return ()
         try:
             return tuple(
-                self._archive.past(
+                archive.past(
                     asked.filter,
                     events_max=asked.events_max,
                     since_us=asked.since_us,

@@ -5,13 +5,14 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from sterna.core.names import NodeId
 from sterna.journal import Journal, JournalFailedError
 from sterna.journal.pages import page, start
-from sterna.net.connection import Connection
-from sterna.wire.frames import Answer, Ask, Refusal
+from sterna.wire.frames import Answer, Ask
 
 if TYPE_CHECKING:
-    from sterna.net.broker import BrokerServer
+    from sterna.net.broker.native import NativeSession
+    from sterna.net.broker.sessions import Session
 
 log = logging.getLogger("sterna.broker")
 
@@ -21,52 +22,52 @@ QUESTIONS = ("journal", "facts")
 class Librarian:
     """Reads files in a thread of its own; each reader waits for one answer at a time."""
 
-    def __init__(self, server: "BrokerServer") -> None:
-        self._server = server
+    def __init__(self, node: NodeId) -> None:
+        self._node = node
         self._thread = ThreadPoolExecutor(1, "librarian")
-        self._readers: dict[Connection, asyncio.Task[None] | None] = {}
-        """Who waits for an answer; None if it has all been said, and not been taken yet."""
+        self._readers: dict[Session, asyncio.Task[None] | None] = {}
+        """Who waits for an answer; None if it was sent, and is not taken yet."""
 
-    def is_busy_for(self, connection: Connection) -> bool:
-        return connection in self._readers
+    def is_busy_for(self, session: "Session") -> bool:
+        """Whether a reader waits for an answer, or has not taken all of it."""
+        return session in self._readers
 
-    def answer(self, connection: Connection, asked: Ask, journal: Journal) -> None:
+    def answer(self, session: "NativeSession", asked: Ask, journal: Journal) -> None:
         """Answer when the files have been read."""
-        self._readers[connection] = asyncio.create_task(self._answer(connection, asked, journal))
+        self._readers[session] = asyncio.create_task(self._answer(session, asked, journal))
 
-    def taken(self, connection: Connection) -> None:
-        """A connection has taken what was said."""
-        if self._readers.get(connection, self) is None:
-            del self._readers[connection]
+    def taken(self, session: "Session") -> None:
+        """A session has taken what was sent."""
+        if self._readers.get(session, self) is None:
+            del self._readers[session]
 
-    def forget(self, connection: Connection) -> None:
-        """A connection is over."""
-        self._readers.pop(connection, None)
+    def forget(self, session: "Session") -> None:
+        """A session is over."""
+        self._readers.pop(session, None)
 
     def stop(self) -> None:
         self._thread.shutdown(cancel_futures=True)
 
-    async def _answer(self, connection: Connection, asked: Ask, journal: Journal) -> None:
+    async def _answer(self, session: "NativeSession", asked: Ask, journal: Journal) -> None:
         loop = asyncio.get_running_loop()
         try:
             answer = await loop.run_in_executor(self._thread, self._look_up, asked, journal)
         except Exception as error:
             if not isinstance(error, JournalFailedError | OSError):
                 log.exception("cannot answer %s", asked)
-            connection.say(Refusal(reason=f"the journal cannot be read: {error}"))
-            connection.close()
+            session.refuse(f"the journal cannot be read: {error}")
             return
-        if connection not in self._readers:
+        if session not in self._readers:
             return
-        self._readers[connection] = None
-        connection.say(Answer(what=asked.what, answer=answer))
-        if not connection.waiting_bytes:
-            self.taken(connection)
+        self._readers[session] = None
+        session.say(Answer(what=asked.what, answer=answer))
+        if not session.waiting_bytes:
+            self.taken(session)
 
     def _look_up(self, asked: Ask, journal: Journal) -> Any:
         end = journal.last_position.position + 1
         journal.flush()
-        node = self._server.config.name
+        node = self._node
         if asked.what == "journal":
             first = start(journal.directory, node)
             return {"node": node, "start": end if first is None else first, "end": end}

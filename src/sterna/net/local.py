@@ -145,6 +145,11 @@ class LocalNetwork:
         self._spawn(name)
         self._wait_until_ready(name)
 
+    def reload(self, name: str) -> Any:
+        """Have a running broker read its configuration again; its report."""
+        self._write_config(name)
+        return ask(self.url(name), "reload", timeout_s=START_S)
+
     def stop(self, *, patience_s: float = STOP_S) -> None:
         """Stop all brokers in good order, those that connect to others first."""
         for name in reversed(list(self._processes)):
@@ -231,10 +236,7 @@ class LocalNetwork:
         )
 
     def _spawn(self, name: str) -> None:
-        directory = self.directory / name
-        directory.mkdir(parents=True, exist_ok=True)
-        file = directory / "broker.toml"
-        file.write_text(self.configs[name].to_toml(), encoding="utf-8")
+        file = self._write_config(name)
         self._let_go(name)
         self._told.discard(name)
         with self.messages(name).open("ab") as messages:
@@ -245,6 +247,13 @@ class LocalNetwork:
                 stderr=messages,
                 process_group=0,  # Ctrl-C is for whoever started them.
             )
+
+    def _write_config(self, name: str) -> Path:
+        directory = self.directory / name
+        directory.mkdir(parents=True, exist_ok=True)
+        file = directory / "broker.toml"
+        file.write_text(self.configs[name].to_toml(), encoding="utf-8")
+        return file
 
     def _let_go(self, name: str) -> None:
         process = self._processes.pop(name, None)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 def status(server: "BrokerServer") -> dict[str, Any]:
     """How it is."""
-    node, log = server.node, server.log
+    node, log, links = server.node, server.driver.log, server.sessions.links
+    settings = server.configuration.settings
     clients = [link for link, peer in node.peers.items() if peer is Peer.CLIENT]
     return {
         "name": server.config.name,
@@ -21,14 +22,14 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "is_ready": server.is_ready,
         "is_settled": node.is_settled and not server.engine.held,
         "durability": str(server.config.durability.level),
-        "strategy": str(server.settings.routing.strategy),
-        "handover": str(server.settings.handover.protocol),
+        "strategy": str(settings.routing.strategy),
+        "handover": str(settings.handover.protocol),
         "neighbours": {
             link: link in node.up for link, peer in node.peers.items() if peer is Peer.BROKER
         },
-        "clients_here": sum(link in server.links for link in clients),
-        "clients_away": sum(link not in server.links for link in clients),
-        "connections": len(server.roles),
+        "clients_here": sum(link in links for link in clients),
+        "clients_away": sum(link not in links for link in clients),
+        "connections": len(server.sessions.roles),
         "subscriptions": len(node.router.subscriptions),
         "inputs": server.engine.inputs,
         "events": server.metrics.events,
@@ -38,13 +39,13 @@ def status(server: "BrokerServer") -> dict[str, Any]:
             "bytes_on_disk": log.bytes_on_disk,
             "inputs_since_snapshot": log.records_since_snapshot,
         },
-        "journal_bytes": 0 if server.journal is None else server.journal.bytes_on_disk,
+        "journal_bytes": server.driver.journalist.bytes_on_disk,
     }
 
 
 def topology(server: "BrokerServer") -> dict[str, Any]:
     """The network as it knows it."""
-    members = server.members
+    members = server.driver.members
     return {
         "at": server.config.name,
         "brokers": members.brokers(),
@@ -62,15 +63,15 @@ def queues(server: "BrokerServer") -> dict[str, Any]:
     node = server.node
     waiting = []
     for link, peer in node.peers.items():
-        connection = server.links.get(link)
+        session = server.sessions.links.get(link)
         waiting.append(
             {
                 "name": link,
                 "role": str(Role.BROKER if peer is Peer.BROKER else Role.CLIENT),
-                "is_here": connection is not None,
+                "is_here": session is not None,
                 "unconfirmed_messages": node.backlog(link),
                 "kept_events": node.kept_events(link),
-                "unsent_bytes": 0 if connection is None else connection.waiting_bytes,
+                "unsent_bytes": 0 if session is None else session.waiting_bytes,
                 "subscriptions": sum(
                     len(names) for kind, names in node.claimed(link) if kind != "advertisement"
                 ),

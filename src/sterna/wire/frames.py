@@ -77,11 +77,12 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=14):
     """Observer -> broker: tell me about yourself."""
 
     what: str
-    """`status`, `topology`, `queues`, `journal` (which positions there are) or `facts`, …"""
+    """`status`, `topology`, `queues`, `journal` (which positions there are), `facts` (of some of
+    these positions) or `reload` (read the configuration again)."""
     start: int = 0
-    """… from this position on …"""
+    """The first position of the facts."""
     end: int = 0
-    """… to before this one."""
+    """The position after the last of them."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=15):

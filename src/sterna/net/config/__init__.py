@@ -1,6 +1,7 @@
 """The configuration of a broker: a TOML file, overridden by environment variables."""
 
 from sterna.net.config.broker import BrokerConfig
+from sterna.net.config.changes import all_keys, changed_keys, with_start_keys_of
 from sterna.net.config.reading import ConfigError
 from sterna.net.config.schema import (
     MIB,
@@ -8,6 +9,7 @@ from sterna.net.config.schema import (
     ConfigSection,
     choices,
     description,
+    is_for_start,
     is_size,
     keys,
     sections,
@@ -49,11 +51,15 @@ __all__ = [
     "NetworkConfig",
     "PlacesConfig",
     "SlowConsumer",
+    "all_keys",
+    "changed_keys",
     "choices",
     "description",
+    "is_for_start",
     "is_size",
     "keys",
     "sections",
     "value_as_toml",
     "variable",
+    "with_start_keys_of",
 ]

@@ -40,17 +40,26 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
             "The name of the broker, unique in the network. It consists of letters, digits, `-`, "
             "`_` and `.`.",
             example="b1",
+            for_start=True,
         ),
     ]
     listen: Annotated[
         str,
-        means("The address where clients and brokers connect. Port 0 stands for any free port."),
+        means(
+            "The address where clients and brokers connect. Port 0 stands for any free port.",
+            for_start=True,
+        ),
     ] = f"127.0.0.1:{PORT}"
     advertised_address: Annotated[
         str | None,
-        means("The address (`host:port`) where others reach this broker, if it is not `listen`."),
+        means(
+            "The address (`host:port`) where others reach this broker, if it is not `listen`.",
+            for_start=True,
+        ),
     ] = None
-    data: Annotated[str, means("The directory of the broker's log, snapshots and journal.")] = _DATA
+    data: Annotated[
+        str, means("The directory of the broker's log, snapshots and journal.", for_start=True)
+    ] = _DATA
 
     network: NetworkConfig = field(default_factory=NetworkConfig)
     places: PlacesConfig = field(default_factory=PlacesConfig)

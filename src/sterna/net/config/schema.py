@@ -34,9 +34,19 @@ class ConfigSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         yield from ()
 
 
-def means(description: str, *, example: str | None = None) -> Meta:
-    """Describe a key. A key without a default has an example, which an error message shows."""
-    return Meta(description=description, examples=None if example is None else [example])
+_FOR_START = "for start"
+
+
+def means(description: str, *, example: str | None = None, for_start: bool = False) -> Meta:
+    """Describe a key. A key without a default has an example, which an error message shows.
+
+    A key that is `for_start` is looked at only when the broker starts: a reload cannot change it.
+    """
+    return Meta(
+        description=description,
+        examples=None if example is None else [example],
+        extra={_FOR_START: for_start},
+    )
 
 
 def sections(config: type[ConfigSection]) -> dict[str, type[ConfigSection]]:
@@ -62,6 +72,11 @@ def description(field: FieldInfo) -> str:
 def example(field: FieldInfo) -> str:
     """A value that a key without a default could have."""
     return next(str(meta.examples[0]) for meta in field.type.__metadata__ if meta.examples)
+
+
+def is_for_start(field: FieldInfo) -> bool:
+    """Whether the broker looks at a key only when it starts."""
+    return any((meta.extra or {}).get(_FOR_START) for meta in field.type.__metadata__)
 
 
 def choices(field: FieldInfo) -> list[str]:

@@ -62,13 +62,14 @@ class LogFormat(StrEnum):
 
 
 class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
-    """How brokers form a network. Only `neighbours` and `accept_brokers` may differ among them."""
+    """How brokers form a network. They may differ while a change goes from one to the next."""
 
     neighbours: Annotated[
         tuple[str, ...],
         means(
             "The brokers that this one connects to, as `sterna://host:port`. The network is a "
-            "tree, and of two neighbours only one names the other."
+            "tree, and of two neighbours only one names the other.",
+            for_start=True,
         ),
     ] = ()
     accept_brokers: Annotated[bool, means("Whether other brokers may connect to this one.")] = True
@@ -148,7 +149,8 @@ class DurabilityConfig(ConfigSection, frozen=True, kw_only=True):
         means(
             "What an acknowledgement means. With `none`, the input is received. With `batch`, it "
             "is synced to disk together with others that arrived meanwhile. With `sync`, it is "
-            "synced to disk on its own."
+            "synced to disk on its own.",
+            for_start=True,
         ),
     ] = Durability.BATCH
     snapshot_bytes: Annotated[
@@ -157,7 +159,9 @@ class DurabilityConfig(ConfigSection, frozen=True, kw_only=True):
     snapshot_inputs: Annotated[
         Count, means("The broker takes a snapshot when its log has grown by this many inputs.")
     ] = 1_000_000
-    segment_bytes: Annotated[Size, means("The size of one file of the log.")] = 64 * MIB
+    segment_bytes: Annotated[Size, means("The size of one file of the log.", for_start=True)] = (
+        64 * MIB
+    )
     bytes_max: Annotated[
         Bound,
         means(
@@ -169,7 +173,8 @@ class DurabilityConfig(ConfigSection, frozen=True, kw_only=True):
         bool,
         means(
             "Whether the broker starts despite a damaged log, from the part before the damage. "
-            "What it acknowledged later is lost. The damaged files are set aside."
+            "What it acknowledged later is lost. The damaged files are set aside.",
+            for_start=True,
         ),
     ] = False
 
@@ -266,7 +271,8 @@ class HttpConfig(ConfigSection, frozen=True, kw_only=True):
         str,
         means(
             "The address of the server, such as `127.0.0.1:7480`. Port 0 stands for any free port. "
-            "When empty, there is no server."
+            "When empty, there is no server.",
+            for_start=True,
         ),
     ] = ""
 
@@ -274,7 +280,7 @@ class HttpConfig(ConfigSection, frozen=True, kw_only=True):
 class JournalConfig(ConfigSection, frozen=True, kw_only=True):
     """The facts journal, which the data pipeline reads."""
 
-    enabled: Annotated[bool, means("Whether the broker writes a journal.")] = True
+    enabled: Annotated[bool, means("Whether the broker writes a journal.", for_start=True)] = True
     segment_bytes: Annotated[
         Size, means("The broker finishes a file of the journal and begins a new one at this size.")
     ] = 64 * MIB

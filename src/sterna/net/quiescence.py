@@ -1,4 +1,4 @@
-"""Whether a network on this machine has come to rest, as demonstrations and tests want to know."""
+"""Waits until a network on this machine is idle, as demonstrations and tests have to."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -8,7 +8,7 @@ from sterna.net.client import Client
 from sterna.net.local import LocalNetwork
 
 
-async def rest(
+async def quiesce(
     network: LocalNetwork,
     clients: Sequence[Client],
     *,
@@ -22,14 +22,14 @@ async def rest(
     before = None
     async with asyncio.timeout(limit_s):
         while True:
-            now = await _inputs_at_rest(network, clients, down)
+            now = await _inputs_if_idle(network, clients, down)
             if now is not None and now == before:
                 return
             before = now
             await asyncio.sleep(0.002)
 
 
-async def _inputs_at_rest(
+async def _inputs_if_idle(
     network: LocalNetwork, clients: Sequence[Client], down: Collection[str]
 ) -> list[int] | None:
     """How many inputs each node has had; None if one of them has something under way."""

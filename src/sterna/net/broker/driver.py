@@ -1,0 +1,230 @@
+"""Runs the core's broker: does what it asks for, and passes on what happens at it."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from sterna.core.actions import Action, Disconnect, LookUp, Transmit
+from sterna.core.broker import Broker
+from sterna.core.facts import Fact, RingFound
+from sterna.core.history.recent import Recent
+from sterna.core.inputs import ArchiveChanged, Input, LookedUp, Received
+from sterna.core.overlay.members import Members
+from sterna.model.event import Event
+from sterna.net.broker.configuration import Configuration
+from sterna.net.broker.journaling import Journalist
+from sterna.net.broker.opening import configure, log_options, open_engine
+from sterna.net.engine import Driver, Engine
+from sterna.net.historian import Historian
+from sterna.net.metrics import Metrics
+from sterna.net.storage import Log
+from sterna.wire.codec import Bodies
+
+if TYPE_CHECKING:
+    from sterna.net.broker.pausing import Pausing
+    from sterna.net.broker.server import BrokerServer
+    from sterna.net.broker.sessions import Session, Sessions
+
+log = logging.getLogger("sterna.broker")
+
+
+class Prepared(NamedTuple):
+    """What the core asked for in one turn."""
+
+    arrived: float
+    """When the input came that caused it."""
+    sendings: "Sequence[tuple[Session, tuple[bytes, ...] | None]]"
+    """What goes to which session; None ends it."""
+
+
+class BrokerDriver(Driver):
+    """Runs the core's broker in an engine, with a log and a journal if the configuration wants."""
+
+    engine: Engine[Broker]
+    log: Log | None = None
+
+    def __init__(
+        self, configuration: Configuration, metrics: Metrics, server: "BrokerServer"
+    ) -> None:
+        self.journalist = Journalist(self._journal_failed)
+        self._configuration = configuration
+        self._metrics = metrics
+        self._server = server
+        self._historian = Historian(configuration.config, self._looked_up)
+        self._loop = asyncio.get_running_loop()
+        self._bodies = Bodies()
+        self._arrived = 0.0
+        """When the input came that the core is given now; 0 if it comes from nowhere."""
+        self._dirty: dict[Session, None] = {}
+        """Sessions that something was put into."""
+        self._released: list[float] = []
+        """When the inputs came whose consequences are sent with the next flush."""
+        self._is_flushing = False
+        self._untold: list[tuple[int, Sequence[Fact]]] = []
+        """What has happened, with the numbers of the inputs."""
+        self._sessions: Sessions
+        self._pausing: Pausing
+
+    def serve(self, sessions: "Sessions", pausing: "Pausing") -> None:
+        """The parts that do what the core asks for."""
+        self._sessions = sessions
+        self._pausing = pausing
+        sessions.when_over(self._forget)
+
+    # ---- Beginning and end
+
+    def open(self) -> None:
+        """Go on where the log ends."""
+        self.engine, self.log = open_engine(self._configuration, self, self.journalist)
+        configure(self.engine, self._configuration)
+        self._tell_of_the_archive()
+        recent = self.node.part(Recent.name)
+        if isinstance(recent, Recent):
+            for question in recent.unanswered():
+                self._historian.look_up(question)
+
+    def configure(self, *, is_journal_new: bool, is_archive_new: bool) -> None:
+        """Work by another configuration, also of the journal or the archive if those changed."""
+        if self.log is not None:
+            self.log.options = log_options(self._configuration.config)
+        if is_journal_new:
+            self.journalist.reopen(self._configuration.config)
+        configure(self.engine, self._configuration)
+        if is_archive_new:
+            self._historian.configure(self._configuration.config)
+            self._tell_of_the_archive()
+
+    async def stop(self, *, snapshot: bool) -> None:
+        """Let out what is left, keep the state, and end."""
+        if hasattr(self, "engine"):
+            await self.engine.stop(snapshot=snapshot)
+            self.tell()
+        self.journalist.close(finish=self._server.failure is None)
+        self._historian.stop()
+
+    def _tell_of_the_archive(self) -> None:
+        recent, is_there = self.node.part(Recent.name), self._historian.has_archive
+        if isinstance(recent, Recent) and recent.has_archive != is_there:
+            self.give(ArchiveChanged(is_there=is_there))
+
+    def _looked_up(self, question: int, events: tuple[Event, ...]) -> None:
+        self.give(LookedUp(question=question, events=events))
+
+    # ---- What the other parts want of the core
+
+    @property
+    def node(self) -> Broker:
+        """The core's broker."""
+        return self.engine.node
+
+    @property
+    def members(self) -> Members:
+        """The network as the broker knows it."""
+        return cast("Members", self.node.part(Members.name))
+
+    def give(self, given: Input, raw: bytes = b"") -> None:
+        """Give the core an input; `raw` is what came over the connection, if something did."""
+        self._arrived = perf_counter()
+        self.engine.give(given, raw)
+        self._arrived = 0.0
+
+    # ---- What the core wants
+
+    def prepare(self, actions: Sequence[Action]) -> Prepared:
+        sendings: list[tuple[Session, tuple[bytes, ...] | None]] = []
+        links = self._sessions.links
+        for action in actions:
+            if type(action) is Transmit:
+                session = links.get(action.link)
+                if session is not None:
+                    sendings.append((session, session.encode(action.frame, self._bodies)))
+            elif type(action) is Disconnect and action.link in links:
+                sendings.append((links[action.link], None))
+            elif type(action) is LookUp:  # It changes nothing, so it need not wait.
+                self._historian.look_up(action)
+        self._bodies.clear()
+        return Prepared(self._arrived or perf_counter(), sendings)
+
+    def release(self, prepared: object) -> None:
+        arrived, sendings = cast("Prepared", prepared)
+        if not sendings:
+            return
+        size_bytes = frames = 0
+        for session, data in sendings:
+            if data is None:
+                session.close()
+            else:
+                size_bytes += session.put(data)
+                frames += 1
+                self._dirty[session] = None
+        self._metrics.sent(size_bytes, frames)
+        self._released.append(arrived)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        """One write for all that this turn of the event loop has to say."""
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        dirty, self._dirty = self._dirty, {}
+        # Events before the acknowledgement to their publisher, which is the first in a turn.
+        for session in reversed(dirty):
+            session.flush()
+        released, self._released = self._released, []
+        now = perf_counter()
+        for arrived in released:
+            self._metrics.released(now - arrived)
+        if self._untold:
+            self.tell()
+
+    def _forget(self, session: "Session") -> None:
+        self._dirty.pop(session, None)
+
+    # ---- What happens
+
+    def stated(self, position: int, facts: Sequence[Fact]) -> None:
+        if facts:  # To be told when all that hurries is sent.
+            self._untold.append((position, facts))
+            self._flush_soon()
+
+    def tell(self) -> None:
+        """Pass on the facts so far: to the metrics, to the journal, and some to the operator."""
+        untold, self._untold = self._untold, []
+        for position, facts in untold:
+            self._metrics.facts(facts)
+            self.stated_before(position, facts)
+            for fact in facts:
+                if type(fact) is RingFound:
+                    log.error(
+                        "%s and %s must not be neighbours: they would close a ring; "
+                        "remove one of the links between brokers",
+                        *(fact.at, fact.link),
+                    )
+
+    def stated_before(self, position: int, facts: Sequence[Fact]) -> None:
+        self.journalist.record(position, facts)
+
+    def before_snapshot(self) -> bool:
+        self.tell()
+        return self.journalist.make_safe()
+
+    def stumbled(self, given: Input, error: Exception) -> None:
+        name = self._configuration.name
+        log.error("%s stumbled over %s", name, type(given).__name__, exc_info=error)
+        if isinstance(given, Received) and given.link in self._sessions.links:
+            self._sessions.links[given.link].abort()  # What else it has said, it says again.
+
+    def committed(self, seconds: float, inputs: int) -> None:
+        self._metrics.commit(seconds, inputs)
+        self._pausing.committed()
+
+    def failed(self, error: Exception) -> None:
+        self._server.fail(error)
+
+    def _journal_failed(self, error: Exception) -> None:
+        self.engine.fail(error)

@@ -1,0 +1,81 @@
+"""Writes a broker's facts into its journal, if it keeps one."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sterna.core.facts import Fact
+from sterna.journal import Journal, JournalFailedError
+from sterna.net.config import BrokerConfig
+
+
+class Journalist:
+    """Keeps the journal. When it cannot be written, the broker must not go on: `fail` is called."""
+
+    def __init__(self, fail: Callable[[Exception], None]) -> None:
+        self.journal: Journal | None = None
+        self._fail = fail
+        self._thread = ThreadPoolExecutor(1, "journal")
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """The size of the journal's files."""
+        return 0 if self.journal is None else self.journal.bytes_on_disk
+
+    def open(self, config: BrokerConfig, *, log_end: int | None) -> None:
+        """Open the journal, if the configuration wants one; `log_end` is where the log ends."""
+        journal = config.journal
+        if journal.enabled:
+            self.journal = Journal(
+                Path(config.data) / "journal",
+                config.name,
+                segment_bytes=journal.segment_bytes,
+                segment_s=journal.segment_s,
+                flush_s=journal.flush_s,
+                bytes_max=journal.bytes_max or None,
+                log_end=log_end,
+                thread=self._thread,
+            )
+
+    def reopen(self, config: BrokerConfig) -> None:
+        """Finish the file that is being written, and go on with other sizes."""
+        if self.journal is not None:
+            try:
+                self.journal.close()
+                self.open(config, log_end=None)
+            except JournalFailedError as error:
+                self._fail(error)
+
+    def record(self, position: int, facts: Sequence[Fact]) -> None:
+        """Take the facts that an input caused."""
+        if self.journal is not None:
+            try:
+                self.journal.record(position, facts)
+            except JournalFailedError as error:
+                self._fail(error)
+
+    def make_safe(self) -> bool:
+        """Have all facts so far on disk; whether they are."""
+        if self.journal is not None:
+            try:
+                self.journal.flush(sync=True)
+            except JournalFailedError as error:
+                self._fail(error)
+                return False
+        return True
+
+    async def flush_if_due(self) -> None:
+        """Write what has waited long enough."""
+        if self.journal is not None:
+            loop = asyncio.get_running_loop()
+            try:
+                await loop.run_in_executor(self._thread, self.journal.flush_if_due)
+            except JournalFailedError as error:
+                self._fail(error)
+
+    def close(self, *, finish: bool) -> None:
+        """Write nothing more; `finish` the file, unless the journal has failed."""
+        if self.journal is not None and finish:
+            self.journal.close()
+        self._thread.shutdown()

@@ -1,0 +1,144 @@
+"""Limits of what sessions may take: queues, slow consumers, silence, and how many there are."""
+
+import asyncio
+import logging
+import resource
+
+from sterna.net.broker.configuration import Configuration
+from sterna.net.broker.driver import BrokerDriver
+from sterna.net.broker.pausing import Pausing
+from sterna.net.broker.sessions import Session, Sessions
+from sterna.net.librarian import Librarian
+from sterna.net.metrics import Metrics
+from sterna.wire.frames import Role
+
+log = logging.getLogger("sterna.broker")
+
+FILES_KEPT_FREE = 128
+"""How many of the files that the system lets a process open are not for connections."""
+
+
+class Limits:
+    """Disconnects those that take too little, or say nothing for too long."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        driver: BrokerDriver,
+        sessions: Sessions,
+        pausing: Pausing,
+        librarian: Librarian,
+        metrics: Metrics,
+    ) -> None:
+        self.connections_max = _connections_max(configuration.limits.connections_max)
+        """How many connections there may be at the same time."""
+        self._configuration = configuration
+        self._driver = driver
+        self._sessions = sessions
+        self._pausing = pausing
+        self._librarian = librarian
+        self._metrics = metrics
+        self._missed: dict[Session, int] = {}
+        """How often in a row nothing came from a session."""
+        self._watching: asyncio.Task[None] | None = None
+        sessions.when_over(self._forget)
+
+    def begin(self) -> None:
+        """Watch sessions from now on."""
+        self._watching = asyncio.create_task(self._watch_for_silence())
+
+    def end(self) -> None:
+        """Watch sessions no more."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def configure(self, *, is_heartbeat_new: bool) -> None:
+        """Work by another configuration."""
+        self.connections_max = _connections_max(self._configuration.limits.connections_max)
+        if is_heartbeat_new:
+            self.end()
+            self._watching = asyncio.create_task(self._watch_for_silence())
+
+    # ---- Queues
+
+    def congested(self, session: Session, *, is_full: bool) -> None:
+        """A session has more to take than it takes; or it has taken enough."""
+        if not is_full:
+            self._librarian.taken(session)
+            self._pausing.relieved(session)
+            return
+        self._pausing.full(session)
+        is_client = self._sessions.roles.get(session) is Role.CLIENT
+        is_waited_for = self._pausing.is_waited_for(session)
+        if not is_client and not is_waited_for and not self._librarian.is_busy_for(session):
+            self._too_slow(session)  # It asks and asks, and does not read the answers.
+
+    def check_queues(self) -> None:
+        """Disconnect clients whose queues are too long, alone or together."""
+        limits, roles = self._configuration.limits, self._sessions.roles
+        for session, role in list(roles.items()):
+            if role is Role.CLIENT and (
+                session.waiting_bytes > limits.queue_bytes_per_client_max
+                or self._unconfirmed_bytes(session) > limits.queue_bytes_per_client_max
+            ):
+                self._too_slow(session)
+        waiting = {each: each.waiting_bytes for each in roles if each.waiting_bytes}
+        total = sum(waiting.values())
+        for session in sorted(waiting, key=waiting.__getitem__, reverse=True):
+            if total <= limits.queue_bytes_max:
+                break
+            if roles[session] is Role.CLIENT:
+                total -= waiting[session]
+                self._too_slow(session)
+
+    def _unconfirmed_bytes(self, session: Session) -> int:
+        """About how much was sent since the oldest message that a client has not confirmed."""
+        return session.unconfirmed_bytes(self._driver.node.oldest_unconfirmed(session.peer))
+
+    def _too_slow(self, session: Session) -> None:
+        self._metrics.closed("slow")
+        log.warning(
+            "%s does not take what there is for it (queue_bytes_per_client_max); disconnected",
+            session.peer or session.address,
+        )
+        session.abort()
+
+    # ---- Silence
+
+    async def _watch_for_silence(self) -> None:
+        """Disconnect those that say nothing, until this is cancelled."""
+        while True:
+            await asyncio.sleep(self._configuration.config.heartbeat.every_s)
+            self._look_for_the_silent()
+
+    def _look_for_the_silent(self) -> None:
+        missed_max = self._configuration.config.heartbeat.missed_max
+        for session in list(self._sessions.roles):
+            is_stuck = session.is_stuck() and self._pausing.is_waited_for(session)
+            if not is_stuck and (session.heard or self._pausing.is_paused):
+                self._missed.pop(session, None)
+                session.heard = False
+                continue
+            missed = self._missed[session] = self._missed.get(session, 0) + 1
+            if missed > missed_max:
+                log.warning("%s is silent; disconnected", session.peer)
+                session.abort()
+            else:
+                session.probe()
+
+    def _forget(self, session: Session) -> None:
+        self._missed.pop(session, None)
+        self._librarian.forget(session)
+
+
+def _connections_max(wanted: int) -> int:
+    """How many connections there may be: files of log and journal can be opened in any case."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + FILES_KEPT_FREE
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        if raised < needed:
+            wanted = max(1, raised - FILES_KEPT_FREE)
+            log.warning("the system allows for %d connections at a time (ulimit -n)", wanted)
+    return wanted

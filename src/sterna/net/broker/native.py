@@ -1,0 +1,316 @@
+"""The door for peers that speak Sterna's own protocol: clients, other brokers and observers."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from ipaddress import ip_address
+
+from msgspec.structs import replace
+
+from sterna.core.link import Frame
+from sterna.core.names import Peer
+from sterna.net.address import Address
+from sterna.net.admission import NAME_CHARACTERS_MAX, RefusedError
+from sterna.net.broker.doors import Change, Parts
+from sterna.net.broker.observing import Observers
+from sterna.net.broker.reading import Reading
+from sterna.net.broker.sessions import Session
+from sterna.net.broker.transport import Listening, Tcp, Transport
+from sterna.net.connection import Connection
+from sterna.net.dialing import FRAME_BYTES_MAX
+from sterna.wire.codec import Bodies, MalformedError, encode
+from sterna.wire.frames import (
+    FEATURES,
+    SETTINGS,
+    VERSION,
+    Ask,
+    Control,
+    Hello,
+    Ping,
+    Pong,
+    Refusal,
+    Role,
+    agree,
+)
+
+log = logging.getLogger("sterna.broker")
+
+FIRST_A_HELLO = "the first frame has to be a Hello of a broker or a client"
+
+
+class NativeSession(Connection):
+    """A connection as a session: the core's frames go over it as they are."""
+
+    features: tuple[str, ...] = ()
+    """What the other side can do beyond the version of the protocol."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the other side is on this machine."""
+        try:
+            address = ip_address(self.host)
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)
+        return (mapped or address).is_loopback
+
+    def encode(self, frame: Frame, bodies: Bodies) -> tuple[bytes, ...]:
+        """Make a frame ready for `put`."""
+        return encode(frame, bodies)
+
+    def probe(self) -> None:
+        """Ask for a sign of life."""
+        self.say(Ping())
+
+    def refuse(self, reason: str, *, final: bool = False) -> None:
+        """Say why the broker does not go on, and hang up."""
+        self.say(Refusal(reason=reason, final=final))
+        self.close()
+
+
+class NativeDoor:
+    """Owns the connections of native peers, from the first byte to the last."""
+
+    def __init__(
+        self, parts: Parts, observers: Observers, *, transport: Transport | None = None
+    ) -> None:
+        self.transport: Transport = transport or Tcp()
+        self.address = Address("", 0)
+        """Where others reach this broker, once it listens."""
+        self._configuration = parts.configuration
+        self._driver = parts.driver
+        self._sessions = parts.sessions
+        self._pausing = parts.pausing
+        self._limits = parts.limits
+        self._observers = observers
+        self._reading = Reading(parts)
+        self._loop = asyncio.get_running_loop()
+        self._listening: Listening | None = None
+        self._is_closed = False
+        self._strangers: dict[Connection, asyncio.TimerHandle] = {}
+        """Connections whose other side has not said who it is, with when that is too late."""
+        self._sessions.when_over(self._forget)
+
+    # ---- Opening and closing
+
+    @property
+    def strangers(self) -> int:
+        """How many connections there are whose other side has not said who it is."""
+        return len(self._strangers)
+
+    async def open(self) -> None:
+        """Listen."""
+        config = self._configuration.config
+        self._listening = await self.transport.listen(Address.parse(config.listen), self.session)
+        self.address = (
+            self._listening.address
+            if config.advertised_address is None
+            else Address.parse(config.advertised_address)
+        )
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        self._is_closed = True
+        if self._listening is not None:
+            self._listening.close()
+
+    def turn_away(self, reason: str) -> None:
+        """Refuse those who have not said who they are."""
+        for stranger in list(self._strangers):
+            stranger.say(Refusal(reason=reason))
+            stranger.close()
+
+    def abort(self) -> None:
+        """End the connections of those who have not said who they are."""
+        for stranger in list(self._strangers):
+            stranger.abort()
+
+    def session(self) -> NativeSession:
+        """Make the session of a connection that somebody opens to this broker."""
+        limits = self._configuration.limits
+        return NativeSession(
+            self,
+            limits.handshake_bytes_max,
+            write_bytes_max=limits.queue_bytes_per_client_max // 4,
+        )
+
+    def dialled_session(self) -> NativeSession:
+        """Make the session of a connection that this broker opens to a neighbour."""
+        return NativeSession(self, FRAME_BYTES_MAX)
+
+    def configure(self, change: Change) -> None:
+        """Tell clients the new settings, and have neighbours connect anew if they must know."""
+        self._reading.configure()
+        native = [
+            (session, role)
+            for session, role in self._sessions.roles.items()
+            if isinstance(session, NativeSession)
+        ]
+        for session, role in native:
+            if role is not Role.BROKER:
+                self._configure_guest(session, role, change)
+            elif change.is_advertising_new:
+                session.close()  # The next handshake tells it.
+
+    def _configure_guest(self, session: NativeSession, role: Role, change: Change) -> None:
+        limits = self._configuration.limits
+        session.limit_writing(limits.queue_bytes_per_client_max // 4)
+        # What is on its way may be as long as it could be when it was sent.
+        splitter = session.splitter
+        splitter.frame_bytes_max = max(splitter.frame_bytes_max, limits.frame_bytes_max)
+        is_news = change.is_digest_new or "limits.frame_bytes_max" in change.keys
+        if role is Role.CLIENT and is_news and SETTINGS in session.features:
+            hello = self.hello()
+            session.say(hello if change.is_digest_new else replace(hello, settings=None))
+
+    # ---- What connections tell their owner
+
+    def connected(self, connection: Connection) -> None:
+        """Give somebody who has connected time to say who it is."""
+        limits = self._configuration.limits
+        if self.strangers + len(self._sessions.roles) >= self._limits.connections_max:
+            self._refuse(connection, "too many connections (connections_max); try again later")
+            return
+        if self._is_closed:
+            self._refuse(connection, self._shutting_down)
+            return
+        self._strangers[connection] = self._loop.call_later(
+            limits.handshake_s,
+            lambda: self._refuse(connection, f"no Hello within {limits.handshake_s:g} s"),
+        )
+
+    def control_arrived(self, connection: Connection, said: Control) -> None:
+        """Do the handshake, answer, or end the connection."""
+        session = _session(connection)
+        role = self._sessions.roles.get(session)
+        match said:
+            case Hello() if role is None:
+                try:
+                    self._greeted(session, said)
+                except (MalformedError, RefusedError) as problem:
+                    self._refuse(session, str(problem), final=True)
+            case Refusal():
+                log.warning("%s refuses: %s", session.peer or session.address, said.reason)
+                session.close()
+            case _ if role is None:
+                self._refuse(session, FIRST_A_HELLO, final=True)
+            case Ping():
+                session.say(Pong())
+            case Pong():
+                pass
+            case Ask():
+                self._observers.asked(session, said)
+            case _:
+                self._refuse(session, f"{type(said).__name__} makes no sense here", final=True)
+
+    def frames_arrived(
+        self, connection: Connection, raw: bytes, bodies: Sequence[memoryview]
+    ) -> None:
+        """Read link frames of peers that have said who they are."""
+        session = _session(connection)
+        if self._sessions.is_linked(session):
+            self._reading.arrived(session, raw, bodies)
+        else:
+            self._refuse(session, FIRST_A_HELLO, final=True)
+
+    def malformed(self, connection: Connection, problem: MalformedError) -> None:
+        """Refuse somebody who does not speak the protocol."""
+        self._refuse(connection, str(problem), final=True)
+
+    def lost(self, connection: Connection) -> None:
+        """Forget a connection that is over."""
+        self._sessions.lost(_session(connection))
+
+    def congested(self, connection: Connection, *, is_full: bool) -> None:
+        """Have the limits looked at."""
+        self._limits.congested(_session(connection), is_full=is_full)
+
+    # ---- The handshake
+
+    def hello(self) -> Hello:
+        """What this broker says of itself to those who connect to it."""
+        configuration = self._configuration
+        return Hello(
+            versions=(VERSION, VERSION),
+            role=Role.BROKER,
+            node=configuration.name,
+            features=FEATURES,
+            address=self.address.url,
+            settings=configuration.client_settings,
+            digest=configuration.digest,
+            frame_bytes_max=configuration.limits.frame_bytes_max,
+            advertises=configuration.settings.routing.by_advertisements,
+        )
+
+    def _greeted(self, session: NativeSession, said: Hello) -> None:
+        if not 0 < len(said.node) <= NAME_CHARACTERS_MAX or not said.node.isprintable():
+            raise RefusedError(f"a name has 1 to {NAME_CHARACTERS_MAX} printable characters")
+        _, session.features = agree(self.hello(), said)
+        if self._is_closed:
+            self._refuse(session, self._shutting_down)
+            return
+        is_dialled = session.peer != ""  # Else nobody knows yet who it is.
+        if said.role is Role.BROKER:
+            self._check_neighbour(said, is_dialled=is_dialled)
+            session.splitter.frame_bytes_max = FRAME_BYTES_MAX
+        else:
+            if said.role is Role.CLIENT and said.node in self._driver.members.brokers():
+                raise RefusedError(f"{said.node} is the name of a broker; choose another one")
+            session.splitter.frame_bytes_max = self._configuration.limits.frame_bytes_max
+        self._forget(session)
+        self._sessions.add(session, said.role)
+        session.peer = said.node
+        if not is_dialled:
+            knows = said.role is Role.BROKER or said.digest == self._configuration.digest
+            session.say(replace(self.hello(), settings=None) if knows else self.hello())
+        if said.role is not Role.OBSERVER:
+            self._link(session, said)
+
+    def _link(self, session: NativeSession, said: Hello) -> None:
+        peer = Peer.BROKER if said.role is Role.BROKER else Peer.CLIENT
+        peers = self._driver.node.peers
+        if peers.get(said.node, peer) is not peer:
+            raise RefusedError(f"{said.node} is the name of a {peers[said.node]} here")
+        advertises = said.advertises
+        if peer is Peer.CLIENT:
+            # So it was told.
+            advertises = self._configuration.settings.routing.by_advertisements
+        self._sessions.link(session, peer, advertises=advertises)
+        session.changed.set()
+        self._pausing.linked(session)
+
+    def _check_neighbour(self, said: Hello, *, is_dialled: bool) -> None:
+        name = self._configuration.name
+        if said.node == name:
+            raise RefusedError(f"two brokers are called {said.node}; rename one (`name`)")
+        if not is_dialled and not self._configuration.config.network.accept_brokers:
+            raise RefusedError("this broker accepts no other brokers (accept_brokers)")
+        if said.digest != self._configuration.digest and SETTINGS not in said.features:
+            raise RefusedError(
+                f"{said.node} has other settings in [network], [places] or limits of what is kept, "
+                "and is of a release whose brokers need the same; upgrade it first"
+            )
+        way = self._driver.members.way_to(said.node)
+        if way is not None and way != said.node:
+            raise RefusedError(
+                f"{said.node} is connected to {name} by way of {way} already; "
+                "another link would close a ring"
+            )
+
+    @property
+    def _shutting_down(self) -> str:
+        return f"{self._configuration.name} is shutting down"
+
+    def _refuse(self, connection: Connection, reason: str, *, final: bool = False) -> None:
+        self._sessions.refuse(_session(connection), reason, final=final)
+
+    def _forget(self, session: Session) -> None:
+        timer = self._strangers.pop(session, None)  # type: ignore[call-overload]
+        if timer is not None:
+            timer.cancel()
+
+
+def _session(connection: Connection) -> NativeSession:
+    """A connection of this door, as what the door has made it."""
+    assert isinstance(connection, NativeSession)  # noqa: S101 - for the type checker.
+    return connection

@@ -1,0 +1,103 @@
+"""Opens what a broker left on disk: its log, and with it the node as it was."""
+
+import logging
+from pathlib import Path
+
+from sterna.core.assembly import make_broker
+from sterna.core.broker import Broker
+from sterna.core.inputs import Configured
+from sterna.errors import SternaError
+from sterna.net.broker.configuration import Configuration
+from sterna.net.broker.journaling import Journalist
+from sterna.net.config import BrokerConfig, Durability
+from sterna.net.engine import Driver, Engine, loading, recover
+from sterna.net.nodes import AT_A_BROKER, next_incarnation
+from sterna.net.records import Began
+from sterna.net.storage import Log, LogOptions
+from sterna.net.storage.recovery import Recovery
+
+log = logging.getLogger("sterna.broker")
+
+STATE_KIND = "broker state 3"
+"""What snapshots hold: a `State`."""
+
+OLDER_KINDS = ("broker state 2",)
+"""What older releases wrote, and is read still."""
+
+
+class StartError(SternaError):
+    """The broker cannot start; the message says what to do."""
+
+
+def open_engine(
+    configuration: Configuration, driver: Driver, journalist: Journalist
+) -> tuple[Engine[Broker], Log | None]:
+    """A broker's engine and log, with the node as it was left; nothing stays open on an error."""
+    config = configuration.config
+    new = Began(node=config.name, incarnation=next_incarnation(), settings=configuration.settings)
+    if config.durability.level is Durability.NONE:
+        journalist.open(config, log_end=None)
+        engine = Engine(_make(new), driver, new)
+        if journalist.journal is not None:
+            engine.inputs = journalist.journal.last_position.position
+        return engine, None
+    opened, recovery = Log.open(
+        Path(config.data) / "log",
+        kind=STATE_KIND,
+        older=OLDER_KINDS,
+        load=loading(make),
+        options=log_options(config),
+    )
+    try:
+        return _recover(opened, recovery, new, configuration, driver, journalist), opened
+    except BaseException:
+        opened.close()
+        raise
+
+
+def configure(engine: Engine[Broker], configuration: Configuration) -> None:
+    """Have a node work by the settings of the configuration, if it does not yet."""
+    if engine.node.settings != configuration.settings:
+        engine.give(Configured(settings=configuration.settings))
+
+
+def log_options(config: BrokerConfig) -> LogOptions:
+    """The options of a broker's log."""
+    durability = config.durability
+    return LogOptions(
+        segment_bytes=durability.segment_bytes,
+        snapshot_bytes=durability.snapshot_bytes,
+        snapshot_records=durability.snapshot_inputs,
+        bytes_max=durability.bytes_max or None,
+        salvage=durability.salvage,
+    )
+
+
+def _recover(
+    opened: Log,
+    recovery: Recovery,
+    new: Began,
+    configuration: Configuration,
+    driver: Driver,
+    journalist: Journalist,
+) -> Engine[Broker]:
+    config = configuration.config
+    found = recover(opened, recovery, new, _make)
+    if found.began.node != config.name:
+        raise StartError(
+            f"the data in {config.data} is of broker {found.began.node!r}, not of "
+            f"{config.name!r}; give each broker a directory of its own (`data`)"
+        )
+    if found.began is not new:
+        log.info("%s", recovery.report)
+    journalist.open(config, log_end=opened.appended)
+    level = config.durability.level
+    engine = Engine(found.node, driver, found.began, level=level, log=opened)
+    engine.recover(found)
+    return engine
+
+
+def _make(began: Began) -> Broker:
+    return make_broker(
+        began.node, began.settings, timing=AT_A_BROKER, incarnation=began.incarnation
+    )

@@ -1,0 +1,98 @@
+"""Reads the frames of native sessions: clients are held to the rules, and take turns."""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Sequence
+from time import perf_counter
+
+from sterna.core.inputs import Received
+from sterna.core.link import Frame
+from sterna.core.names import LinkId, RouteId
+from sterna.net.admission import Admission, RefusedError
+from sterna.net.broker.doors import Parts
+from sterna.net.broker.sessions import Session
+from sterna.wire.codec import LENGTH_BYTES, MalformedError, decode
+from sterna.wire.frames import Role
+
+READING_S = 0.02
+"""How long the frames of one client are read before others have their turn."""
+
+
+class Reading:
+    """Turns what arrives over links into inputs of the core."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._configuration = parts.configuration
+        self._driver = parts.driver
+        self._sessions = parts.sessions
+        self._pausing = parts.pausing
+        self._metrics = parts.metrics
+        self._loop = asyncio.get_running_loop()
+        self._later: dict[Session, deque[tuple[bytes, Sequence[memoryview]]]] = {}
+        """What clients have sent and is to be read when others have had their turn."""
+        self._admission = Admission(
+            self._claimed,
+            subscriptions_max=parts.configuration.limits.subscriptions_per_client_max,
+        )
+        parts.sessions.when_over(self._forget)
+
+    def configure(self) -> None:
+        """The configuration has changed."""
+        self._admission.subscriptions_max = self._configuration.limits.subscriptions_per_client_max
+
+    def arrived(self, session: Session, raw: bytes, bodies: Sequence[memoryview]) -> None:
+        """Link frames have come, as they came and one by one; MalformedError if they are none."""
+        if session in self._later:
+            self._later[session].append((raw, bodies))
+            return
+        link = session.peer
+        if self._sessions.roles[session] is Role.CLIENT:
+            frames, raw = self._first_frames(session, raw, bodies)
+            try:
+                self._admission.check(link, frames)
+            except RefusedError as problem:
+                self._sessions.refuse(session, str(problem), final=True)
+                return
+        else:
+            frames = tuple([decode(body) for body in bodies])
+        self._metrics.received(len(raw), len(frames))
+        self._driver.give(Received(link=link, frames=frames), raw)
+        if self._driver.engine.held:
+            self._pausing.received(len(raw))
+
+    def _first_frames(
+        self, session: Session, raw: bytes, bodies: Sequence[memoryview]
+    ) -> tuple[tuple[Frame, ...], bytes]:
+        """The frames of a client, or as many as can be read in one turn.
+
+        To read many filters takes long: then others have their turn before it goes on.
+        """
+        began = perf_counter()
+        frames = []
+        for body in bodies:
+            frames.append(decode(body, short_filters=True))
+            if len(frames) < len(bodies) and perf_counter() - began > READING_S:
+                size = sum(LENGTH_BYTES + len(body) for body in bodies[: len(frames)])
+                self._later[session] = deque([(raw[size:], bodies[len(frames) :])])
+                self._pausing.rest(session)
+                # As long as it took, so that half of the time is for others.
+                self._loop.call_later(perf_counter() - began, self._go_on, session)
+                return tuple(frames), raw[:size]
+        return tuple(frames), raw
+
+    def _go_on(self, session: Session) -> None:
+        for raw, bodies in self._later.pop(session, ()):
+            if session.is_over:
+                return
+            try:
+                self.arrived(session, raw, bodies)
+            except MalformedError as problem:
+                self._sessions.refuse(session, str(problem), final=True)
+        if session not in self._later:
+            self._pausing.go_on(session)
+
+    def _claimed(self, client: LinkId) -> Sequence[tuple[str, Collection[RouteId]]]:
+        return self._driver.node.claimed(client)
+
+    def _forget(self, session: Session) -> None:
+        self._later.pop(session, None)

@@ -1,0 +1,237 @@
+"""The life of a broker: it starts, serves, and stops or fails."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from sterna.core.broker import Broker
+from sterna.core.names import NodeId, Peer
+from sterna.net.address import Address
+from sterna.net.broker.configuration import Configuration
+from sterna.net.broker.doors import Door, Parts
+from sterna.net.broker.driver import BrokerDriver
+from sterna.net.broker.limits import Limits
+from sterna.net.broker.native import NativeDoor
+from sterna.net.broker.observing import Observers
+from sterna.net.broker.opening import StartError
+from sterna.net.broker.pausing import Pausing
+from sterna.net.broker.reloading import Reloader, Report, Reread
+from sterna.net.broker.sessions import Sessions
+from sterna.net.config import BrokerConfig
+from sterna.net.dialing import Dialler
+from sterna.net.engine import Engine
+from sterna.net.http import HttpServer
+from sterna.net.librarian import Librarian
+from sterna.net.metrics import Gauges, Metrics
+from sterna.net.storage import LogError
+
+log = logging.getLogger("sterna.broker")
+
+T = TypeVar("T")
+
+HOUSEKEEPING_S = 0.25
+"""How often queues are looked at, and facts written that have waited long enough."""
+
+
+class BrokerServer:
+    """One broker: listens, connects to its neighbours, and runs the core between them."""
+
+    def __init__(self, config: BrokerConfig, *, reread: Reread | None = None) -> None:
+        """Make a broker; `start` starts it. `reread` reads its configuration again for `reload`."""
+        self.configuration = Configuration(config)
+        self.http_address: Address | None = None
+        self.is_ready = False
+        self.is_draining = False
+        self.failure: Exception | None = None
+        self.over = asyncio.Event()
+        """Set when it has stopped, or cannot go on."""
+        self.metrics = Metrics(config.name, self._gauges)
+        self.driver = BrokerDriver(self.configuration, self.metrics, self)
+        self.sessions = Sessions(self.driver, self.metrics)
+        self._librarian = Librarian(config.name)
+        self._pausing = Pausing(self.configuration, self.sessions)
+        self.driver.serve(self.sessions, self._pausing)
+        self._limits = Limits(
+            self.configuration,
+            self.driver,
+            self.sessions,
+            self._pausing,
+            self._librarian,
+            self.metrics,
+        )
+        parts = Parts(
+            self.configuration,
+            self.driver,
+            self.sessions,
+            self._pausing,
+            self._limits,
+            self.metrics,
+        )
+        self._observers = Observers(self, self.sessions, self._librarian)
+        self._native = NativeDoor(parts, self._observers)
+        self._doors: list[Door] = [self._native]
+        self._reloader = Reloader(parts, self._doors, reread)
+        self._http: HttpServer | None = None
+        self._diallers: list[Dialler] = []
+        self._housekeeping: asyncio.Task[None] | None = None
+
+    @property
+    def config(self) -> BrokerConfig:
+        """What it is configured with now."""
+        return self.configuration.config
+
+    @property
+    def address(self) -> Address:
+        """Where others reach it, once it listens."""
+        return self._native.address
+
+    @property
+    def engine(self) -> Engine[Broker]:
+        """What runs the core's broker."""
+        return self.driver.engine
+
+    @property
+    def node(self) -> Broker:
+        """The core's broker."""
+        return self.driver.node
+
+    # ---- Life
+
+    async def start(self) -> None:
+        """Recover, listen and connect. A start that fails leaves nothing open."""
+        try:
+            self.driver.open()
+            await self._listen()
+        except BaseException:
+            await self._release()
+            raise
+        for url in self.config.network.neighbours:
+            self.join(Address.from_url(url))
+        self._limits.begin()
+        self._housekeeping = asyncio.create_task(self._keep_house())
+        self.is_ready = True
+        log.info("%s listens on %s", self.config.name, self.address.url)
+
+    def join(self, address: Address) -> None:
+        """Connect to another broker, and keep trying."""
+        self._diallers.append(Dialler(self._native, self.sessions, address))
+
+    def leave(self, neighbour: NodeId) -> None:
+        """A neighbour is none any more."""
+        self.sessions.leave(neighbour)
+
+    async def reload(self) -> Report:
+        """Read the configuration again, and apply what has changed and can be applied."""
+        return await self._reloader.reload()
+
+    async def stop(self, *, drain_s: float = 5.0) -> None:
+        """Take no more, let go what is under way, keep the state, and end."""
+        self.is_draining, self.is_ready = True, False
+        self._limits.end()
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+        for dialler in self._diallers:
+            dialler.stop()
+        for door in self._doors:
+            door.close()
+        self._pausing.drain()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + drain_s
+        while self.failure is None and loop.time() < deadline and not self._is_drained():
+            await asyncio.sleep(0.01)
+        self._say_goodbye(f"{self.config.name} is shutting down")
+        await asyncio.sleep(0)  # The other sides learn of it.
+        try:
+            await self._release(snapshot=True)
+        finally:
+            self.over.set()
+
+    def fail(self, error: Exception) -> None:
+        """End at once: what was not acknowledged will be sent again by its senders."""
+        log.critical("%s stops: %s", self.config.name, error)
+        self.failure = error
+        self.is_ready = False
+        for session in list(self.sessions.roles):
+            session.abort()
+        for door in self._doors:
+            door.abort()
+        self.over.set()
+
+    async def _listen(self) -> None:
+        for door in self._doors:
+            await _listening(door.open(), self.config.listen, "listen")
+        listen = self.config.http.listen
+        if listen:
+            self._http = HttpServer(self._observers.pages())
+            opening = self._http.start(Address.parse(listen))
+            self.http_address = await _listening(opening, listen, "http.listen")
+
+    def _is_drained(self) -> bool:
+        return not self.engine.held and not any(
+            session.waiting_bytes for session in self.sessions.roles
+        )
+
+    def _say_goodbye(self, reason: str) -> None:
+        for session in list(self.sessions.roles):
+            session.refuse(reason)
+        for door in self._doors:
+            door.turn_away(reason)
+
+    async def _release(self, *, snapshot: bool = False) -> None:
+        """Close all files, threads and sockets, whatever has become of the broker."""
+        for door in self._doors:
+            door.close()
+        try:
+            await self.driver.stop(snapshot=snapshot and self.failure is None)
+        except LogError as error:
+            if self.failure is None:
+                raise
+            log.debug("the log that failed cannot be closed either: %s", error)
+        finally:
+            self._librarian.stop()
+            if self._http is not None:
+                await self._http.close()
+
+    # ---- From time to time
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            self._limits.check_queues()
+            await self.driver.journalist.flush_if_due()
+
+    # ---- For those who look at it
+
+    def _gauges(self) -> Gauges:
+        roles, links = self.sessions.roles, self.sessions.links
+        node, kept = self.node, self.driver.log
+        return Gauges(
+            connections={
+                **Counter(str(role) for role in roles.values()),
+                "unknown": sum(door.strangers for door in self._doors),
+            },
+            clients_away=sum(
+                peer is Peer.CLIENT and link not in links for link, peer in node.peers.items()
+            ),
+            subscriptions=len(node.router.subscriptions),
+            queue_events=sum(node.backlog(link) for link in node.peers),
+            queue_bytes=sum(session.waiting_bytes for session in roles),
+            in_flight_bytes=self._pausing.in_flight_bytes,
+            log_bytes=0 if kept is None else kept.bytes_on_disk,
+            log_inputs=0 if kept is None else kept.records_since_snapshot,
+            journal_bytes=self.driver.journalist.bytes_on_disk,
+            is_ready=self.is_ready,
+        )
+
+
+async def _listening(opening: Awaitable[T], address: str, key: str) -> T:
+    """Wait until something listens; StartError if it cannot."""
+    try:
+        return await opening
+    except OSError as error:
+        raise StartError(
+            f"cannot listen on {address}: {error.strerror or error}; "
+            f"end what listens there, or choose another address (`{key}`)"
+        ) from None

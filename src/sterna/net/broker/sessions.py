@@ -1,0 +1,148 @@
+"""Who is connected to a broker: the seam between the core's links and what is at their ends."""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from sterna.core.inputs import LinkDown, LinkGone, LinkUp
+from sterna.core.link import Frame
+from sterna.core.names import NodeId, Peer
+from sterna.net.broker.driver import BrokerDriver
+from sterna.net.metrics import Metrics
+from sterna.wire.codec import Bodies
+from sterna.wire.frames import Role
+
+log = logging.getLogger("sterna.broker")
+
+TAKEN_OVER = "another connection of the same name has taken over"
+
+
+class Session(Protocol):
+    """What is at the other end of a link, however it is reached and whatever protocol it speaks.
+
+    A native connection is one. So is anything else that takes the core's frames: a session of
+    another protocol takes them for the node that it hosts.
+    """
+
+    peer: NodeId
+    """The name of the other side, once it is known."""
+    heard: bool
+    """Whether anything came since this was set to False."""
+    is_over: bool
+
+    @property
+    def address(self) -> str:
+        """Where the other side is, for messages."""
+        ...
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much the other side has not taken yet."""
+        ...
+
+    def is_stuck(self) -> bool:
+        """Whether something waits, and the other side took nothing since the last call."""
+        ...
+
+    def unconfirmed_bytes(self, oldest: int | None) -> int:
+        """About how much was sent since a message that the other side has not confirmed."""
+        ...
+
+    def encode(self, frame: Frame, bodies: Bodies) -> tuple[bytes, ...]:
+        """Make a frame ready for `put`; `bodies` holds what this turn has encoded before."""
+        ...
+
+    def put(self, parts: tuple[bytes, ...]) -> int:
+        """Have a frame sent with the next `flush`; how many bytes that takes."""
+        ...
+
+    def flush(self) -> None:
+        """Send what was put, in one write."""
+        ...
+
+    def probe(self) -> None:
+        """Ask for a sign of life."""
+        ...
+
+    def pause_reading(self) -> None:
+        """Take nothing more from the other side."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Take on."""
+        ...
+
+    def refuse(self, reason: str, *, final: bool = False) -> None:
+        """Say why the broker does not go on, and end; `final` if it makes no sense to return."""
+        ...
+
+    def close(self) -> None:
+        """End, when all that was put is sent."""
+        ...
+
+    def abort(self) -> None:
+        """End now."""
+        ...
+
+
+class Sessions:
+    """The sessions whose other side is known, and which of them are links of the core."""
+
+    def __init__(self, driver: BrokerDriver, metrics: Metrics) -> None:
+        self.roles: dict[Session, Role] = {}
+        """All sessions with what is at the other end of each."""
+        self.links: dict[NodeId, Session] = {}
+        """The session over which each neighbour or client is here."""
+        self._driver = driver
+        self._metrics = metrics
+        self._forget: list[Callable[[Session], None]] = []
+
+    def when_over(self, forget: Callable[[Session], None]) -> None:
+        """Have a part of the broker forget what it knows of a session when that is over."""
+        self._forget.append(forget)
+
+    def add(self, session: Session, role: Role) -> None:
+        """The other side of a session has said who it is."""
+        self.roles[session] = role
+
+    def link(self, session: Session, peer: Peer, *, advertises: bool | None) -> None:
+        """Let a session be the core's link to its peer, instead of any other one."""
+        name = session.peer
+        old = self.links.pop(name, None)
+        if old is not None:
+            self._drop(old)
+            old.refuse(TAKEN_OVER, final=True)
+        self.links[name] = session
+        self._driver.give(LinkUp(link=name, peer=peer, advertises=advertises))
+
+    def is_linked(self, session: Session) -> bool:
+        """Whether a session is the core's link to its peer."""
+        return self.links.get(session.peer) is session
+
+    def lost(self, session: Session) -> None:
+        """A session is over; its link is down, if it was one."""
+        self._drop(session)
+        if self.is_linked(session):
+            link = session.peer
+            del self.links[link]
+            self._driver.give(LinkDown(link=link))
+
+    def leave(self, neighbour: NodeId) -> None:
+        """A neighbour is none any more."""
+        session = self.links.pop(neighbour, None)
+        if session is not None:
+            session.close()
+        self._driver.give(LinkGone(link=neighbour))
+
+    def refuse(self, session: Session, reason: str, *, final: bool = False) -> None:
+        """End a session, and say why."""
+        if session.is_over:
+            return
+        log.warning("refused %s: %s", session.peer or session.address, reason)
+        self._metrics.closed("refused")
+        session.refuse(reason, final=final)
+
+    def _drop(self, session: Session) -> None:
+        self.roles.pop(session, None)
+        for forget in self._forget:
+            forget(session)
