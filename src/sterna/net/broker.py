@@ -4,7 +4,7 @@ import asyncio
 import logging
 import resource
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
@@ -13,7 +13,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from sterna.core.actions import Action, Disconnect, LookUp, Transmit
-from sterna.core.assembly import client_settings, make_broker
+from sterna.core.assembly import client_settings
 from sterna.core.broker import Broker
 from sterna.core.facts import Fact, RingFound
 from sterna.core.history.recent import Recent
@@ -43,7 +43,13 @@ from sterna.net.historian import Historian
 from sterna.net.http import HttpServer, Pages
 from sterna.net.librarian import QUESTIONS, Librarian
 from sterna.net.metrics import Gauges, Metrics
-from sterna.net.nodes import AT_A_BROKER, next_incarnation, settings_of
+from sterna.net.nodes import (
+    OLDER_KINDS,
+    STATE_KIND,
+    broker_of,
+    next_incarnation,
+    settings_of,
+)
 from sterna.net.records import Began
 from sterna.net.status import queues, status, topology
 from sterna.net.storage import Log, LogOptions
@@ -65,12 +71,6 @@ from sterna.wire.frames import (
 )
 
 log = logging.getLogger("sterna.broker")
-
-STATE_KIND = "broker state 3"
-"""What snapshots hold: a `State`."""
-
-OLDER_KINDS = ("broker state 2",)
-"""What older releases wrote, and is read still."""
 
 FIRST_A_HELLO = "the first frame has to be a Hello of a broker or a client"
 TAKEN_OVER = "another connection of the same name has taken over"
@@ -233,19 +233,21 @@ class BrokerServer(Driver):
         new = Began(node=config.name, incarnation=next_incarnation(), settings=self.settings)
         if level is Durability.NONE:
             self.journal = self._open_journal(directory, None)
-            self.engine = Engine(self._make(new), self, new)
+            self.engine = Engine(broker_of(new), self, new)
             if self.journal is not None:
                 self.engine.inputs = self.journal.last_position.position
             return
         self.log, recovery = Log.open(
             directory / "log", kind=STATE_KIND, older=OLDER_KINDS, options=_log_options(config)
         )
-        found = recover(self.log, recovery, new, self._make)
+        found = recover(self.log, recovery, new, broker_of)
         self._check_same(found.began)
         if found.began is not new:
             log.info("%s", recovery.report)
         self.journal = self._open_journal(directory, self.log.appended)
-        self.engine = Engine(found.node, self, found.began, level=level, log=self.log)
+        self.engine = Engine(
+            found.node, self, found.began, level=level, log=self.log, compacts=True
+        )
         self.engine.recover(found)
         if self.node.settings != self.settings:
             self.engine.give(Configured(settings=self.settings))
@@ -262,11 +264,6 @@ class BrokerServer(Driver):
 
     def _looked_up(self, question: int, events: tuple[Event, ...]) -> None:
         self.engine.give(LookedUp(question=question, events=events))
-
-    def _make(self, began: Began) -> Broker:
-        return make_broker(
-            began.node, began.settings, timing=AT_A_BROKER, incarnation=began.incarnation
-        )
 
     def _check_same(self, began: Began) -> None:
         if began.node != self.config.name:
@@ -343,15 +340,13 @@ class BrokerServer(Driver):
             except JournalFailedError as error:
                 self.engine.fail(error)
 
-    def before_snapshot(self) -> bool:
+    def before_snapshot(self) -> Callable[[], None]:
         self._tell()
-        if self.journal is not None:
-            try:
-                self.journal.flush(sync=True)
-            except JournalFailedError as error:
-                self.engine.fail(error)
-                return False
-        return True
+        journal = self.journal
+        return lambda: None if journal is None else journal.flush(sync=True)
+
+    def snapshot_ended(self, how: str, seconds: float) -> None:
+        self.metrics.snapshot(how, seconds)
 
     def stumbled(self, given: Input, error: Exception) -> None:
         log.error("%s stumbled over %s", self.config.name, type(given).__name__, exc_info=error)
