@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
     """Make a snapshot for the process at the other end of standard input."""
     directory, position, path, niceness = arguments
     Thread(target=_end_with_the_input, daemon=True).start()
-    os.nice(int(niceness))
+    os.setpriority(os.PRIO_PROCESS, 0, int(niceness))
     _go_first_for_want_of_memory()
     gc.disable()  # A replay makes no cycles, and much that stays.
     try:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 from sterna.net.broker import BrokerServer, StartError
+from sterna.net.collector import spare_the_collector
 from sterna.net.config import BrokerConfig, ConfigError
 from sterna.net.logs import set_up_logging
 from sterna.net.loop import new_event_loop
@@ -104,7 +104,8 @@ async def _serve(
     except OSError as error:
         complain(f"{config.name} cannot start: {error}")
         return Ending.FAILED
-    _spare_the_collector()
+    spare_the_collector()
+    sys.setswitchinterval(SWITCH_S)
     ready(server)
     waiting = {
         asyncio.create_task(stopping.wait(), name="told to stop"),
@@ -124,14 +125,6 @@ async def _serve(
         complain(f"{config.name} stops: {failure}")
         return Ending.FAILED
     return Ending.STOPPED
-
-
-def _spare_the_collector() -> None:
-    """Events make no cycles, so looking for some while they pass would only cost time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
-    sys.setswitchinterval(SWITCH_S)
 
 
 def _stop_or_end(stopping: asyncio.Event, number: int) -> None:

@@ -14,8 +14,6 @@ PROGRAM = "sterna.net.compaction"
 
 PATIENT = 19
 """The niceness of a process that can wait: it gets what others leave of the processor."""
-USUAL = 0
-"""The niceness of most processes."""
 
 
 class CompactionFailedError(SternaError):
@@ -25,8 +23,9 @@ class CompactionFailedError(SternaError):
 class Compaction:
     """A process that makes one snapshot. One thread runs it; others may hurry or end it."""
 
-    def __init__(self, directory: Path, sealed: Seal, *, niceness: int) -> None:
-        self.is_hurried = niceness == USUAL
+    def __init__(self, directory: Path, sealed: Seal, *, hurried: bool) -> None:
+        self.is_hurried = hurried
+        niceness = _own_niceness() if hurried else PATIENT
         place = directory.absolute(), sealed.position, sealed.path.absolute(), niceness
         self._command = [sys.executable, "-P", "-m", PROGRAM, *map(str, place)]
         self._starting = Lock()
@@ -55,7 +54,7 @@ class Compaction:
         return int(lines[-1])
 
     def hurry(self) -> bool:
-        """Have it run like any other process, if it has started.
+        """Have it run like this process, if it has started.
 
         False if it had to be ended, because the system does not allow that; it can be started anew.
         """
@@ -64,7 +63,7 @@ class Compaction:
             return True
         self.is_hurried = True
         try:
-            os.setpriority(os.PRIO_PROCESS, process.pid, USUAL)
+            os.setpriority(os.PRIO_PROCESS, process.pid, _own_niceness())
         except ProcessLookupError:
             return True
         except PermissionError:
@@ -93,3 +92,7 @@ class Compaction:
                 stderr=subprocess.STDOUT,
             )
             return self._process
+
+
+def _own_niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)

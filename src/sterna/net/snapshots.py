@@ -17,7 +17,7 @@ from sterna.core.keeping import Writer
 from sterna.core.messages import Message
 from sterna.core.node import Node
 from sterna.model.event import Event
-from sterna.net.second_process import PATIENT, USUAL, Compaction, CompactionFailedError
+from sterna.net.second_process import Compaction, CompactionFailedError
 from sterna.net.state import encode_state
 from sterna.net.storage.errors import LogFullError
 from sterna.net.storage.log import Log, Seal
@@ -134,8 +134,7 @@ class Snapshots:
 
     def compact(self, sealed: Seal, make_safe: Callable[[], None]) -> None:
         """Have the second process make one. All facts up to its position have to be stated."""
-        niceness = USUAL if self._is_urgent else PATIENT
-        compaction = Compaction(self._log.directory, sealed, niceness=niceness)
+        compaction = Compaction(self._log.directory, sealed, hurried=self._is_urgent)
         self._compaction = compaction
         self._item_s = max(ITEM_S, self._item_s / 2)  # A slow one may have been bad luck.
         self._do("second process", lambda: self._compact(compaction, sealed, make_safe))
