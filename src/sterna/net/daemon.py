@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from sterna.net.broker import BrokerServer, StartError
 from sterna.net.broker.reloading import Report, Reread
+from sterna.net.collector import spare_the_collector
 from sterna.net.config import BrokerConfig, ConfigError
 from sterna.net.logs import set_up_logging
 from sterna.net.loop import new_event_loop
@@ -118,7 +118,8 @@ async def _serve(
     except OSError as error:
         complain(f"{config.name} cannot start: {error}")
         return Ending.FAILED
-    _spare_the_collector()
+    spare_the_collector()
+    sys.setswitchinterval(SWITCH_S)
     reloads: set[asyncio.Task[Report]] = set()
     loop.add_signal_handler(signal.SIGHUP, _reload, server, reloads)
     ready(server)
@@ -139,14 +140,6 @@ async def _serve(
         complain(f"{config.name} stops: {failure}")
         return Ending.FAILED
     return Ending.STOPPED
-
-
-def _spare_the_collector() -> None:
-    """Events make no cycles, so looking for some while they pass would only cost time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
-    sys.setswitchinterval(SWITCH_S)
 
 
 def _stop_or_end(stopping: asyncio.Event, number: int) -> None:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from time import perf_counter, time_ns
 from typing import Generic, NamedTuple, TypeVar
 
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from sterna import plugins
 from sterna.core.actions import Action
 from sterna.core.facts import Fact
-from sterna.core.inputs import Input, LinkDown, TimePassed
+from sterna.core.inputs import Configured, Input, LinkDown, TimePassed
 from sterna.core.names import NEVER, LocalProtocolError, Time
 from sterna.core.node import Node, Turn
 from sterna.net.config import Durability
@@ -32,7 +33,8 @@ from sterna.net.records import (
     encode_record,
 )
 from sterna.net.release_0_1 import converted
-from sterna.net.state import State, decode_state, encode_state
+from sterna.net.snapshots import Snapshots
+from sterna.net.state import State, decode_state
 from sterna.net.storage.errors import LogError, LogFormatError
 from sterna.net.storage.log import Log
 from sterna.net.storage.recovery import Recovery
@@ -61,12 +63,24 @@ class Listener:
     def remember(self, memory: bytes) -> None:
         """What a snapshot has kept."""
 
-    def before_snapshot(self) -> bool:
-        """All facts so far have to be safe now: what led to them will not be replayed.
+    def stated_before(self, position: int, facts: Sequence[Fact]) -> None:
+        """What happened before a restart, and may have been told then."""
 
-        Whether they are; if not, there is no snapshot.
+    def stumbled(self, given: Input, error: Exception) -> None:
+        """An input was too much for the node. It goes on, for the same would happen to it again
+        when it is recovered from its log.
         """
-        return True
+
+    def before_snapshot(self) -> Callable[[], None]:
+        """Gather all facts so far: what led to them will not be replayed.
+
+        The result makes them safe, in another thread. If it raises, there is no snapshot, and the
+        engine fails.
+        """
+        return _nothing
+
+    def snapshot_ended(self, how: str, seconds: float) -> None:
+        """A snapshot was made (`inline`, by the `second process`), or was not (`failed`)."""
 
     def committed(self, seconds: float, inputs: int) -> None:
         """So many inputs became durable together."""
@@ -86,16 +100,6 @@ class Driver(Listener, ABC):
     @abstractmethod
     def stated(self, position: int, facts: Sequence[Fact]) -> None:
         """What happened, for good."""
-
-    @abstractmethod
-    def stated_before(self, position: int, facts: Sequence[Fact]) -> None:
-        """What happened before a restart, and may have been told then."""
-
-    @abstractmethod
-    def stumbled(self, given: Input, error: Exception) -> None:
-        """An input was too much for the node. It goes on, for the same would happen to it again
-        when it is recovered from its log.
-        """
 
     @abstractmethod
     def failed(self, error: Exception) -> None:
@@ -164,6 +168,17 @@ def loading(make: Callable[[Began], N]) -> Callable[[str, bytes], Loaded[N]]:
 
 def recover(log: Log, recovery: Recovery, new: Began, make: Callable[[Began], N]) -> Recovered[N]:
     """The node whose log this is; in an empty log, it begins now."""
+    found = recover_old(log.directory, recovery, make)
+    if found is not None:
+        return found
+    log.append(encode_began(new))
+    return Recovered(new, make(new), 0, b"", 1, iter(()))
+
+
+def recover_old(
+    directory: Path, recovery: Recovery, make: Callable[[Began], N]
+) -> Recovered[N] | None:
+    """The node whose log this is; None if the log is empty."""
     if recovery.state is not None:
         loaded: Loaded[N] = recovery.state
         state = loaded.state
@@ -172,13 +187,49 @@ def recover(log: Log, recovery: Recovery, new: Began, make: Callable[[Began], N]
         )
     first = next(recovery.records, None)
     if first is None:
-        log.append(encode_began(new))
-        return Recovered(new, make(new), 0, b"", 1, iter(()))
+        return None
     old = decode_began(first)
     if old is None:
-        raise LogError(f"{log.directory} does not begin as the log of a broker or client does")
+        raise LogError(f"{directory} does not begin as the log of a broker or client does")
     plugins.require(old.settings)
     return Recovered(old, make(old), 0, b"", 1, recovery.records)
+
+
+def replay(recovered: Recovered[N], listener: Listener) -> tuple[int, Time]:
+    """Do again what a log says; the position and the time at its end."""
+    node, time = recovered.node, recovered.time
+    if recovered.memory:
+        listener.remember(recovered.memory)
+    position = recovered.position
+    for record in recovered.records:
+        position += 1
+        note = decode_note(record)
+        if note is not None:
+            listener.noted(note)
+            continue
+        given, now = decode_record(record)
+        time = max(time, now)
+        if type(given) is Configured:
+            plugins.require(given.settings)
+        try:
+            turn = handle(node, given, now, listener)
+        except LocalProtocolError:
+            continue  # The application was told so then.
+        listener.done_before(given, turn.actions)
+        if turn.facts:
+            listener.stated_before(position, turn.facts)
+    return position, time
+
+
+def handle(node: Node, given: Input, now: Time, listener: Listener) -> Turn:
+    """Give a node an input; one that it stumbles over comes to nothing."""
+    try:
+        return node.handle(given, now)
+    except LocalProtocolError:
+        raise  # The application is told.
+    except Exception as error:  # noqa: BLE001 - whatever it is, others must not suffer.
+        listener.stumbled(given, error)
+        return Turn([], [], given)
 
 
 class Engine(Generic[N]):
@@ -192,13 +243,17 @@ class Engine(Generic[N]):
         *,
         level: Durability = Durability.NONE,
         log: Log | None = None,
+        compacts: bool = False,
     ) -> None:
+        """Run a node. With `compacts`, which is for brokers, a second process makes the snapshots
+        that would stop the loop for too long.
+        """
         self.node = node
         self.began = began
         self.clock = Clock()
         self.inputs = 0
         """How many it was given."""
-        self._driver = driver
+        self.driver = driver
         self._level = level
         self._log = log
         self._loop = asyncio.get_running_loop()
@@ -208,11 +263,12 @@ class Engine(Generic[N]):
         self._binding = 0
         """The position that has to be safe before anything more is let out."""
         self._is_committing = False
-        self._is_snapshotting = False
-        self._state_bytes = 0
-        """How long the last snapshot was."""
         self._thread = None if log is None else ThreadPoolExecutor(1, "log")
-        self._snapshots = None if log is None else ThreadPoolExecutor(1, "snapshot")
+        self._snapshots: Snapshots | None = None
+        if log is not None:
+            self._snapshots = Snapshots(
+                self, log, compacts=compacts, ended=driver.snapshot_ended, fail=self.fail
+            )
         self._is_over = False
 
     @property
@@ -232,12 +288,12 @@ class Engine(Generic[N]):
             except LogError as error:
                 self.fail(error)
                 return
-        turn = self._handle(given, now)
-        prepared = self._driver.prepare(turn.actions)
+        turn = handle(self.node, given, now, self.driver)
+        prepared = self.driver.prepare(turn.actions)
         self._wake_in_time()
         if self._log is None:
-            self._driver.release(prepared)
-            self._driver.stated(position, turn.facts)
+            self.driver.release(prepared)
+            self.driver.stated(position, turn.facts)
             return
         if turn.is_binding:
             self._binding = position
@@ -263,15 +319,6 @@ class Engine(Generic[N]):
                 self._log.commit(sync=False)
             except LogError as error:
                 self.fail(error)
-
-    def _handle(self, given: Input, now: Time) -> Turn:
-        try:
-            return self.node.handle(given, now)
-        except LocalProtocolError:
-            raise  # The application is told.
-        except Exception as error:  # noqa: BLE001 - whatever it is, others must not suffer.
-            self._driver.stumbled(given, error)
-            return Turn([], [], given)
 
     # ---- Waking
 
@@ -309,7 +356,7 @@ class Engine(Generic[N]):
         if error is not None:
             self.fail(error)
             return
-        self._driver.committed(perf_counter() - began, done.result() - before)
+        self.driver.committed(perf_counter() - began, done.result() - before)
         if self._log is not None:
             self._let_out(self._log)
         if self._held and not self._is_over:
@@ -324,12 +371,12 @@ class Engine(Generic[N]):
         except LogError as error:
             self.fail(error)
             return False
-        self._driver.committed(perf_counter() - began, log.synced - before)
+        self.driver.committed(perf_counter() - began, log.synced - before)
         self._let_out(log)
         return not self._is_over
 
     def _let_out(self, log: Log) -> None:
-        synced, held, driver = log.synced, self._held, self._driver
+        synced, held, driver = log.synced, self._held, self.driver
         while held and held[0].position <= synced:
             each = held.popleft()
             driver.release(each.prepared)
@@ -339,100 +386,75 @@ class Engine(Generic[N]):
     # ---- Snapshots and recovery
 
     def _snapshot_if_due(self) -> None:
-        log = self._log
-        if log is None or not log.snapshot_due or self._is_snapshotting or self._is_over:
+        log, snapshots = self._log, self._snapshots
+        if log is None or snapshots is None or self._is_over:
             return
-        if log.bytes_since_snapshot < 2 * self._state_bytes < log.options.snapshot_bytes * 8:
-            return  # The more there is to keep, the less often.
+        snapshots.hurry_if_urgent()
+        if not snapshots.is_due:
+            return
+        if snapshots.is_large:
+            sealed = log.seal()
+            self._let_out(log)  # All facts up to there are stated now.
+            snapshots.compact(sealed, self.driver.before_snapshot())
+            return
         # Under load there is always something held: it becomes safe now, lest there never is a
         # snapshot. What is held is in no snapshot.
         if not self._held or self._commit_now(log):
-            self.snapshot()
-
-    def snapshot(self) -> "Future[None] | None":
-        """Keep the state of the node, so that the log before it can go."""
-        if self._log is None or self._snapshots is None or self._is_snapshotting or self._is_over:
-            return None
-        if not self._driver.before_snapshot():
-            return None
-        self._is_snapshotting = True
-        state = encode_state(self.node, self.began, self.clock.now(), self._driver.memory())
-        self._state_bytes = len(state)
-        future = self._snapshots.submit(self._log.snapshot, state, self._log.appended)
-        future.add_done_callback(
-            lambda done: self._loop.call_soon_threadsafe(self._kept, done.exception())
-        )
-        return future
-
-    def _kept(self, error: BaseException | None) -> None:
-        self._is_snapshotting = False
-        if error is not None:
-            self.fail(error)
+            snapshots.make(self.driver.before_snapshot(), limited=True)
 
     def recover(self, recovered: "Recovered[N]") -> None:
         """Go on where the log ends: do again what it says, without letting it out again."""
-        self.clock.not_before(recovered.time)
         collects = gc.isenabled()
         gc.disable()  # A replay makes no cycles, and much that stays.
         try:
-            self._replay(recovered)
+            position, time = replay(recovered, self.driver)
         finally:
             if collects:
                 gc.enable()
+        self._binding = self.inputs = position
+        self.clock.not_before(time)
         for link in [*self.node.peers]:  # Whatever connection there was, it is gone.
             if self.node.is_connected(link):
                 self.give(LinkDown(link=link))
         self._wake_in_time()
 
-    def _replay(self, recovered: "Recovered[N]") -> None:
-        driver = self._driver
-        if recovered.memory:
-            driver.remember(recovered.memory)
-        position = recovered.position
-        for record in recovered.records:
-            position += 1
-            note = decode_note(record)
-            if note is not None:
-                driver.noted(note)
-                continue
-            given, now = decode_record(record)
-            self.clock.not_before(now)
-            try:
-                turn = self._handle(given, now)
-            except LocalProtocolError:
-                continue  # The application was told so then.
-            driver.done_before(given, turn.actions)
-            if turn.facts:
-                driver.stated_before(position, turn.facts)
-        self._binding = self.inputs = position
-
     async def stop(self, *, snapshot: bool) -> None:
         """Let out what is left, keep the state, and end."""
-        if self._log is None:
+        if self._log is None or self._snapshots is None or self._thread is None:
             self._end()
             return
-        while not self._is_over and (self._is_committing or self._held or self._is_snapshotting):
+        self._snapshots.end_compaction()
+        while not self._is_over and (
+            self._is_committing or self._held or self._snapshots.is_running
+        ):
             if self._held and not self._is_committing:
                 self._is_committing = True
                 self._commit()
             await asyncio.sleep(0.001)
-        if snapshot:
-            kept = self.snapshot()
-            if kept is not None:
-                await asyncio.wrap_future(kept)
-        self._end()
-        if self._thread is not None and self._snapshots is not None:
+        try:
+            if snapshot and not self._is_over:
+                kept = self._snapshots.make(self.driver.before_snapshot(), limited=False)
+                if kept is not None:
+                    await asyncio.wrap_future(kept)
+        finally:  # What was acknowledged is in the log, with or without a snapshot.
+            self._end()
             self._thread.shutdown()
-            self._snapshots.shutdown()
-        self._log.close()
+            self._snapshots.close()
+            self._log.close()
 
     def _end(self) -> None:
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._snapshots is not None:
+            self._snapshots.end_compaction()
 
     def fail(self, error: BaseException) -> None:
         """It cannot go on: nothing more is let out."""
         if not self._is_over:
             self._end()
-            self._driver.failed(error if isinstance(error, Exception) else RuntimeError(error))
+            self.driver.failed(error if isinstance(error, Exception) else RuntimeError(error))
+
+
+def _nothing() -> None:
+    pass

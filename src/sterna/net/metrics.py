@@ -86,6 +86,8 @@ class Metrics(Collector):
         self._commit_seconds = Histogram()
         self._committed = 0
         self._release_seconds = Histogram()
+        self._snapshots: Counter[str] = Counter()
+        self._snapshot_seconds = Histogram()
         self._closed: Counter[str] = Counter()
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -134,6 +136,12 @@ class Metrics(Collector):
         """What an input caused was sent so long after the input had come."""
         self._release_seconds.observe(seconds)
 
+    def snapshot(self, how: str, seconds: float) -> None:
+        """A snapshot was made, which took so long, or failed; `how` is one of a few words."""
+        self._snapshots[how] += 1
+        if seconds:
+            self._snapshot_seconds.observe(seconds)
+
     def closed(self, reason: str) -> None:
         """A connection ended; the reason is one of a few words, never a peer's own text."""
         self._closed[reason] += 1
@@ -157,6 +165,9 @@ class Metrics(Collector):
         yield self._release_seconds.family(
             "sterna_release_seconds", "From an input's arrival until what it caused is sent."
         )
+        yield self._snapshot_seconds.family(
+            "sterna_snapshot_seconds", "From the beginning of a snapshot until it is on disk."
+        )
         yield from _gauge_families(self._gauges())
 
     def _counters(self) -> Iterator[Metric]:
@@ -166,6 +177,8 @@ class Metrics(Collector):
         yield _labelled("sterna_events", events, "kind", self._events)
         closed = "Connections that ended, by reason."
         yield _labelled("sterna_connections_closed", closed, "reason", self._closed)
+        snapshots = "Snapshots of the state: made inline, by the second process, or failed."
+        yield _labelled("sterna_snapshots", snapshots, "how", self._snapshots)
         for name, meaning, value in (
             ("received_bytes", "Bytes that came from peers.", self._received_bytes),
             ("received_frames", "Frames that came from peers.", self._received_frames),

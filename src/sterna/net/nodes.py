@@ -2,13 +2,22 @@
 
 from time import time
 
+from sterna.core.assembly import make_broker
+from sterna.core.broker import Broker
 from sterna.core.catalogue import LIVE
 from sterna.core.link import LinkTiming
 from sterna.core.settings import ClientOptions, Settings
 from sterna.net.config import BrokerConfig
+from sterna.net.records import Began
 
 AT_A_BROKER = LinkTiming(resend_us=None, ack_delay_us=0)
 """TCP loses nothing while a connection is up; all that came at once is acknowledged at once."""
+
+STATE_KIND = "broker state 3"
+"""What the snapshots of brokers hold: a `State`."""
+
+OLDER_KINDS = ("broker state 2",)
+"""What older releases wrote, and is read still."""
 
 AT_A_CLIENT = LinkTiming(resend_us=None, ack_delay_us=2_000)
 """A broker need not know of each delivery at once."""
@@ -24,6 +33,13 @@ def settings_of(config: BrokerConfig) -> Settings:
         handover=config.handover_options,
         places=config.places_options(),
         protocols=LIVE,
+    )
+
+
+def broker_of(began: Began) -> Broker:
+    """The broker whose log begins like this, before the first input."""
+    return make_broker(
+        began.node, began.settings, timing=AT_A_BROKER, incarnation=began.incarnation
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 import sterna
+from sterna.core.keeping import Writer
 from sterna.core.names import Time
 from sterna.core.node import Node
 from sterna.core.settings import Settings
@@ -34,15 +35,17 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     memory: bytes = b""
 
 
-def encode_state(node: Node, began: Began, time: Time, memory: bytes) -> bytes:
-    """A node's state as bytes."""
+def encode_state(
+    node: Node, began: Began, time: Time, memory: bytes = b"", writer: Writer | None = None
+) -> bytes:
+    """A node's state as bytes; a `writer` of one's own may limit how much."""
     return to_msgpack(
         State(
             release=sterna.__version__,
             time=time,
             began=began,
             settings=node.settings,
-            node=encode_node(node),
+            node=encode_node(node, writer),
             memory=memory,
         )
     )

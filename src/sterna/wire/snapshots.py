@@ -42,9 +42,9 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[_Part]
 
 
-def encode_node(node: Node) -> bytes:
-    """All that a node keeps."""
-    writer = Writer()
+def encode_node(node: Node, writer: Writer | None = None) -> bytes:
+    """All that a node keeps; a `writer` of one's own may limit how much."""
+    writer = writer or Writer()
     return encode_parts(node.keep(writer), writer)
 
 

@@ -26,6 +26,7 @@ from sterna.net.storage import (
 )
 from sterna.net.storage import format as storage_format
 from sterna.net.storage.format import RECORD_BYTES_MAX
+from sterna.net.storage.recovery import read
 from tests.net.storage.model_disk import ModelDisk
 from tests.scale import examples
 
@@ -98,6 +99,47 @@ def test_a_real_disk(tmp_path: Path) -> None:
     assert found == [*records[12:], b"last"]
     assert str(recovery.report).startswith("Recovered the snapshot at record 12 and 4 records (")
     assert min(int(path.stem) for path in directory.glob("*.log")) > 0, "the beginning is gone"
+
+
+@pytest.mark.spec("LV-1")
+def test_a_log_in_use_is_read_up_to_a_position_and_not_changed() -> None:
+    """What is written meanwhile, torn or whole, is none of the reader's business."""
+    disk = ModelDisk()
+    records = [b"%d" % number * 50 for number in range(40)]
+    log, _ = Log.open(DIRECTORY, disk=disk, options=LogOptions(segment_bytes=500, fill_bytes=64))
+    append(log, *records[:10])
+    log.snapshot(b"ten", 10)
+    for record in records[10:30]:
+        append(log, record)
+    sealed = log.seal()
+    for record in records[30:]:
+        append(log, record)
+    last = max(name for name in disk.names(DIRECTORY) if name.endswith(".log"))
+    disk.flip(DIRECTORY / last, disk.size(DIRECTORY / last) - 70, 0xFF)
+    before = {name: disk.read(DIRECTORY / name) for name in disk.names(DIRECTORY)}
+
+    recovery = read(disk, DIRECTORY, [""], lambda _, state: state, sealed.position)
+
+    assert (recovery.state, recovery.position) == (b"ten", 10)
+    assert list(recovery.records) == records[10:30]
+    assert before == {name: disk.read(DIRECTORY / name) for name in disk.names(DIRECTORY)}
+
+
+@pytest.mark.spec("LV-1")
+def test_a_reader_does_not_take_less_for_all_there_is() -> None:
+    disk = ModelDisk()
+    log, _ = Log.open(DIRECTORY, disk=disk)
+    append(log, b"first", b"second")
+    append(log, b"third")
+    (name,) = disk.names(DIRECTORY)
+    disk.flip(DIRECTORY / name, disk.read(DIRECTORY / name).index(b"third"), 0xFF)
+
+    assert list(read(disk, DIRECTORY, [""], lambda _, state: state, 2).records) == [
+        b"first",
+        b"second",
+    ]
+    with pytest.raises(LogDamagedError, match="record 2 is not intact"):
+        read(disk, DIRECTORY, [""], lambda _, state: state, 3)
 
 
 @pytest.mark.spec("LV-1")

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.net.storage import Log, LogFailedError, LogOptions, Recovery
-from sterna.net.storage.format import GROUP_BYTES, GROUP_MAGIC
+from sterna.net.storage.format import GROUP_BYTES, GROUP_MAGIC, encode_snapshot
+from sterna.net.storage.snapshots import write_snapshot
 from tests.net.storage.model_disk import ModelDisk, PowerCut
 from tests.scale import examples
 
@@ -84,7 +85,23 @@ class Life:
             case 1:
                 self.disk.kill()
                 self.open()
-            case 2 | 3:
+            case 2:
+                self.durable = log.commit()
+                sealed = log.seal()
+                assert sealed.position == len(self.records)
+                state = msgspec.msgpack.encode(self.records)
+                header = encode_snapshot(state, sealed.position, "")
+                try:
+                    write_snapshot(self.disk, sealed.path, header, state)
+                except OSError:  # The log is as it was, and goes on.
+                    log.discard(sealed)
+                    return
+                self.records += [self.record() for _ in range(self.chance.randrange(3))]
+                for record in self.records[sealed.position :]:
+                    log.append(record)
+                log.adopt(sealed)
+                self.snapshot_position = sealed.position
+            case 3:
                 position = self.chance.randint(self.snapshot_position, len(self.records))
                 log.snapshot(msgspec.msgpack.encode(self.records[:position]), position)
                 self.snapshot_position = position
@@ -159,6 +176,48 @@ def test_a_power_cut_at_each_operation_of_a_snapshot(seed: int) -> None:
 
         assert recovery.position in {0, 7, 15}
         assert contents(recovery) == records
+        assert not [name for name in disk.names(DIRECTORY) if name.endswith(".new")]
+        log.close()
+
+
+def adoption_story(disk: ModelDisk) -> list[bytes]:
+    """Records in several segments, and two snapshots that are made elsewhere."""
+    records = [bytes([65 + i]) * 200 for i in range(20)]
+    log, _ = Log.open(DIRECTORY, disk=disk, options=LogOptions(segment_bytes=600, fill_bytes=64))
+    for number, record in enumerate(records, start=1):
+        log.append(record)
+        log.commit()
+        if number in {7, 15}:
+            if number == 7:
+                disk.log.clear()
+            sealed = log.seal()
+            state = msgspec.msgpack.encode(records[:number])
+            header = encode_snapshot(state, number, "")
+            write_snapshot(disk, sealed.path, header, state)
+            log.adopt(sealed)
+    return records
+
+
+@pytest.mark.spec("LV-1")
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_at_each_operation_of_a_snapshot_that_is_made_elsewhere(seed: int) -> None:
+    """All that was committed is there, from a snapshot that is whole, and nothing is left over."""
+    whole = ModelDisk()
+    records = adoption_story(whole)
+    assert {"create", "write", "sync", "rename", "sync_directory", "remove"} <= set(whole.log)
+    for operation in range(whole.operations - len(whole.log), whole.operations):
+        disk = ModelDisk()
+        disk.cut_at = operation
+        with pytest.raises(PowerCut):
+            adoption_story(disk)
+        disk.power_cut(Random(seed))  # noqa: S311
+
+        log, recovery = Log.open(DIRECTORY, disk=disk)
+
+        assert recovery.position in {0, 7, 15}
+        found = contents(recovery)
+        assert len(found) >= 7
+        assert found == records[: len(found)]
         assert not [name for name in disk.names(DIRECTORY) if name.endswith(".new")]
         log.close()
 

@@ -59,7 +59,8 @@ class _Compilation:
             self.lines.append(f" if not ({self.true(conjunct)}): return False")
         self.lines.append(" return True")
         exec("\n".join(self.lines), self.constants)  # noqa: S102 - only text made here.
-        test: CompiledTest = self.constants["test"]  # type: ignore[assignment]
+        # Taken out, lest function and constants are a cycle, which only a search would free.
+        test: CompiledTest = self.constants.pop("test")  # type: ignore[assignment]
         return test
 
     def _fetch(self, condition: Condition) -> None:

@@ -5,7 +5,8 @@
 sessions only. How bytes travel is the business of a `Transport`.
 """
 
-from sterna.net.broker.opening import STATE_KIND, StartError
+from sterna.net.broker.opening import StartError
 from sterna.net.broker.server import BrokerServer
+from sterna.net.nodes import STATE_KIND
 
 __all__ = ["STATE_KIND", "BrokerServer", "StartError"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -209,9 +209,12 @@ class BrokerDriver(Driver):
     def stated_before(self, position: int, facts: Sequence[Fact]) -> None:
         self.journalist.record(position, facts)
 
-    def before_snapshot(self) -> bool:
+    def before_snapshot(self) -> Callable[[], None]:
         self.tell()
-        return self.journalist.make_safe()
+        return self.journalist.making_safe()
+
+    def snapshot_ended(self, how: str, seconds: float) -> None:
+        self._metrics.snapshot(how, seconds)
 
     def stumbled(self, given: Input, error: Exception) -> None:
         name = self._configuration.name

@@ -55,15 +55,10 @@ class Journalist:
             except JournalFailedError as error:
                 self._fail(error)
 
-    def make_safe(self) -> bool:
-        """Have all facts so far on disk; whether they are."""
-        if self.journal is not None:
-            try:
-                self.journal.flush(sync=True)
-            except JournalFailedError as error:
-                self._fail(error)
-                return False
-        return True
+    def making_safe(self) -> Callable[[], None]:
+        """What brings all facts so far to disk; to be called in any thread."""
+        journal = self.journal
+        return lambda: None if journal is None else journal.flush(sync=True)
 
     async def flush_if_due(self) -> None:
         """Write what has waited long enough."""

@@ -3,7 +3,6 @@
 import logging
 from pathlib import Path
 
-from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
 from sterna.core.inputs import Configured
 from sterna.errors import SternaError
@@ -11,18 +10,12 @@ from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.journaling import Journalist
 from sterna.net.config import BrokerConfig, Durability
 from sterna.net.engine import Driver, Engine, loading, recover
-from sterna.net.nodes import AT_A_BROKER, next_incarnation
+from sterna.net.nodes import OLDER_KINDS, STATE_KIND, broker_of, next_incarnation
 from sterna.net.records import Began
 from sterna.net.storage import Log, LogOptions
 from sterna.net.storage.recovery import Recovery
 
 log = logging.getLogger("sterna.broker")
-
-STATE_KIND = "broker state 3"
-"""What snapshots hold: a `State`."""
-
-OLDER_KINDS = ("broker state 2",)
-"""What older releases wrote, and is read still."""
 
 
 class StartError(SternaError):
@@ -37,7 +30,7 @@ def open_engine(
     new = Began(node=config.name, incarnation=next_incarnation(), settings=configuration.settings)
     if config.durability.level is Durability.NONE:
         journalist.open(config, log_end=None)
-        engine = Engine(_make(new), driver, new)
+        engine = Engine(broker_of(new), driver, new)
         if journalist.journal is not None:
             engine.inputs = journalist.journal.last_position.position
         return engine, None
@@ -45,7 +38,7 @@ def open_engine(
         Path(config.data) / "log",
         kind=STATE_KIND,
         older=OLDER_KINDS,
-        load=loading(make),
+        load=loading(broker_of),
         options=log_options(config),
     )
     try:
@@ -82,7 +75,7 @@ def _recover(
     journalist: Journalist,
 ) -> Engine[Broker]:
     config = configuration.config
-    found = recover(opened, recovery, new, _make)
+    found = recover(opened, recovery, new, broker_of)
     if found.began.node != config.name:
         raise StartError(
             f"the data in {config.data} is of broker {found.began.node!r}, not of "
@@ -92,12 +85,6 @@ def _recover(
         log.info("%s", recovery.report)
     journalist.open(config, log_end=opened.appended)
     level = config.durability.level
-    engine = Engine(found.node, driver, found.began, level=level, log=opened)
+    engine = Engine(found.node, driver, found.began, level=level, log=opened, compacts=True)
     engine.recover(found)
     return engine
-
-
-def _make(began: Began) -> Broker:
-    return make_broker(
-        began.node, began.settings, timing=AT_A_BROKER, incarnation=began.incarnation
-    )

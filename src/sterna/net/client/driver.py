@@ -252,14 +252,9 @@ class ClientDriver(Driver):
             except JournalFailedError as error:
                 self.failed(error)
 
-    def before_snapshot(self) -> bool:
-        if self._journal is not None:
-            try:
-                self._journal.flush(sync=True)
-            except JournalFailedError as error:
-                self.failed(error)
-                return False
-        return True
+    def before_snapshot(self) -> Callable[[], None]:
+        journal = self._journal
+        return lambda: None if journal is None else journal.flush(sync=True)
 
     def done_before(self, given: Input, actions: Sequence[Action]) -> None:
         if isinstance(given, Unsubscribe):

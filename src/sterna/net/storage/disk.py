@@ -1,5 +1,6 @@
 """What a log asks of a disk: a handful of calls, so that tests can put a failing one under it."""
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Sequence
@@ -57,6 +58,15 @@ class Disk(Protocol):
     def lock(self, path: Path) -> Callable[[], None]:
         """Be the only one; the result gives it up. BlockingIOError if somebody else is."""
         ...
+
+
+def write_fully(file: File, parts: Sequence[bytes | memoryview], offset: int) -> int:
+    """Write all of it in one call and return its size; less is an error, as of a full disk."""
+    size = sum(map(len, parts))
+    written = file.write(parts, offset)
+    if written != size:
+        raise OSError(errno.ENOSPC, f"only {written:,} of {size:,} bytes were written")
+    return size
 
 
 class RealFile:

@@ -5,8 +5,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-from sterna.net.storage.disk import REAL, Disk
+from sterna.net.storage.disk import REAL, Disk, write_fully
 from sterna.net.storage.errors import LogFailedError, LogFullError, LogInUseError
 from sterna.net.storage.format import (
     RECORD_BYTES_MAX,
@@ -18,7 +19,6 @@ from sterna.net.storage.format import (
 )
 from sterna.net.storage.options import LogOptions
 from sterna.net.storage.recovery import (
-    UNFINISHED_ENDING,
     Found,
     Load,
     LogFile,
@@ -27,15 +27,26 @@ from sterna.net.storage.recovery import (
     Snapshot,
     recover,
     segment_path,
+)
+from sterna.net.storage.snapshots import (
     snapshot_path,
-    write_fully,
+    unfinished_path,
+    write_snapshot,
 )
 
 LOCK_NAME = "lock"
 WRITE_PARTS = 512
 """With so many parts a write is done; the system takes at most 1,024 (IOV_MAX)."""
-PIECE_BYTES = 8 << 20
-"""A snapshot is written and synced in pieces of this size, so that commits need not wait long."""
+
+
+class Seal(NamedTuple):
+    """A position of a log at which a snapshot is to be made elsewhere."""
+
+    position: int
+    path: Path
+    """Where the snapshot is to be written, as `write_snapshot` does."""
+    bytes_written: int
+    """How much the log had written by then."""
 
 
 def _as_it_is(_kind: str, state: bytes) -> bytes:
@@ -169,11 +180,40 @@ class Log:
         bytes_written = self._bytes_written
         if self.synced < position:
             self.commit()
+        path = unfinished_path(self.directory, position)
         with self._snapshotting, self._fail_stop("writing a snapshot"):
-            self._write_snapshot(state, position)
-            self._snapshot_position = position
-            self._bytes_at_snapshot = bytes_written
-            self._remove_unneeded()
+            header = encode_snapshot(state, position, self.kind)
+            size = self._take_room(len(header) + len(state))
+            write_snapshot(self._disk, path, header, state)
+            self._take_in(Seal(position, path, bytes_written), size)
+
+    def seal(self) -> Seal:
+        """Have a snapshot made elsewhere of what is durable now; then `adopt` it or `discard` it.
+
+        Until then there must be no other snapshot: the files that this one is made from stay.
+        """
+        position = self.synced
+        return Seal(position, unfinished_path(self.directory, position), self._bytes_written)
+
+    def adopt(self, sealed: Seal) -> None:
+        """Take in a snapshot that was made elsewhere, and drop what it stands for.
+
+        LogFullError if there is no room for it: then it is discarded, and the log goes on.
+        """
+        self._check()
+        try:
+            size = self._take_room(self._disk.size(sealed.path))
+        except LogFullError:
+            self.discard(sealed)
+            raise
+        with self._snapshotting, self._fail_stop("taking in a snapshot"):
+            self._take_in(sealed, size)
+
+    def discard(self, sealed: Seal) -> None:
+        """Remove what was written of a snapshot that came to nothing."""
+        with self._fail_stop("removing a snapshot"):
+            if sealed.path.name in self._disk.names(self.directory):
+                self._disk.remove(sealed.path)
 
     @property
     def records_since_snapshot(self) -> int:
@@ -323,32 +363,27 @@ class Log:
 
     # Snapshots
 
-    def _write_snapshot(self, state: bytes, position: int) -> None:
-        header = encode_snapshot(state, position, self.kind)
-        size = len(header) + len(state)
+    def _take_room(self, size: int) -> int:
+        """Enter a snapshot of this size in the books."""
         with self._writing:
             self._check_room(size)
             self.bytes_on_disk += size
+        return size
+
+    def _take_in(self, sealed: Seal, size: int) -> None:
+        """Make a snapshot part of the log once it is durable, and remove what is unneeded then."""
+        position = sealed.position
         path = snapshot_path(self.directory, position)
-        unfinished = path.with_name(path.name + UNFINISHED_ENDING)
-        file = self._disk.create(unfinished)
-        try:
-            offset = write_fully(file, [header], 0)
-            rest = memoryview(state)
-            while rest:
-                offset += write_fully(file, [rest[:PIECE_BYTES]], offset)
-                file.sync_data()
-                rest = rest[PIECE_BYTES:]
-            file.sync()
-        finally:
-            file.close()
-        self._disk.rename(unfinished, path)
+        self._disk.rename(sealed.path, path)
         self._disk.sync_directory(self.directory)
         with self._writing:
             replaced = [s for s in self._snapshots if s.position == position]
             self.bytes_on_disk -= sum(s.size for s in replaced)
             kept = [s for s in self._snapshots if s.position < position]
             self._snapshots = [*kept, Snapshot(path=path, position=position, size=size)]
+        self._snapshot_position = position
+        self._bytes_at_snapshot = sealed.bytes_written
+        self._remove_unneeded()
 
     def _remove_unneeded(self) -> None:
         """Remove what the last two snapshots do not need."""

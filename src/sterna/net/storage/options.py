@@ -13,9 +13,9 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     fill_bytes: int = 1 * MIB
     """Segments are filled with zeros so far ahead: a sync then has no file size to write."""
     snapshot_bytes: int = 64 * MIB
-    """A snapshot is due when more than this was written since the last one, …"""
+    """A snapshot is due when more than this was written since the last one."""
     snapshot_records: int = 1_000_000
-    """… or more records than this."""
+    """A snapshot is due when there are more records than this since the last one."""
     bytes_max: int | None = None
     """What segments and snapshots may take together. There are at most three snapshots at a time,
     and the log of two intervals between snapshots."""

@@ -5,8 +5,8 @@ what a power cut left of writes that were never synced: it is cut off. Anything 
 it was written is damage, and nobody goes on from there unless told to.
 """
 
-import errno
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sterna.net.storage.disk import Disk, File
+from sterna.net.storage.disk import Disk, write_fully
 from sterna.net.storage.errors import LogDamagedError, LogFormatError
 from sterna.net.storage.format import (
     FORMAT,
@@ -33,10 +33,9 @@ from sterna.net.storage.format import (
     is_closed,
     seed_of,
 )
+from sterna.net.storage.snapshots import SNAPSHOT_ENDING, UNFINISHED_ENDING
 
 SEGMENT_ENDING = ".log"
-SNAPSHOT_ENDING = ".snapshot"
-UNFINISHED_ENDING = ".new"
 DAMAGED_ENDING = ".damaged"
 
 
@@ -132,10 +131,6 @@ def segment_path(directory: Path, first: int) -> Path:
     return directory / f"{first:020d}{SEGMENT_ENDING}"
 
 
-def snapshot_path(directory: Path, position: int) -> Path:
-    return directory / f"{position:020d}{SNAPSHOT_ENDING}"
-
-
 def recover(
     disk: Disk, directory: Path, kinds: Sequence[str], load: Load, *, salvage: bool
 ) -> Found:
@@ -144,6 +139,17 @@ def recover(
     search.load_snapshot(load)
     search.read_segments()
     return search.mend()
+
+
+def read(disk: Disk, directory: Path, kinds: Sequence[str], load: Load, up_to: int) -> Recovery:
+    """Read the first so many records of a log that is in use; LogDamagedError if some are missing.
+
+    They have to be durable. Nothing is changed, and what the log takes in meanwhile does no harm.
+    """
+    search = _Search(disk, directory, kinds, salvage=False, up_to=up_to)
+    search.load_snapshot(load)
+    search.read_segments()
+    return search.recovery()
 
 
 class _Span(NamedTuple):
@@ -157,8 +163,18 @@ class _Span(NamedTuple):
 class _Search:
     """First reads everything and changes nothing, then mends."""
 
-    def __init__(self, disk: Disk, directory: Path, kinds: Sequence[str], *, salvage: bool) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        kinds: Sequence[str],
+        *,
+        salvage: bool,
+        up_to: int = sys.maxsize,
+    ) -> None:
         self.disk = disk
+        self.up_to = up_to
+        """What lies behind this position is none of its business."""
         self.directory = directory
         self.kinds = kinds
         self.salvage = salvage
@@ -172,6 +188,7 @@ class _Search:
         self.snapshots = [
             Snapshot(path=directory / name, position=position, size=disk.size(directory / name))
             for name, position in _numbered(names, SNAPSHOT_ENDING)
+            if position <= up_to
         ]
         self.log_id: bytes | None = None
         self.last_format = FORMAT
@@ -233,7 +250,7 @@ class _Search:
             self._damage(begin, f"there is nothing before record {self.position:,}")
             return
         for index in range(begin, len(self.segments)):
-            if not self._read_segment(index):
+            if self.position >= self.up_to or not self._read_segment(index):
                 break
 
     def mend(self) -> Found:
@@ -247,8 +264,20 @@ class _Search:
             self._mend_end(self.segments[-1].path, self.end)
             self.segments[-1].size = self.end
         self.disk.sync_directory(self.directory)
+        self.log_id = self.log_id or os.urandom(LOG_ID_BYTES)
         position = max(self.position, self.base)
-        log_id = self.log_id or os.urandom(LOG_ID_BYTES)
+        recovery = self.recovery(set_aside)
+        end = self.end if self.position == position else None
+        if end is not None and self.last_format < FORMAT:
+            self._leave_old_segment()
+            end = None
+        return Found(recovery, self.log_id, position, self.segments, end, self.snapshots)
+
+    def recovery(self, set_aside: Sequence[str] = ()) -> Recovery:
+        """What was found, to begin with."""
+        position = min(max(self.position, self.base), self.up_to)
+        if self.up_to < sys.maxsize and position < self.up_to:
+            self._damage(len(self.segments), f"record {position:,} is not intact")
         report = RecoveryReport(
             directory=self.directory,
             snapshot=None if self.state is None else self.base,
@@ -259,17 +288,14 @@ class _Search:
             set_aside=tuple(sorted(set_aside)),
             notes=tuple(self.notes),
         )
-        recovery = Recovery(
+        seed = seed_of(self.log_id or b"")
+        records = _records(self.disk, self.spans, seed, self.base)
+        return Recovery(
             state=self.state,
             position=self.base,
-            records=_records(self.disk, self.spans, seed_of(log_id), self.base),
+            records=islice(records, report.records),
             report=report,
         )
-        end = self.end if self.position == position else None
-        if end is not None and self.last_format < FORMAT:
-            self._leave_old_segment()
-            end = None
-        return Found(recovery, log_id, position, self.segments, end, self.snapshots)
 
     def _leave_old_segment(self) -> None:
         """What comes now goes into a new segment, so that an older release refuses the log."""
@@ -323,7 +349,7 @@ class _Search:
         """The groups that may not be durable."""
         begin = offset = SEGMENT_BYTES
         later: list[Group] = []
-        while True:
+        while position < self.up_to:
             group = group_at(data, offset, seed)
             if group is None or group.first != position:
                 later = list(groups_after(data, offset, seed))
@@ -345,6 +371,8 @@ class _Search:
                 begin = offset
         self.position = position
         self._add_span(segment.path, begin, offset)
+        if position >= self.up_to:
+            return False
         junk_bytes = len(data[offset:].rstrip(b"\0"))
         if index < len(self.segments) - 1:
             if self.segments[index + 1].first != position:
@@ -425,15 +453,6 @@ class _Search:
                 break
             name = f"{path.name}.{number}{DAMAGED_ENDING}"
         return self.directory / name
-
-
-def write_fully(file: File, parts: Sequence[bytes | memoryview], offset: int) -> int:
-    """Write all of it in one call and return its size; less is an error, as of a full disk."""
-    size = sum(map(len, parts))
-    written = file.write(parts, offset)
-    if written != size:
-        raise OSError(errno.ENOSPC, f"only {written:,} of {size:,} bytes were written")
-    return size
 
 
 def _numbered(names: Iterable[str], ending: str) -> Iterator[tuple[str, int]]:

@@ -24,8 +24,7 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
-from sterna.net.storage.disk import REAL, Disk
-from sterna.net.storage.recovery import write_fully
+from sterna.net.storage.disk import REAL, Disk, write_fully
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source.staged import Row, StagedFile, contents, rows_of
 
