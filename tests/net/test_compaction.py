@@ -27,7 +27,7 @@ from sterna.model.event import Event
 from sterna.net import snapshots
 from sterna.net.compaction import compact
 from sterna.net.config import Durability
-from sterna.net.engine import Engine, recover
+from sterna.net.engine import Engine, loading, recover
 from sterna.net.local import LocalNetwork
 from sterna.net.nodes import STATE_KIND, broker_of
 from sterna.net.records import Began, decode_began, encode_began, encode_record
@@ -132,7 +132,7 @@ def start(
 ) -> tuple[Engine[Broker], Recorder, Log]:
     """A broker at work on a real disk, without sockets."""
     driver = Telling()
-    log, recovery = Log.open(directory, kind=STATE_KIND, options=options)
+    log, recovery = Log.open(directory, kind=STATE_KIND, load=loading(broker_of), options=options)
     found = recover(log, recovery, began, broker_of)
     engine = Engine(found.node, driver, found.began, level=level, log=log, compacts=True)
     engine.recover(found)
