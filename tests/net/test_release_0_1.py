@@ -21,8 +21,8 @@ from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net.archive import Archive
 from sterna.net.client import Client
+from sterna.net.client.handles import Subscription
 from sterna.net.config import BrokerConfig
-from sterna.net.handles import Subscription
 from sterna.net.local import LocalNetwork
 from sterna.pipeline.declared.run import run
 from sterna.pipeline.tables import read
