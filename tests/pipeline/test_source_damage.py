@@ -41,12 +41,13 @@ def written(directory: Path, *, close: bool) -> Path:
 
 
 def places_of_lengths(path: Path) -> set[int]:
-    """The bytes of an open file that say how long batches are: of the metadata and of the body."""
+    """The bytes of a file that say how long messages are: their metadata and their bodies."""
     whole = path.read_bytes()
+    entries = index_of(SegmentName.of(path)).entries  # type: ignore[arg-type]
     places: set[int] = set()
-    for entry in index_of(SegmentName.of(path)).entries:  # type: ignore[arg-type]
-        body = entry.place + 8 + int.from_bytes(whole[entry.place + 4 :][:4], "little")
-        places |= {*range(entry.place + 4, entry.place + 8), *range(body - 32, body - 24)}
+    for place in (0, *(entry.place for entry in entries)):
+        body = place + 8 + int.from_bytes(whole[place + 4 :][:4], "little")
+        places |= {*range(place + 4, place + 8), *range(body - 32, body - 24)}
     return places
 
 
