@@ -41,10 +41,11 @@ bench: $(STAMP) ## Measure, with ratios against baselines in the same run (some 
 	@$(BIN)/python -m benchmarks.filters
 	@$(BIN)/sterna bench match
 
-docs: $(STAMP) ## Write the generated pages (conformance, command line, configuration)
+docs: $(STAMP) ## Write the generated pages (conformance, command line, configuration, journal)
 	@$(BIN)/python -m tests.spec.conformance >/dev/null
 	@$(BIN)/typer sterna.cli.main utils docs --name sterna --output docs/reference/cli.md
 	@$(BIN)/python -m sterna.net.config_reference >docs/reference/configuration.md
+	@$(BIN)/python -m sterna.journal.reference docs/reference/journal.md
 
 lock: ## Resolve requirements.lock anew from pyproject.toml
 	@scripts/lock $(PYTHON)

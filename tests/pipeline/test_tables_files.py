@@ -184,3 +184,13 @@ def test_a_table_without_days(tmp_path: Path) -> None:
     (part,) = table.parts()
     assert pq.ParquetFile(part).read()["number"].to_pylist() == [2, 1]
     assert part.parent == tmp_path
+
+
+def test_a_column_that_an_older_release_did_not_write_is_null(tmp_path: Path) -> None:
+    table = TableFiles(tmp_path, is_daily=False)
+    table.commit(0, table.stage([pa.RecordBatch.from_pydict({"number": [1]})]))
+    (part,) = table.parts()
+
+    (batch,) = table.read(part, pa.schema({"number": pa.int64(), "later": pa.string()}))
+
+    assert batch.to_pylist() == [{"number": 1, "later": None}]

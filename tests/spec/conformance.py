@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
+import sterna
+from sterna.core import catalogue, component, facts, messages
+from sterna.core.protocol import Protocol
+
 ROOT = Path(__file__).parent.parent.parent
 REQUIREMENTS = Path(__file__).with_name("requirements.toml")
 PAGE = ROOT / "docs" / "conformance.md"
+COMMON = {module.__name__ for module in (component, facts, messages)}
+"""What all protocols are made with."""
 
 
 def requirements() -> dict[str, str]:
@@ -74,7 +80,7 @@ def main() -> None:
     for id_, title in requirements().items():
         print(f"{id_:6} {title}")
         print("\n".join(f"         {test}" for test in proven[id_]) or "         -")
-    print(text.splitlines()[-1])
+    print(next(line for line in text.splitlines() if line.endswith("requirements are proven.")))
 
 
 def as_page(proven: dict[str, list[str]]) -> str:
@@ -90,7 +96,36 @@ def as_page(proven: dict[str, list[str]]) -> str:
         tests = "<br>".join(f"`{test}`" for test in proven[id_]) or "not yet"
         lines.append(f"| {id_} | {title} | {tests} |")
     met = sum(bool(tests) for tests in proven.values())
-    return "\n".join([*lines, "", f"{met} of {len(proven)} requirements are proven."]) + "\n"
+    lines += ["", f"{met} of {len(proven)} requirements are proven.", "", *protocol_files()]
+    return "\n".join(lines) + "\n"
+
+
+def protocol_files() -> list[str]:
+    """A table of Sterna's own protocols, with the files that each consists of."""
+    rows = []
+    for protocol in catalogue.PROTOCOLS:
+        files = _files_of(protocol)
+        if files:
+            shown = ", ".join(f"`{file}`" for file in files)
+            rows.append(f"| `{protocol.name}` | {len(files)} | {shown} |")
+    return [
+        "## Files of each protocol",
+        "",
+        "Where the parts of each protocol, what they inherit from, and their messages are defined.",
+        "",
+        *("| protocol | files | which |", "|---|---|---|", *rows),
+    ]
+
+
+def _files_of(protocol: Protocol) -> list[str]:
+    classes = [
+        each
+        for part in protocol.parts
+        for each in (*part.__mro__, *part.handles, *part.facts)
+        if each.__module__.startswith("sterna.") and each.__module__ not in COMMON
+    ]
+    modules = {sys.modules[each.__module__].__file__ or "" for each in classes}
+    return sorted(str(Path(file).relative_to(Path(sterna.__file__).parent)) for file in modules)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from sterna.core import catalogue as _catalogue  # noqa: F401 - registers Sterna
 from sterna.core.broker import Broker
 from sterna.core.client import Client
 from sterna.core.component import Component
+from sterna.core.handover.options import Handover
 from sterna.core.link import LinkTiming
 from sterna.core.names import NodeId
 from sterna.core.protocol import Kind, Protocol, named, registered
@@ -65,10 +66,14 @@ def make_client(
 def client_settings(settings: Settings) -> Settings:
     """What clients have to know of a broker's settings."""
     shared = tuple(name for name in settings.protocols if named(name).client is not None)
+    handover = settings.handover
+    if handover.protocol not in [*Handover] and named(handover.protocol).client is None:
+        # Clients need not have the package of a protocol in which they have no part.
+        handover = msgspec.structs.replace(handover, protocol=Handover.NONE)
     return Settings(
         routing=msgspec.structs.replace(settings.routing, parent=None),
         client=settings.client,
-        handover=settings.handover,
+        handover=handover,
         places=settings.places,
         protocols=shared,
         options={name: settings.options[name] for name in shared if name in settings.options},

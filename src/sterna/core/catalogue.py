@@ -11,12 +11,15 @@ from sterna.core.protocol import Kind, Protocol, register
 LIVE = (OVERLAY.name, PAST.name)
 """What every broker on sockets takes part in, whatever else is configured."""
 
-for _protocol in (
+PROTOCOLS = (
     OVERLAY,
     PAST,
     MOVING,
     Protocol(name=Handover.NONE, kind=Kind.HANDOVER),
     NAIVE,
     RELOCATION,
-):
+)
+"""All of them."""
+
+for _protocol in PROTOCOLS:
     register(_protocol)

@@ -45,6 +45,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Protocols beyond routing, places and handover, by name."""
     options: dict[str, dict[str, Any]] = {}
     """The options of those protocols, by name; see `options_of`."""
+    modules: dict[str, str] = {}
+    """Where protocols are that no package announces, by name: `module:ATTRIBUTE`."""
 
     def options_of(self, protocol: str, kind: type[T]) -> T:
         """A protocol's own options as the record that it declares."""

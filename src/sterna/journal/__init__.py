@@ -1,6 +1,6 @@
 """The facts journal: what happened at a node, as Arrow files that the data pipeline reads."""
 
-from sterna.journal.rows import SCHEMA, VERSION, facts_in, rows_of
+from sterna.journal.rows import SCHEMA, VERSION, OtherFact, facts_in, rows_of
 from sterna.journal.segments import SegmentDamagedError, read_journal, read_segment
 from sterna.journal.writing import Journal, JournalFailedError, Place, Recovery
 
@@ -9,6 +9,7 @@ __all__ = [
     "VERSION",
     "Journal",
     "JournalFailedError",
+    "OtherFact",
     "Place",
     "Recovery",
     "SegmentDamagedError",

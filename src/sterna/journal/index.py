@@ -7,7 +7,7 @@ from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from sterna.journal.rows import SCHEMA, VERSION, start_of, version_of
+from sterna.journal.rows import SCHEMA, problem_with, start_of
 from sterna.journal.segments import (
     _HEAD,
     _MARK,
@@ -114,11 +114,20 @@ def read_message(file: BinaryIO, entry: Entry) -> bytes | None:
 
 
 def read_columns(schema: bytes, message: bytes, columns: Sequence[str]) -> pa.RecordBatch:
-    """Some columns of a batch, given its file's first message and its own; the rest is not read."""
-    numbers = sorted(SCHEMA.get_field_index(column) for column in columns)
+    """Some columns of a batch, given its file's first message and its own; the rest is not read.
+
+    A column that came with a later version of the journal than the file has is null.
+    """
+    there = read_schema(schema)
+    numbers = sorted(there.get_field_index(column) for column in columns if column in there.names)
     options = pa.ipc.IpcReadOptions(included_fields=numbers, use_threads=False)
     with pa.ipc.open_stream(pa.py_buffer(schema + message), options=options) as stream:
-        return stream.read_next_batch()
+        batch = stream.read_next_batch()
+    for column in columns:
+        if column not in there.names:
+            field = SCHEMA.field(column)
+            batch = batch.append_column(field, pa.nulls(len(batch), field.type))
+    return batch
 
 
 _ANY_MARK = _HEAD.unpack(END)[0]
@@ -132,21 +141,11 @@ def _begun(file: BinaryIO, segment: SegmentName, size_bytes: int) -> Index | Non
     schema = read_message(file, found) if isinstance(found, Entry) else None
     if schema is None:
         return Index(segment.position, damage=f"{file.name} does not begin like a journal")
-    problem = _problem(schema)
+    form = read_schema(schema)
+    problem = problem_with(form)
     if problem is not None:
         return Index(segment.position, damage=f"{file.name} {problem}")
-    return Index(start_of(read_schema(schema)))
-
-
-def _problem(message: bytes) -> str | None:
-    schema = read_schema(message)
-    version = version_of(schema)
-    if version != VERSION:
-        return (
-            f"has version {version} of the journal, this program reads {VERSION}: "
-            "read it with the program that wrote it"
-        )
-    return None if schema.equals(SCHEMA) else "has other columns than a journal"
+    return Index(start_of(form))
 
 
 def _schema_bytes(file: BinaryIO) -> int:

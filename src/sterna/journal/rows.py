@@ -1,59 +1,56 @@
 """Facts as rows of one table, and back."""
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby
 from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec.structs import fields
 
-from sterna.core import facts
 from sterna.core.facts import Fact
-from sterna.core.names import Peer
+from sterna.core.names import LinkId
+from sterna.core.protocol import fact_types
+from sterna.journal.columns import (
+    ABSENT,
+    DETAILS,
+    MEANINGS,
+    PLACE,
+    Form,
+    Row,
+    details_in,
+    form_of,
+    stored_type,
+)
 from sterna.model.event import Event, EventId
-from sterna.model.filters import Filter
 
-VERSION = "2"
-"""Of the schema. A reader leaves alone what has another one."""
+VERSION = "3"
+"""Of the schema. A reader leaves alone what has another one than those in `SCHEMAS`."""
 
 _VERSION_KEY = b"sterna.journal"
 _NODE_KEY = b"sterna.node"
 _START_KEY = b"sterna.start"
 
 SCHEMA = pa.schema(
-    [
-        pa.field("position", pa.int64(), nullable=False),
-        pa.field("turn", pa.int32(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("at", pa.string(), nullable=False),
-        pa.field("time_us", pa.int64(), nullable=False),
-        pa.field("link", pa.string()),
-        pa.field("source", pa.string()),
-        pa.field("peer", pa.string()),
-        pa.field("client", pa.string()),
-        pa.field("name", pa.string()),
-        pa.field("filter", pa.string()),
-        pa.field("location", pa.string()),
-        pa.field("value", pa.string()),
-        pa.field("replayed", pa.int64()),
-        pa.field("held", pa.int64()),
-        pa.field("given_up", pa.int64()),
-        pa.field("published", pa.int64()),
-        pa.field("anywhere", pa.bool_()),
-        pa.field("publishers", pa.list_(pa.field("item", pa.string(), nullable=False))),
-        pa.field("seqs", pa.list_(pa.field("item", pa.int64(), nullable=False))),
-        pa.field("events", pa.binary()),
-    ],
+    [pa.field(name, stored_type(name), nullable=name not in PLACE) for name in MEANINGS],
     metadata={_VERSION_KEY: VERSION},
 )
 """A row is a fact; a Forwarded has a row for each link that the events went to."""
 
-WITH_CONTENT = frozenset({"Published", "Accepted"})
-"""The facts whose events are written in full: each event once, where it enters the network."""
+SCHEMAS = {"2": SCHEMA.remove(SCHEMA.get_field_index(DETAILS)), VERSION: SCHEMA}
+"""What can be read, by version."""
+
+
+class OtherFact(Fact, frozen=True, kw_only=True):
+    """A fact as a journal has it, whose class is not known here, or not as it was then.
+
+    The package of its protocol is missing, or has not been imported. Each row is one.
+    """
+
+    kind: str
+    details: dict[str, Any]
+    """All that the row says, under the names of columns and fields."""
 
 
 def schema_of(node: str, start: int) -> pa.Schema:
@@ -67,31 +64,61 @@ def version_of(schema: pa.Schema) -> str | None:
     return None if version is None else version.decode(errors="replace")
 
 
+def problem_with(schema: pa.Schema) -> str | None:
+    """Why facts with this schema cannot be read, as the rest of a sentence; None: they can."""
+    version = version_of(schema)
+    if version not in SCHEMAS:
+        return (
+            f"has version {version} of the journal, this program reads {' and '.join(SCHEMAS)}: "
+            "read it with the program that wrote it"
+        )
+    return None if schema.equals(SCHEMAS[version]) else "has other columns than a journal"
+
+
+def up_to_date(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of any version with the columns of this one."""
+    if DETAILS in batch.schema.names:
+        return batch
+    field = SCHEMA.field(DETAILS)
+    return batch.append_column(field, pa.nulls(len(batch), field.type))
+
+
 def start_of(schema: pa.Schema) -> int:
     """The first position that a file answers for: the file before it had all facts before that."""
     return int(schema.metadata[_START_KEY])
 
 
+def is_about_events(kind: type[Fact]) -> bool:
+    """Whether facts of a class name events."""
+    form = form_of(kind)
+    return form.events is not None or form.by_link is not None
+
+
 def events_in(fact: Fact) -> int:
     """How many events a fact is about, counted for each link."""
-    if isinstance(fact, facts.Forwarded):
-        return sum(map(len, fact.to.values()))
-    return len(fact.events) if "events" in fact.__struct_fields__ else 0  # type: ignore[attr-defined]
+    form = form_of(type(fact))
+    if form.by_link is not None:
+        return sum(map(len, form.by_link(fact).values()))
+    return 0 if form.events is None else len(form.events(fact))
 
 
 def rows_of(recorded: Iterable[tuple[int, int, Fact]]) -> pa.RecordBatch:
     """A batch with the rows of facts, each with its position and its turn there."""
     rows: list[list[Any]] = []
-    used = set(range(_FIXED))
+    used = set(range(len(PLACE)))
     for position, turn, fact in recorded:
         kind = type(fact)
-        form = _FORMS.get(kind) or _form(kind)
-        used.update(form.columns)
+        form = form_of(kind)
         row: list[Any] = [position, turn, kind.__name__, fact.at, fact.time, *_NOTHING]
-        for column, value_of in form.values:
+        for name, value_of in form.columns.items():
+            column = _COLUMN[name]
+            used.add(column)
             row[column] = value_of(fact)
-        if kind is facts.Forwarded:
-            rows += _row_for_each_link(row, fact)  # type: ignore[arg-type]
+        if form.events is not None:
+            row[_SEQS] = form.events(fact)
+        if form.by_link is not None:
+            used.add(_LINK)
+            rows += _row_for_each_link(row, form.by_link(fact))
         else:
             rows.append(row)
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
@@ -111,81 +138,34 @@ def rows_of(recorded: Iterable[tuple[int, int, Fact]]) -> pa.RecordBatch:
 
 
 def facts_in(batch: pa.RecordBatch, known: Mapping[EventId, Event] | None = None) -> Iterator[Fact]:
-    """The facts of a batch, in order.
+    """The facts of a batch, in order; one of a kind that is not known here is an `OtherFact`.
 
     An event that the row does not hold in full comes from `known`; if it is not there either, all
     that is left of it is its identity: no attributes, no payload, time 0.
     """
     known = known or {}
-    rows = batch.to_pylist()
+    kinds = {kind.__name__: kind for kind in fact_types()}
+    rows = up_to_date(batch).to_pylist()
     for _, same in groupby(rows, key=itemgetter("position", "turn")):
-        yield _fact(list(same), known)
-
-
-def identities_in(row: Mapping[str, Any]) -> list[EventId]:
-    """Which events a row is about."""
-    seqs, publishers = row["seqs"] or [], row["publishers"] or []
-    if len(publishers) == 1:
-        publishers = publishers * len(seqs)
-    return [EventId(publisher, seq) for publisher, seq in zip(publishers, seqs, strict=True)]
+        of_fact = list(same)
+        kind = kinds.get(of_fact[0]["kind"])
+        fact = None if kind is None else _fact(kind, of_fact, known)
+        yield from map(_other, of_fact) if fact is None else [fact]
 
 
 # ---- Facts to rows.
 
 _COLUMN = {name: number for number, name in enumerate(SCHEMA.names)}
-_FIXED = 5
-"""Columns that every fact fills."""
-_LINK, _EVENTS = _COLUMN["link"], _COLUMN["events"]
-_PUBLISHERS, _SEQS = _COLUMN["publishers"], _COLUMN["seqs"]
-_NOTHING = [() if name == "seqs" else None for name in SCHEMA.names[_FIXED:]]
+_LINK, _PUBLISHERS, _SEQS = _COLUMN["link"], _COLUMN["publishers"], _COLUMN["seqs"]
+_NOTHING = [() if name == "seqs" else None for name in SCHEMA.names[len(PLACE) :]]
 """What the other columns hold at first; the events of a row stand where their numbers will."""
 
-_NAMES = {"subscription": "name", "advertisement": "name"}
-"""Fields that stand in a column with another name."""
 
-
-class _Form(NamedTuple):
-    """How a class of facts fills its row."""
-
-    values: list[tuple[int, Callable[[Any], Any]]]
-    """By column, what stands there."""
-    columns: frozenset[int]
-
-
-_FORMS: dict[type[Fact], _Form] = {}
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[Event, ...])
-
-
-def _form(kind: type[Fact]) -> _Form:
-    values: list[tuple[int, Callable[[Any], Any]]] = []
-    for field in fields(kind):
-        name = field.name
-        match name:
-            case "at" | "time" | "to":
-                continue
-            case "events":
-                values.append((_SEQS, attrgetter("events")))
-                if kind.__name__ in WITH_CONTENT:
-                    values.append((_EVENTS, lambda fact: _encoder.encode(fact.events)))
-            case "filter":
-                values.append((_COLUMN[name], lambda fact: str(fact.filter)))
-            case "value":
-                # Not msgspec's JSON, which has no NaN and no infinities.
-                values.append((_COLUMN[name], lambda fact: json.dumps(fact.value)))
-            case _:
-                values.append((_COLUMN[_NAMES.get(name, name)], attrgetter(name)))
-    columns = {column for column, _ in values} | ({_LINK} if kind is facts.Forwarded else set())
-    form = _FORMS[kind] = _Form(values, frozenset(columns))
-    return form
-
-
-def _row_for_each_link(row: list[Any], fact: facts.Forwarded) -> list[list[Any]]:
-    if not fact.to:
+def _row_for_each_link(row: list[Any], to: Mapping[LinkId, Any]) -> list[list[Any]]:
+    if not to:
         return [row]
-    rows = [row.copy() for _ in fact.to]
-    for copy, (link, events) in zip(rows, fact.to.items(), strict=True):
+    rows = [row.copy() for _ in to]
+    for copy, (link, events) in zip(rows, to.items(), strict=True):
         copy[_LINK], copy[_SEQS] = link, events
     return rows
 
@@ -226,35 +206,26 @@ def _starts(lists: Iterable[Any]) -> np.ndarray[Any, np.dtype[np.int32]]:
 # ---- Rows to facts.
 
 
-def _fact(rows: list[dict[str, Any]], known: Mapping[EventId, Event]) -> Fact:
-    row = rows[0]
-    kind: type[Fact] = getattr(facts, row["kind"])
-    values: dict[str, Any] = {"at": row["at"], "time": row["time_us"]}
-    for field in fields(kind):
-        match field.name:
-            case "at" | "time":
-                pass
-            case "events" if kind is facts.Missed:
-                values["events"] = tuple(identities_in(row))
-            case "events":
-                values["events"] = _events(row, known)
-            case "to":
-                values["to"] = {r["link"]: _events(r, known) for r in rows if r["link"] is not None}
-            case "filter":
-                values["filter"] = Filter(row["filter"])
-            case "value":
-                values["value"] = json.loads(row["value"])
-            case "peer":
-                values["peer"] = None if row["peer"] is None else Peer(row["peer"])
-            case name:
-                values[name] = row[_NAMES.get(name, name)]
-    return kind(**values)
+def _fact(kind: type[Fact], rows: list[Row], known: Mapping[EventId, Event]) -> Fact | None:
+    """The fact that some rows are; None if its class has another form than when it was written."""
+    form: Form = form_of(kind)
+    values: dict[str, Any] = {"at": rows[0]["at"], "time": rows[0]["time_us"]}
+    try:
+        for name, value_of in form.fields.items():
+            value = value_of(rows, known)
+            if value is not ABSENT:
+                values[name] = value
+        return kind(**values)
+    except (msgspec.ValidationError, TypeError):
+        return None
 
 
-def _events(row: Mapping[str, Any], known: Mapping[EventId, Event]) -> tuple[Event, ...]:
-    if row["events"] is not None:
-        return _decoder.decode(row["events"])
-    return tuple(
-        known.get(id_) or Event(publisher=id_.publisher, seq=id_.seq, time_us=0)
-        for id_ in identities_in(row)
+def _other(row: Row) -> OtherFact:
+    said = {name: row[name] for name in SCHEMA.names if name not in {*PLACE, DETAILS}}
+    given = {name: value for name, value in said.items() if value not in (None, [])}
+    return OtherFact(
+        at=row["at"],
+        time=row["time_us"],
+        kind=row["kind"],
+        details={**given, **details_in(row)},
     )

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from sterna.errors import SternaError
-from sterna.journal.rows import VERSION, version_of
+from sterna.journal.rows import problem_with, up_to_date
 
 FINISHED = ".arrows"
 OPEN = ".arrows.open"
@@ -101,13 +101,11 @@ def read_segment(path: Path, start: int = 0, end: int = END_OF_TIME) -> Iterator
     for message in read_messages(path, start, end):
         if schema is None:
             schema = read_schema(message.data)
-            if version_of(schema) != VERSION:
-                raise SegmentDamagedError(
-                    f"{path} has version {version_of(schema)} of the journal, this program reads "
-                    f"{VERSION}: read it with the program that wrote it"
-                )
+            problem = problem_with(schema)
+            if problem is not None:
+                raise SegmentDamagedError(f"{path} {problem}")
         else:
-            yield between(read_batch(message.data, schema), start, end)
+            yield between(up_to_date(read_batch(message.data, schema)), start, end)
 
 
 def between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:

@@ -1,8 +1,8 @@
 """What a correct delivery is: the rules by which runs, simulated and real, are judged.
 
-Everything is decided by comparing a few moments, so that the same rules work on records here and on
-columns of a table elsewhere. A moment is a number: a time or, better, a place in the stream of
-facts, where no two are the same.
+Everything is decided by comparing a few moments. A moment is a number: a time or, better, a place
+in the stream of facts, where no two are the same. The rules use only comparisons, `&` and `|`, so
+they judge numbers (the oracle of the simulator) and columns of Spark (the audit of journals) alike.
 
 - A subscription is *asked* at one time, *settled* when all brokers know it, and *ended* (or never).
 - An event is *published* at one time and *calm* when everything it caused has arrived.
@@ -23,6 +23,7 @@ gets events in the order of their numbers.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from sterna.model.event import EventId
 
@@ -40,35 +41,55 @@ class Fault(StrEnum):
     UNPUBLISHED = "never published so"
 
 
+Moment = Any
+"""A number, or a column of numbers."""
+
+Truth = Any
+"""A bool, or a column of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """When a subscription or advertisement was asked, settled and ended, and forgotten then."""
 
-    asked: int
-    settled: int = FOREVER
-    ended: int = FOREVER
-    forgotten: int = FOREVER
+    asked: Moment
+    settled: Moment = FOREVER
+    ended: Moment = FOREVER
+    forgotten: Moment = FOREVER
     """When no broker knew it any more."""
 
 
-def is_settled(span: Span, published: int) -> bool:
+def is_settled(span: Span, published: Moment) -> Truth:
     """Whether it was in force everywhere when an event was published."""
-    return span.settled <= published <= span.ended
+    return (span.settled <= published) & (published <= span.ended)
 
 
-def is_owed(subscription: Span, published: int, calm: int) -> bool:
+def is_owed(subscription: Span, published: Moment, calm: Moment) -> Truth:
     """Whether an event that the subscription matches must be delivered."""
-    return is_settled(subscription, published) and calm <= subscription.ended
+    return is_settled(subscription, published) & (calm <= subscription.ended)
 
 
-def is_allowed(subscription: Span, delivered: int) -> bool:
-    """Whether an event that the subscription matches may be delivered."""
-    return subscription.asked <= delivered <= subscription.ended
+def is_allowed(subscription: Span, delivered: Moment, *, anywhere: Truth = False) -> Truth:
+    """Whether an event that the subscription matches may be delivered.
+
+    What was kept for where the client was then (`anywhere`) may come after the end.
+    """
+    return (subscription.asked <= delivered) & (anywhere | (delivered <= subscription.ended))
 
 
-def is_explained(subscription: Span, published: int, arrived: int) -> bool:
+def is_explained(subscription: Span, published: Moment, arrived: Moment) -> Truth:
     """Whether an event that the subscription matches may arrive without being delivered."""
-    return subscription.asked <= arrived and published <= subscription.forgotten
+    return (subscription.asked <= arrived) & (published <= subscription.forgotten)
+
+
+def was_published(published: Moment, arrived: Moment) -> Truth:
+    """Whether an event was published before it arrived."""
+    return published <= arrived
+
+
+def is_out_of_order(seq: Moment, last: Moment) -> Truth:
+    """Whether an event comes after one that its publisher has published later."""
+    return seq < last
 
 
 def faults_of_order(delivered: Iterable[EventId]) -> Iterator[tuple[Fault, EventId]]:
@@ -78,7 +99,7 @@ def faults_of_order(delivered: Iterable[EventId]) -> Iterator[tuple[Fault, Event
     for event in delivered:
         if event in seen:
             yield Fault.DUPLICATED, event
-        elif event.seq < last.get(event.publisher, 0):
+        elif is_out_of_order(event.seq, last.get(event.publisher, 0)):
             yield Fault.REORDERED, event
         seen.add(event)
         last[event.publisher] = max(event.seq, last.get(event.publisher, 0))

@@ -2,7 +2,7 @@
 
 import sys
 from types import UnionType
-from typing import get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo
@@ -40,7 +40,7 @@ listen = "127.0.0.1:7480"
 ```
 
 - Each key can be overridden by an environment variable: `STERNA_<SECTION>_<KEY>`, in capitals. A
-  list is written there with commas between its items.
+  list is written there with commas between its items, a table as `{ name = { key = 1 } }`.
 - Sizes are numbers of bytes, or text such as `"64 MiB"` (`KiB`, `MiB`, `GiB`). Keys that end in
   `_s` are in seconds, keys that end in `_us` in microseconds.
 - A relative path starts at the directory of the file.
@@ -69,12 +69,13 @@ def _section(name: str, section: type[ConfigSection]) -> str:
 
 
 def _row(section: str, field: FieldInfo) -> str:
-    if field.default is NODEFAULT:
+    if field.required:
         default = "required"
     elif field.default is None:
         default = "not set"
     else:
-        default = f"`{value_as_toml(field, field.default)}`"
+        value = field.default_factory() if field.default is NODEFAULT else field.default
+        default = f"`{value_as_toml(field, value)}`"
     meaning = f"{description(field)} †" if is_for_start(field) else description(field)
     cells = [f"`{field.name}`", _type(field), default, meaning]
     return f"| {' | '.join([*cells, f'`{variable(section, field.name)}`'])} |"
@@ -105,6 +106,7 @@ _WORDS: dict[object, str] = {
     float: "number",
     bool: "`true`, `false`",
     tuple[str, ...]: "list of texts",
+    dict[str, dict[str, Any]]: "table of tables",
 }
 
 

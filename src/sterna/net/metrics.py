@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from sterna.core.facts import Fact, HandoverFinished, HandoverStarted
 from sterna.core.names import NodeId, Time
-from sterna.journal.rows import events_in
+from sterna.journal.rows import events_in, is_about_events
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -99,7 +99,7 @@ class Metrics(Collector):
             kind = type(fact)
             name = kind.__name__
             self._facts[name] += 1
-            if kind in _ABOUT_EVENTS or _is_about_events(kind):
+            if is_about_events(kind):
                 self._events[name] += events_in(fact)
             elif isinstance(fact, HandoverStarted):
                 self._handovers[fact.client] = fact.time
@@ -221,13 +221,3 @@ def _gauge_families(gauges: Gauges) -> Iterator[Metric]:
         ("ready", "1 when the broker takes clients.", int(gauges.is_ready)),
     ):
         yield GaugeMetricFamily(f"sterna_{name}", meaning, value)
-
-
-_ABOUT_EVENTS: set[type[Fact]] = set()
-
-
-def _is_about_events(kind: type[Fact]) -> bool:
-    is_about = bool({"events", "to"} & set(kind.__struct_fields__))
-    if is_about:
-        _ABOUT_EVENTS.add(kind)
-    return is_about

@@ -2,6 +2,7 @@
 
 from time import time
 
+from sterna import plugins
 from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
 from sterna.core.catalogue import LIVE
@@ -25,6 +26,8 @@ AT_A_CLIENT = LinkTiming(resend_us=None, ack_delay_us=2_000)
 
 def settings_of(config: BrokerConfig) -> Settings:
     """What a broker's configuration says to its node."""
+    more = [plugins.find(each) for each in config.network.protocols]
+    named = (*config.network.protocols, config.network.handover)
     return Settings(
         routing=config.routing_options,
         client=ClientOptions(
@@ -32,7 +35,9 @@ def settings_of(config: BrokerConfig) -> Settings:
         ),
         handover=config.handover_options,
         places=config.places_options(),
-        protocols=LIVE,
+        protocols=(*LIVE, *(protocol.name for protocol in more)),
+        options=config.protocols,
+        modules={plugins.find(each).name: each for each in named if plugins.is_in_module(each)},
     )
 
 

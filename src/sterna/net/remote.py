@@ -6,8 +6,7 @@ from typing import Any, NamedTuple, Self
 import pyarrow as pa
 
 from sterna.errors import SternaError
-from sterna.journal.rows import VERSION as JOURNAL_VERSION
-from sterna.journal.rows import version_of
+from sterna.journal.rows import problem_with, up_to_date
 from sterna.journal.segments import between, read_batch, read_schema
 from sterna.net.observer import Observer
 
@@ -65,10 +64,8 @@ def _read(
     url: str, schema: bytes, batches: list[Any], start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
     form = read_schema(schema)
-    if version_of(form) != JOURNAL_VERSION:
-        raise SternaError(
-            f"the broker at {url} writes version {version_of(form)} of the journal, this program "
-            f"reads {JOURNAL_VERSION}: use the same version of Sterna"
-        )
+    problem = problem_with(form)
+    if problem is not None:
+        raise SternaError(f"the journal of the broker at {url} {problem}")
     for batch in batches:
-        yield between(read_batch(batch, form), start, end)
+        yield between(up_to_date(read_batch(batch, form)), start, end)

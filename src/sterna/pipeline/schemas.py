@@ -1,7 +1,7 @@
 """The tables that the pipeline reads from journals, column by column."""
 
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -13,6 +13,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from sterna.journal import SCHEMA
 from sterna.model.filters.spark import ATTRIBUTES_TYPE
 
 
@@ -35,27 +36,14 @@ _COUNT = (_LONG, True)
 _PLACE = {"journal": _STRING, "position": _LONG, "turn": IntegerType()}
 """Where a fact stands: who wrote it down, which input caused it, the how-manieth of that input."""
 
-FACTS = _schema(
-    **_PLACE,
-    kind=_STRING,
-    at=_STRING,
-    time=_TIME,
-    link=_TEXT,
-    source=_TEXT,
-    peer=_TEXT,
-    client=_TEXT,
-    name=_TEXT,
-    filter=_TEXT,
-    location=_TEXT,
-    value=_TEXT,
-    replayed=_COUNT,
-    held=_COUNT,
-    given_up=_COUNT,
-    published=_COUNT,
-    anywhere=(BooleanType(), True),
-    publishers=(ArrayType(_STRING, containsNull=False), True),
-    seqs=(ArrayType(_LONG, containsNull=False), True),
-    events=(BinaryType(), True),
+FACTS = StructType(
+    [
+        StructField("journal", _STRING, nullable=False),
+        *(
+            StructField("time", _TIME, field.nullable) if field.name == "time_us" else field
+            for field in from_arrow_schema(SCHEMA).fields
+        ),
+    ]
 )
 """All facts as the journal has them (docs/reference/journal.md): one row a fact and link."""
 

@@ -17,6 +17,7 @@ from sterna.model.delivery import (
     is_explained,
     is_owed,
     is_settled,
+    was_published,
 )
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
@@ -226,7 +227,7 @@ class Oracle(Observer):
         yield from faults_of_order(received)
         for arrival in self._arrived[client]:
             published, moment = self._published.get(arrival.event.id, (None, 0))
-            if published != arrival.event or moment > arrival.moment:
+            if published != arrival.event or not was_published(moment, arrival.moment):
                 yield Fault.UNPUBLISHED, arrival.event.id
             elif not self._is_permitted(arrival, moment, client):
                 yield Fault.UNASKED, arrival.event.id
@@ -238,9 +239,7 @@ class Oracle(Observer):
         matching = (ask.span for ask in asks if ask.filter.matches(arrival.event.attributes))
         if arrival.is_stray:
             return any(is_explained(span, published, arrival.moment) for span in matching)
-        if arrival.anywhere:
-            return any(span.asked <= arrival.moment for span in matching)
-        return any(is_allowed(span, arrival.moment) for span in matching)
+        return any(is_allowed(span, arrival.moment, anywhere=arrival.anywhere) for span in matching)
 
     def _owed(self, client: NodeId) -> list[EventId]:
         asks = self._subscriptions[client]

@@ -106,8 +106,8 @@ def digest(settings: Settings) -> str:
 
 
 def known_settings(said: Hello) -> Settings:
-    """The settings that a broker has sent."""
-    settings = said.settings or Settings()
+    """The settings that a broker has sent; it does not decide which modules are imported here."""
+    settings = msgspec.structs.replace(said.settings or Settings(), modules={})
     if SETTINGS in said.features:
         return settings
     # Release 0.1 did not list the protocols that every live node takes part in.

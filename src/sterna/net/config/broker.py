@@ -1,15 +1,18 @@
 """The whole configuration of a broker, and the options of the core that follow from it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 from msgspec import field
 
+from sterna import plugins
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.location.options import PlacesOptions
 from sterna.core.names import Time
 from sterna.core.routing.options import RoutingOptions
+from sterna.core.settings import Settings
 from sterna.model.location import MovementGraph
 from sterna.model.mobility import mined_dwell_us
 from sterna.net.address import PORT
@@ -60,6 +63,13 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
     data: Annotated[
         str, means("The directory of the broker's log, snapshots and journal.", for_start=True)
     ] = _DATA
+    protocols: Annotated[
+        dict[str, dict[str, Any]],
+        means(
+            "The options of protocols from other packages, by their names: write those of "
+            "`round-trips` below `[protocols.round-trips]`."
+        ),
+    ] = field(default_factory=dict)
 
     network: NetworkConfig = field(default_factory=NetworkConfig)
     places: PlacesConfig = field(default_factory=PlacesConfig)
@@ -107,6 +117,20 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
         """Write a file that explains each key. Reading it gives an equal configuration."""
         return as_toml(self)
 
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        names = (*self.network.protocols, self.network.handover)
+        used = {found.name: found for found in map(plugins.find, names)}
+        for name in self.protocols:
+            if name not in used:
+                yield f"protocols.{name}", f"is not used here; there are {', '.join(used)}"
+        settings = Settings(options=self.protocols)
+        for name, protocol in used.items():
+            try:
+                for part in protocol.parts:
+                    part.make(settings)  # It reads its options.
+            except msgspec.ValidationError as error:
+                yield f"protocols.{name}", str(error)
+
     @property
     def routing_options(self) -> RoutingOptions:
         """How the broker routes."""
@@ -119,7 +143,7 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
         """How the network hands clients over, and what it keeps for them."""
         kept_s, away_s = self.limits.kept_s, self.limits.away_s
         return HandoverOptions(
-            protocol=self.network.handover,
+            protocol=plugins.find(self.network.handover).name,
             cache_events_max=self.limits.queue_events_per_client_max,
             cache_bytes_max=self.limits.queue_bytes_per_client_max,
             cache_ttl_us=None if kept_s is None else _microseconds(kept_s),

@@ -5,11 +5,14 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 import msgspec
 from msgspec.structs import FieldInfo
 
+from sterna import plugins
+from sterna.core.catalogue import LIVE
+from sterna.core.protocol import Kind, UnknownProtocolError, registered
 from sterna.errors import SternaError
 from sterna.model.location import LocationError, MovementGraph
 from sterna.net.address import PORT, Address, AddressError
@@ -150,8 +153,9 @@ class _Reading:
                 )
 
     def _check_contradictions(self, config: ConfigSection) -> None:
-        for name in sections(type(config)):
-            for key, problem in getattr(config, name).contradictions():
+        parts = {"": config, **{name: getattr(config, name) for name in sections(type(config))}}
+        for name, part in parts.items():
+            for key, problem in part.contradictions():
                 self._problem(self._source, _dotted(name, key), problem)
 
     def _problem(self, source: str, key: str, problem: str) -> None:
@@ -174,6 +178,8 @@ def _converted(field: FieldInfo, given: object, *, is_text: bool) -> object:
         given = _size(given)
     elif is_text and isinstance(given, str) and field.type.__origin__ == tuple[str, ...]:
         given = [part.strip() for part in given.split(",") if part.strip()]
+    elif is_text and isinstance(given, str) and get_origin(field.type.__origin__) is dict:
+        given = tomllib.loads(f"table = {given}")["table"]
     try:
         return msgspec.convert(given, field.type, strict=not is_text)
     except msgspec.ValidationError as error:
@@ -245,6 +251,35 @@ def _urls(value: Any, _directory: Path) -> object:
     return value
 
 
+def _handover(value: Any, _directory: Path) -> object:
+    _check_protocol(value, Kind.HANDOVER)
+    return value
+
+
+def _protocols(value: Any, _directory: Path) -> object:
+    for name in value:
+        _check_protocol(name, Kind.LISTED)
+    if len({plugins.find(name).name for name in value}) < len(value):
+        raise ValueError("names a protocol twice")
+    return value
+
+
+def _check_protocol(name: str, kind: Kind) -> None:
+    """A ValueError lists those that can be chosen."""
+    known = [each.name for each in registered() if each.kind is kind and each.name not in LIVE]
+    choice = ", ".join([*known, "a protocol of an installed package", "module:ATTRIBUTE"])
+    try:
+        found = plugins.find(name)
+    except UnknownProtocolError:
+        raise ValueError(f"is {name!r}; choose one of {choice}") from None
+    except plugins.PluginError as error:
+        raise ValueError(f"names a protocol that is not there: {error}") from None
+    if found.kind is not kind:
+        raise ValueError(f"is {name!r}, which is for another purpose; choose one of {choice}")
+    if found.name in LIVE:
+        raise ValueError(f"is {name!r}, in which every broker takes part: leave it out")
+
+
 def _path(value: Any, directory: Path) -> object:
     if not value:
         raise ValueError("is empty; write a directory")
@@ -269,6 +304,8 @@ _CHECKS: dict[str, Callable[[Any, Path], object]] = {
     "advertised_address": _reachable,
     "data": _path,
     "network.neighbours": _urls,
+    "network.handover": _handover,
+    "network.protocols": _protocols,
     "places.graph": _graph,
     "history.archive": _path_or_empty,
     "http.listen": _listen_or_empty,

@@ -83,9 +83,20 @@ class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
     quenching: Annotated[
         bool, means("Whether publishers discard events that match no subscription.")
     ] = False
-    handover: Annotated[Handover, means("How clients move from one broker to another.")] = (
-        Handover.RELOCATION
-    )
+    handover: Annotated[
+        str,
+        means(
+            "The protocol by which clients move from one broker to another: `none`, `naive`, "
+            "`relocation`, or one from another package, as in `protocols`."
+        ),
+    ] = Handover.RELOCATION.value
+    protocols: Annotated[
+        tuple[str, ...],
+        means(
+            "More protocols that brokers take part in. Each is the name that an installed package "
+            "announces, or `module:ATTRIBUTE` of a module on PYTHONPATH."
+        ),
+    ] = ()
 
 
 class PlacesConfig(ConfigSection, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """Writes a configuration as a TOML file that explains each key."""
 
 import textwrap
+from collections.abc import Mapping
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -33,9 +34,17 @@ def value_as_toml(field: FieldInfo, value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return _size_as_toml(value) if is_size(field) else str(value)
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return f"[{', '.join(value_as_toml(field, item) for item in value)}]"
-    return msgspec.json.encode(value).decode()  # Strings and floats are written as in JSON.
+    if isinstance(value, Mapping):
+        entries = (f"{_text(key)} = {value_as_toml(field, each)}" for key, each in value.items())
+        return f"{{ {', '.join(entries)} }}" if value else "{}"
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    """Strings and floats are written as in JSON."""
+    return msgspec.json.encode(value).decode()
 
 
 def _size_as_toml(size: int) -> str:

@@ -1,4 +1,4 @@
-"""The delivery audit: the oracle's rules (`sterna.model.delivery`) as joins over journals."""
+"""The delivery audit: the oracle's rules, which are `sterna.model.delivery`, over journals."""
 
 from sterna.pipeline.audit.stated import Stated, in_journals, in_table
 from sterna.pipeline.audit.verdict import Finding, Verdict, audit, audit_journals, is_complete

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
-from sterna.model.delivery import Fault
+from sterna.model.delivery import Fault, was_published
 from sterna.pipeline.audit.ledger import EVENT, GRACE_US, NOT_WANTED, identities
 from sterna.pipeline.audit.publications import published
 from sterna.pipeline.audit.stated import Stated, slack
@@ -40,7 +40,7 @@ def explained(
         .agg(F.array_sort(F.collect_list(F.struct("moment", "at", "link"))).alias("hops"))
     )
     is_published = F.coalesce(
-        F.col("published") <= F.col("moment") + slack(grace_us), F.lit(col=False)
+        was_published(F.col("published"), F.col("moment") + slack(grace_us)), F.lit(col=False)
     )
     fault = (
         F.when(F.col("fault") != NOT_WANTED, F.col("fault"))

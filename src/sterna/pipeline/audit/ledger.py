@@ -3,7 +3,15 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
-from sterna.model.delivery import Fault
+from sterna.model.delivery import (
+    Fault,
+    Span,
+    is_allowed,
+    is_explained,
+    is_out_of_order,
+    is_settled,
+    was_published,
+)
 from sterna.pipeline.audit.conduct import OFFER, SUBSCRIPTION
 from sterna.pipeline.audit.stated import LIVE, Stated, slack
 
@@ -46,12 +54,10 @@ def identities(facts: DataFrame, *columns: str) -> DataFrame:
 
 def _wanted(events: DataFrame, asks: DataFrame) -> DataFrame:
     """A row for each event and each subscription that matches it."""
-    is_owed = (
-        (F.col("role") == SUBSCRIPTION)
-        & (F.col("settled") <= F.col("published"))
-        & (F.col("published") <= F.col("ended"))
-        & F.coalesce(F.col("out") <= F.col("lasted"), F.lit(col=False))
-    )
+    span = Span(asked=F.col("asked"), settled=F.col("settled"), ended=F.col("ended"))
+    # It was calm before the end if it left its publisher by the last moment early enough for that.
+    was_calm = F.coalesce(F.col("out") <= F.col("lasted"), F.lit(col=False))
+    is_owed = (F.col("role") == SUBSCRIPTION) & is_settled(span, F.col("published")) & was_calm
     return (
         events.withColumn("filter_id", F.explode("matched"))
         .join(F.broadcast(asks.where(F.col("role") != OFFER)), ["world", "filter_id"])
@@ -134,7 +140,7 @@ def _faults(slack: Column) -> Column:
     deliveries, never = F.col("deliveries"), F.lit(None).cast("long")
     first = F.get(deliveries, F.lit(0))
     lost = F.col("is_owed") & ~F.col("is_purged") & (F.size("deliveries") == 0)
-    swapped = F.col("seq") < first["last_seq"]
+    swapped = is_out_of_order(F.col("seq"), first["last_seq"])
     repeated = F.greatest(F.size("deliveries") - 1, F.lit(0))
     return F.concat(
         F.when(lost, F.array(_fault(Fault.LOST, never))).otherwise(_none()),
@@ -151,15 +157,15 @@ def _fault_of(arrival: Column, slack: Column) -> Column:
     """What is wrong with one arrival by itself, or null."""
     moment = arrival["moment"]
 
-    def permits(span: Column) -> Column:
-        is_asked = span["asked"] <= moment
-        explains = F.col("published") - slack <= span["forgotten"]
-        allows = span["is_exact"] & (arrival["anywhere"] | (moment <= span["ended"]))
-        return is_asked & F.when(arrival["is_stray"], explains).otherwise(allows)
+    def permits(ask: Column) -> Column:
+        span = Span(asked=ask["asked"], ended=ask["ended"], forgotten=ask["forgotten"])
+        explains = is_explained(span, F.col("published") - slack, moment)
+        allows = is_allowed(span, moment, anywhere=arrival["anywhere"])
+        return F.when(arrival["is_stray"], explains).otherwise(ask["is_exact"] & allows)
 
     return (
         F.when(F.size("spans") == 0, _fault(NOT_WANTED, moment))
-        .when(F.col("published") > moment + slack, _fault(Fault.UNPUBLISHED, moment))
+        .when(~was_published(F.col("published"), moment + slack), _fault(Fault.UNPUBLISHED, moment))
         .when(~F.exists("spans", permits), _fault(Fault.UNASKED, moment))
     )
 

@@ -129,11 +129,12 @@ class TableFiles:
         return sorted(self.path.glob(f"{DAY}=*/*.parquet" if self.is_daily else "*.parquet"))
 
     def read(self, part: Path, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of a file, with these columns."""
-        stored = [name for name in columns.names if not (self.is_daily and name == DAY)]
+        """The rows of a file, with these columns; what an older release did not write is null."""
         with pq.ParquetFile(part) as file:
+            stored = [name for name in columns.names if name in file.schema_arrow.names]
             for batch in file.iter_batches(columns=stored):
-                arrays = {name: batch[name] for name in stored}
+                arrays = {name: pa.nulls(len(batch)) for name in columns.names}
+                arrays |= {name: batch[name] for name in stored}
                 if self.is_daily:
                     day = date.fromisoformat(part.parent.name.removeprefix(f"{DAY}="))
                     arrays[DAY] = pa.repeat(pa.scalar(day, pa.date32()), len(batch))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sterna.journal.rows import WITH_CONTENT
+from sterna.journal.columns import WITH_CONTENT
 from sterna.pipeline.source import events, tables
 from sterna.pipeline.source.origins import Piece
 from sterna.pipeline.source.query import Bad
