@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
 import pytest
 
-from sterna.matching import kernels
+from sterna.matching.kernels import compiling
 
 PROGRAM = """
 from sterna import Filter
@@ -47,11 +46,9 @@ def test_compiling_is_said_and_done_once(tmp_path: Path) -> None:
 def test_without_a_place_for_files_it_is_compiled_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def njit(**options: Any) -> Callable[..., Any]:
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function: no locator available")
-        return numba.njit(**options)  # type: ignore[no-any-return]
+    def no_place(function: Callable[..., Any]) -> None:
+        raise RuntimeError("cannot cache function: no locator available")
 
-    monkeypatch.setattr(kernels, "njit", njit)
+    monkeypatch.setattr(compiling, "KernelCache", no_place)
 
-    assert kernels.kernel(lambda number: number + 1)(2) == 3
+    assert compiling.kernel(lambda number: number + 1)(2) == 3

@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sterna import Filter, UnboundError
 from sterna.bench.workloads import standard
-from sterna.matching import MatchIndex, table
+from sterna.matching import MatchIndex, batches, compiled, division, packing
 from sterna.matching import index as index_module
+from sterna.matching.compiled import CompiledSubscriptions
 from sterna.model.event import INT_MAX, INT_MIN, Scalar
 from tests.scale import CAMPAIGN, examples
 from tests.strategies import events, filter_texts
@@ -36,16 +37,29 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "FEW_MAX", 2)
-    monkeypatch.setattr(table, "REPACK_MIN", 5)
-    monkeypatch.setattr(table, "FILED_VALUES_MIN", 4)
-    monkeypatch.setattr(table, "FILED_ROWS_MAX", 3)
-    monkeypatch.setattr(table, "FILED_TOKEN_ROWS_MAX", 5)
-    monkeypatch.setattr(table, "VISITS_MIN", 1)
-    monkeypatch.setattr(table, "HITS_MIN", 1)
-    monkeypatch.setattr(table, "NUMBER_GROUPS", 3)
-    monkeypatch.setattr(table, "STRING_CELLS", 6)
-    monkeypatch.setattr(table, "STRING_GROUPS", 2)
-    monkeypatch.setattr(table, "SHARED_CELLS", 2)
+    monkeypatch.setattr(compiled, "PACK_MIN", 5)
+    monkeypatch.setattr(compiled, "FILED_VALUES_MIN", 4)
+    monkeypatch.setattr(compiled, "FILED_ROWS_MAX", 3)
+    monkeypatch.setattr(compiled, "FILED_TOKEN_ROWS_MAX", 5)
+    monkeypatch.setattr(batches, "VISITS_MIN", 1)
+    monkeypatch.setattr(batches, "HITS_MIN", 1)
+    monkeypatch.setattr(division, "NUMBER_GROUPS", 3)
+    monkeypatch.setattr(division, "STRING_CELLS", 6)
+    monkeypatch.setattr(division, "STRING_GROUPS", 2)
+    monkeypatch.setattr(division, "SHARED_CELLS", 2)
+    make_patient(monkeypatch)
+
+
+def make_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a packing take as many changes as it can: each does one small piece of work."""
+    monkeypatch.setattr(compiled, "PACKED_AT_A_CHANGE", 0)
+    monkeypatch.setattr(packing, "SURVEYED_ROWS", 7)
+    monkeypatch.setattr(packing, "SURVEYED_VALUES", 5)
+    monkeypatch.setattr(packing, "KEYED_ROWS", 4)
+    monkeypatch.setattr(packing, "RUN_ROWS", 8)
+    monkeypatch.setattr(packing, "TILES_AT_A_TIME", 1)
+    monkeypatch.setattr(packing, "FILL_ROWS", 6)
+    monkeypatch.setattr(packing, "FILED_AT_A_TIME", 2)
 
 
 def brute_force(filters: dict[Any, Filter], event: Event) -> list[Any]:
@@ -263,7 +277,7 @@ def test_a_filter_with_more_tests_than_a_record_holds() -> None:
 def test_an_event_with_more_hits_than_a_batch_finds_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(table, "HITS_MIN", 1)
+    monkeypatch.setattr(batches, "HITS_MIN", 1)
     filters = {key: Filter(f"a LIKE '%abcdef%' AND b <> {key}") for key in range(300)}
 
     check(filled(filters), filters, [{"a": "xabcdefx", "b": -1}, {"a": "abcdef", "b": 7}, {}])
@@ -280,15 +294,15 @@ def test_a_pattern_behind_more_tests_than_a_record_holds() -> None:
 
 def test_an_add_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     index = filled({key: Filter(f"z = {key}") for key in range(40)})
-    write, written = table.Table._write, []
+    write, written = CompiledSubscriptions._write, []
 
-    def fail_at_the_second(self: table.Table, row: int, term: Any) -> None:
+    def fail_at_the_second(self: CompiledSubscriptions, row: int, term: Any, **how: bool) -> None:
         written.append(row)
         if len(written) == 2:
             raise MemoryError
-        write(self, row, term)
+        write(self, row, term, **how)
 
-    monkeypatch.setattr(table.Table, "_write", fail_at_the_second)
+    monkeypatch.setattr(CompiledSubscriptions, "_write", fail_at_the_second)
     with pytest.raises(MemoryError):
         index.add("x", Filter("a = 1 OR b = 1"))
     monkeypatch.undo()
