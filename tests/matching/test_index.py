@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spec("MOD-7")
 
 Event = dict[str, Scalar | None]
 
-STEPS = {"taken": 0}
+STEPS = {"taken": 0, "matched while packing": 0}
 EXAMPLES, STEPS_EACH = 80, 50
 
 
@@ -146,6 +146,8 @@ class Histories(RuleBasedStateMachine):
 
     @rule(batch=st.lists(events, min_size=1, max_size=8))
     def match(self, batch: list[Event]) -> None:
+        inside = self.index._compiled
+        STEPS["matched while packing"] += inside is not None and inside._leaving is not None
         check(self.index, self.filters, batch)
 
     @invariant()
@@ -159,10 +161,11 @@ Histories.TestCase.settings = settings(
 
 
 def test_any_history_gives_the_answers_of_brute_force() -> None:
-    STEPS["taken"] = 0
+    STEPS.update(dict.fromkeys(STEPS, 0))
     Histories.TestCase("runTest").runTest()
 
     assert STEPS["taken"] >= 2000
+    assert STEPS["matched while packing"] >= 20
 
 
 @given(texts=st.lists(filter_texts, min_size=1, max_size=40), batch=st.lists(events, max_size=10))
@@ -390,6 +393,46 @@ def test_few_filters_need_neither_numpy_nor_numba() -> None:
     )
 
     assert answer.stdout.strip() == "[]", answer.stderr
+
+
+WITHOUT = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"numpy", "numba", "llvmlite"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+from sterna import Filter
+from sterna.matching import MatchIndex
+
+index = MatchIndex()
+index.add_all((key, Filter(f"a > {key}")) for key in range(50))
+for key in range(50, 100):
+    index.add(key, Filter(f"a > {key} OR b LIKE '%x%'"))
+index.remove(7)
+print(len(index), 7 in index, 8 in index, index.memory() > 0)
+print(index.match({"a": 9.5}), len(index.match({"b": "axe"})))
+print(index.match_each([{"a": 1}, {"a": 2}] * 20)[0] == list(range(40)))
+try:
+    index.match_batch({"a": [1, 2]})
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_without_numpy_and_numba_filters_are_asked_one_by_one() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False
+    )
+
+    assert answer.stdout.splitlines() == [
+        "99 False True True",
+        "[0, 1, 2, 3, 4, 5, 6, 8, 9] 50",
+        "True",
+        "matching batches needs NumPy and numba: pip install 'sterna[broker]'",
+    ], answer.stderr
 
 
 @pytest.mark.parametrize("count", [3, 100])

@@ -453,9 +453,7 @@ def _count_all(
         a = head >> 8 & 0xFFFFFF
         kind = np.int64(e.kinds[event, a])
         if head & 255 == SET:
-            hold = in_set(
-                r, test, kind, e.numbers[event, a], e.rests[event, a], e.values[event, a]
-            )
+            hold = in_set(r, test, kind, e.numbers[event, a], e.rests[event, a], e.values[event, a])
         else:
             hold = (head >> 32 >> kind & 1) == 1
         if hold:

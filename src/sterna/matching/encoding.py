@@ -54,9 +54,7 @@ def room_for(matched: Iterable[SubscriptionTiles]) -> Room:
     )
 
 
-def encode(
-    vocabulary: Vocabulary, attributes: Mapping[str, Scalar | None], spare: Spare
-) -> Events:
+def encode(vocabulary: Vocabulary, attributes: Mapping[str, Scalar | None], spare: Spare) -> Events:
     """Write an event into the spare arrays."""
     numbers, rests, values, kinds = spare.views
     value: Any

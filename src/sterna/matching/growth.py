@@ -13,7 +13,7 @@ COPIED_MAX = 1 << 20
 RESERVED = 1 << 30
 """Bytes of address space that a larger array gets. The system provides memory when it is used."""
 
-PART_MAX = 16384
+PART_MAX = 4096
 """How many entries a part of a `LargeDict` has on average, at most."""
 
 Array = npt.NDArray[Any]
@@ -77,6 +77,9 @@ class LargeDict(Generic[Key, Value]):
 
     def __contains__(self, key: Key) -> bool:
         return key in self._part(key)
+
+    def __iter__(self) -> Iterator[Key]:
+        return (key for part in self._parts for key in part)
 
     def values(self) -> Iterator[Value]:
         return (value for part in self._parts for value in part.values())

@@ -106,9 +106,7 @@ def move_rows(old: SubscriptionTiles, new: SubscriptionTiles, rows: int, values:
     made = 1
     while made:
         new.make_room_for_tiles(TILES_AT_A_TIME)
-        made, words = kernels.pack_tiles(
-            old.arrays, new.arrays, runs, TILES_AT_A_TIME, FILL_ROWS
-        )
+        made, words = kernels.pack_tiles(old.arrays, new.arrays, runs, TILES_AT_A_TIME, FILL_ROWS)
         while words:  # Without a break: the rows for the next tile are chosen.
             new.make_room_for_records(words)
             more, words = kernels.pack_tiles(old.arrays, new.arrays, runs, 1, FILL_ROWS)

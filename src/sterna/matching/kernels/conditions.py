@@ -55,7 +55,9 @@ def string_cell(t: Any, attribute: int, value: int) -> int:
 def _cell_of_value(t: Arrays, attribute: int, value: int) -> int:
     """The cell of a value that a test names."""
     number = t.value_number[value]
-    return string_cell(t, attribute, value) if np.isnan(number) else number_cell(t, attribute, number)
+    return (
+        string_cell(t, attribute, value) if np.isnan(number) else number_cell(t, attribute, number)
+    )
 
 
 @kernel
