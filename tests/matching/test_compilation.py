@@ -47,7 +47,7 @@ def test_compiling_is_said_and_done_once(tmp_path: Path) -> None:
 def test_without_a_place_for_files_it_is_compiled_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def no_place(function: Callable[..., Any]) -> None:
+    def no_place(_: Callable[..., Any]) -> None:
         raise RuntimeError("cannot cache function: no locator available")
 
     monkeypatch.setattr(compiling, "KernelCache", no_place)

@@ -53,7 +53,7 @@ def test_without_address_space_to_reserve_an_array_grows_all_the_same(
 @examples(100)
 def test_a_large_dict_is_a_dict(changes: list[tuple[bool, object]], more: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(growth, "PART_MAX", 3)
+        patch.setattr(growth, "SMALL_DICT_MAX", 30)
         large: LargeDict[object, int] = LargeDict()
         plain: dict[object, int] = {}
         changes = [*changes, *((True, k * 1024) for k in range(more)), *changes]
@@ -63,7 +63,7 @@ def test_a_large_dict_is_a_dict(changes: list[tuple[bool, object]], more: int) -
                 plain[key] = place
             elif not adds and key in plain:
                 assert large.pop(key) == plain.pop(key)
-        copy: LargeDict[object, int] = pickle.loads(pickle.dumps(large))
+        copy: LargeDict[object, int] = pickle.loads(pickle.dumps(large))  # noqa: S301
         for each in (large, copy):
             assert len(each) == len(plain)
             assert set(each) == set(plain)
@@ -78,4 +78,4 @@ def test_the_parts_of_a_large_dict_stay_small(step: float) -> None:
     for k in range(50_000):
         large.add(k * step, k)
 
-    assert max(map(len, large._parts)) < 4 * growth.PART_MAX
+    assert max(map(len, large._parts)) < 2 * 50_000 / growth.PARTS

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,10 +14,6 @@ from sterna.matching import MatchIndex, compiled, tiles
 from tests.matching.test_index import brute_force, check, make_eager, make_patient
 
 pytestmark = pytest.mark.spec("MOD-7")
-
-
-def packing_of(index: MatchIndex[Any]) -> compiled.CompiledSubscriptions:
-    return index.compiled()
 
 
 def half_done(index: MatchIndex[Any]) -> bool:
@@ -87,7 +84,7 @@ def test_packing_ends_soon_after_it_began() -> None:
             under_way.append(index.compiled().packing)
 
     assert 0 < sum(under_way) < len(under_way) / 20
-    begun = sum(now and not before for before, now in zip(under_way, under_way[1:], strict=False))
+    begun = sum(now and not before for before, now in pairwise(under_way))
     assert begun >= 5
 
 
@@ -167,7 +164,7 @@ def test_an_index_is_pickled_in_the_middle_of_a_packing(monkeypatch: pytest.Monk
     while not half_done(index):
         index.add(len(filters), Filter("a1 = 'v1'"))
         filters[len(filters)] = Filter("a1 = 'v1'")
-    copy: MatchIndex[int] = pickle.loads(pickle.dumps(index))
+    copy: MatchIndex[int] = pickle.loads(pickle.dumps(index))  # noqa: S301
 
     for each in (index, copy):
         remaining = dict(filters)
@@ -185,6 +182,6 @@ def test_a_filter_without_a_normal_form_is_pickled() -> None:
     index.add_all(filters.items())
     assert filters[99].normal_form is None
 
-    copy = pickle.loads(pickle.dumps(index))
+    copy = pickle.loads(pickle.dumps(index))  # noqa: S301
     for event in ({"a64": 1, "b": 2.5}, {"a64": 2}, {}):
         assert sorted(copy.match(event)) == brute_force(filters, event)

@@ -342,9 +342,8 @@ class CompiledSubscriptions:
             self._arrays_changed()
 
     def _pack_some(self) -> None:
-        assert self._packing is not None
         left: float = PACKED_AT_A_CHANGE
-        for work in self._packing:
+        for work in self._packing or ():
             left -= work
             if left <= 0:
                 return
@@ -382,12 +381,11 @@ class CompiledSubscriptions:
         except IndexError:  # None yet, or other threads have them.
             spare = self.new_spare()
         events = encode(self.vocabulary, attributes, spare)
-        readings = self._readings
-        count, flags = match_event(*readings[0], *events, *spare.room)
+        count, flags = match_event(*self._readings[0], *events, *spare.room)
         found = spare.room.found[:count]
-        for reading in readings[1:]:
+        if self._leaving is not None:
             before = found.copy()
-            count, more = match_event(*reading, *events, *spare.room)
+            count, more = match_event(*self._readings[1], *events, *spare.room)
             found = np.concatenate([before, spare.room.found[:count]])
             flags |= more
         if flags:

@@ -112,8 +112,7 @@ def encode_batch(vocabulary: Vocabulary, columns: Columns) -> Events:
                 if type(value) is str:
                     found.update(attribute.tokens.of(value))
         if attribute.ids:
-            number = attribute.ids.get
-            numbers = np.array([number(value, -1) for value in column.plain()], np.int32)
+            numbers = np.array(attribute.ids.get_each(column.plain(), -1), np.int32)
             identified = events.kinds[:, place] >= NUMBER
             events.values[identified, place] = numbers[identified]
     if tokens is None:

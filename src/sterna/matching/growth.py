@@ -1,7 +1,7 @@
 """Arrays and dicts that grow without stopping their user for long, however large they are."""
 
 import sys
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -13,8 +13,11 @@ COPIED_MAX = 1 << 20
 RESERVED = 1 << 30
 """Bytes of address space that a larger array gets. The system provides memory when it is used."""
 
-PART_MAX = 4096
-"""How many entries a part of a `LargeDict` has on average, at most."""
+SMALL_DICT_MAX = 8192
+"""With so many entries, a `LargeDict` is divided into parts."""
+
+PARTS = 509
+"""How many parts that are: a prime, so that hashes with zeros at their ends are spread as well."""
 
 Array = npt.NDArray[Any]
 Key = TypeVar("Key", bound=Hashable)
@@ -47,16 +50,14 @@ def _reserve(length: int, reserved: int, like: Array) -> Array:
 
 
 class LargeDict(Generic[Key, Value]):
-    """A dict of any size in small parts: they grow and are split one at a time.
+    """A dict of any size, in small parts as soon as it is large.
 
-    A dict that grows copies all its entries. Here that happens to a part only. The parts are found
-    by linear hashing: with n parts, where 2^k <= n < 2^(k+1), those before n - 2^k have been split
-    already, and one more bit of the hash tells their entries apart.
+    A dict that grows copies all its entries. Here that happens to one part at a time.
     """
 
     __slots__ = ("_length", "_parts", "get")
 
-    get: "Callable[..., Any]"
+    get: Callable[..., Any]
     """The value of a key, or else the second argument or None. Of a single part, its own `get`."""
 
     def __init__(self) -> None:
@@ -70,30 +71,38 @@ class LargeDict(Generic[Key, Value]):
     def __setstate__(self, parts: list[dict[Key, Value]]) -> None:
         self._parts = parts
         self._length = sum(map(len, parts))
-        self.get = parts[0].get if len(parts) == 1 else self._get
+        self.get = parts[0].get if len(parts) == 1 else _finder(parts)
 
     def __len__(self) -> int:
         return self._length
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._part(key)
+        return key in self._parts[hash(key) % len(self._parts)]
 
     def __iter__(self) -> Iterator[Key]:
         return (key for part in self._parts for key in part)
+
+    def get_each(self, keys: Iterable[Any], default: Value) -> list[Value]:
+        """The values of many keys, each or else the default."""
+        parts = self._parts
+        if len(parts) == 1:
+            get = parts[0].get
+            return [get(key, default) for key in keys]
+        return [parts[hash(key) % PARTS].get(key, default) for key in keys]
 
     def values(self) -> Iterator[Value]:
         return (value for part in self._parts for value in part.values())
 
     def add(self, key: Key, value: Value) -> None:
         """Add an entry under a key that is new."""
-        self._part(key)[key] = value
+        self._parts[hash(key) % len(self._parts)][key] = value
         self._length += 1
-        if self._length > PART_MAX * len(self._parts):
-            self._split()
+        if self._length == SMALL_DICT_MAX and len(self._parts) == 1:
+            self._divide()
 
     def pop(self, key: Key) -> Value:
         """Remove an entry; KeyError if there is none."""
-        value = self._part(key).pop(key)
+        value = self._parts[hash(key) % len(self._parts)].pop(key)
         self._length -= 1
         return value
 
@@ -101,29 +110,16 @@ class LargeDict(Generic[Key, Value]):
         """Bytes in use, without keys and values."""
         return sum(map(sys.getsizeof, self._parts))
 
-    def _get(self, key: Key, default: Any = None) -> Any:
-        return self._part(key).get(key, default)
-
-    def _part(self, key: Key) -> dict[Key, Value]:
-        parts = self._parts
-        count = len(parts)
-        return parts[0] if count == 1 else parts[_place(key, count)]
-
-    def _split(self) -> None:
-        parts = self._parts
-        count = len(parts)
-        place = count - (1 << count.bit_length() - 1)
-        old, stay, go = parts[place], {}, {}  # type: ignore[var-annotated]
-        for key, value in old.items():
-            (stay if _place(key, count + 1) == place else go)[key] = value
-        parts[place] = stay
-        parts.append(go)
-        self.get = self._get
+    def _divide(self) -> None:
+        parts: list[dict[Key, Value]] = [{} for _ in range(PARTS)]
+        for key, value in self._parts[0].items():
+            parts[hash(key) % PARTS][key] = value
+        self._parts = parts
+        self.get = _finder(parts)
 
 
-def _place(key: Hashable, count: int) -> int:
-    """The part of so many in which a key is."""
-    mixed = hash(key) * 0x9E3779B97F4A7C15 >> 20
-    half = 1 << count.bit_length() - 1
-    place = mixed & 2 * half - 1
-    return place if place < count else place - half
+def _finder(parts: list[dict[Key, Value]]) -> Callable[..., Any]:
+    def get(key: Key, default: Any = None) -> Any:
+        return parts[hash(key) % PARTS].get(key, default)
+
+    return get

@@ -126,7 +126,7 @@ class MatchIndex(Generic[Key]):
         return sys.getsizeof(self._few) if self._compiled is None else self._compiled.memory()
 
     def compiled(self) -> "CompiledSubscriptions":
-        """The filters in compiled form, for good from now on. For measurements and bulk matching."""
+        """The filters in compiled form, from now on for good. For measurements and bulk jobs."""
         if self._compiled is None:
             from sterna.matching.compilation import compile_kernels  # noqa: PLC0415 - numba is large.
             from sterna.matching.compiled import CompiledSubscriptions  # noqa: PLC0415

@@ -36,7 +36,7 @@ TILES_AT_A_TIME = 2
 FILED_AT_A_TIME = 64
 """How many filed rows are moved between two breaks."""
 
-CONSTANTS_MIN, CONSTANTS_MAX, CONSTANTS = 512, 4096, 1 << 17
+CONSTANTS_MIN, CONSTANTS_MAX, CONSTANTS = 512, 1 << 14, 1 << 18
 """How many numbers the cells of an attribute are made from: at least, at most, and of all
 attributes together."""
 

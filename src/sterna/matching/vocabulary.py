@@ -108,8 +108,7 @@ class Vocabulary:
             if place >= 0:
                 self.by_place[place].ids.pop(word)
             else:
-                assert isinstance(word, str)
-                self._owners[number].tokens.remove(word)
+                self._owners[number].tokens.remove(str(word))
             self.string_of[number] = 0
             self._free.append(number)
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,10 +50,8 @@ def kernel(function: Function) -> Function:
     itself here. The price is that kernels cannot create arrays.
     """
     compiled: Any = njit(nogil=True, _nrt=False)(function)
-    try:
+    with suppress(RuntimeError):  # If neither beside the source nor at home files can be written.
         compiled._cache = KernelCache(function)
-    except RuntimeError:  # Neither beside the source nor at home can files be written.
-        pass
     made: Function = compiled
     return made
 
