@@ -63,7 +63,7 @@ class CompiledSubscriptions:
     """Subscriptions in compiled form; `MatchIndex` is the way to use it.
 
     Every alternative of a filter is a row. Rows are in `SubscriptionTiles`. While those are packed
-    there are two sets of them: the fresh ones, which new rows go to, and those that rows leave.
+    there are two sets of them, and each row is in one: rows leave the old tiles for fresh ones.
     """
 
     def __init__(self) -> None:
@@ -73,6 +73,8 @@ class CompiledSubscriptions:
         """Tiles whose cells are being divided; no row is in them yet."""
         self._leaving: SubscriptionTiles | None = None
         """Tiles that rows leave for `_tiles`."""
+        self._late: list[int] | None = None
+        """Rows that come to the tiles that others leave, as long as those are moved in order."""
         self._packing: Iterator[float] | None = None
         self._changes_left = PACK_MIN
         self._rows: LargeDict[Hashable, int | tuple[int, ...]] = LargeDict()
@@ -133,15 +135,16 @@ class CompiledSubscriptions:
     def add(self, key: Hashable, filter_: Filter) -> None:
         """Add a subscription; its key must be new."""
         self._add(key, filter_)
-        self._changed(1)
+        self._changed()
 
     def add_all(self, items: Iterable[tuple[Hashable, Filter]]) -> None:
         """Add subscriptions, whose keys must be new, and pack all afterwards."""
+        self.pack()
         try:
             for key, filter_ in items:
                 self._add(key, filter_, loose=True)
         finally:
-            self._restart_packing()
+            self._packing = self._pack()
             self.pack()
 
     def remove(self, key: Hashable) -> None:
@@ -149,7 +152,7 @@ class CompiledSubscriptions:
         rows = self._rows.pop(key)
         for row in rows if isinstance(rows, tuple) else (rows,):
             self._drop(row)
-        self._changed(1)
+        self._changed()
 
     def _add(self, key: Hashable, filter_: Filter, *, loose: bool = False) -> None:
         form = filter_.normal_form
@@ -222,14 +225,24 @@ class CompiledSubscriptions:
         if not under and unsure:
             under = self._token_to_file_under(term)
         self._make_room_for_names()
-        tiles = self._tiles
-        tiles.write(row, words)
         if under:
-            tiles.file(row, under)
+            self._tiles.write(row, words)
+            self._tiles.file(row, under)
         elif loose:
-            tiles.leave_loose(row)
+            self._tiles.write(row, words)
+            self._tiles.leave_loose(row)
         else:
+            tiles = self._tiles_for_new(row)
+            tiles.write(row, words)
             tiles.insert(row)
+
+    def _tiles_for_new(self, row: int) -> SubscriptionTiles:
+        """The tiles that a new row goes to."""
+        if self._leaving is None or self._late is None:
+            return self._tiles
+        self._late.append(row)
+        self._tiles.forget_key(row)  # That of a row that had its number.
+        return self._leaving
 
     def _values_to_file_under(self, tests: list[tuple[Attribute, Written]]) -> list[int]:
         """The values of the test that few other rows name, if there is such a test."""
@@ -329,15 +342,13 @@ class CompiledSubscriptions:
             packing.finish(self._packing)
             self._end_packing()
 
-    def _changed(self, changes: int) -> None:
-        """Go on with the packing after a change, or begin one if there were many changes."""
+    def _changed(self) -> None:
+        """Go on with a packing after a change, or begin one if there were many changes."""
+        self._changes_left -= 1
+        if self._packing is None and self._changes_left <= 0:
+            self._packing = self._pack()
         if self._packing is not None:
             self._pack_some()
-        else:
-            self._changes_left -= changes
-            if self._changes_left <= 0:
-                self._packing = self._pack()
-                self._pack_some()
         if any(map(is_not, self._readings, (tiles.reading for tiles in self._matched()))):
             self._arrays_changed()
 
@@ -349,27 +360,26 @@ class CompiledSubscriptions:
                 return
         self._end_packing()
 
-    def _restart_packing(self) -> None:
-        """Begin a packing that moves all rows there are."""
-        self.pack()
-        self._packing = self._pack()
-
     def _pack(self) -> Iterator[float]:
         """Divide all values anew, and move all rows to fresh tiles."""
+        rows = self._row_count - len(self._free_rows)
+        self._changes_left = max(PACK_MIN, rows // PACK_SHARE)
         old = self._tiles
-        fresh = self._fresh = SubscriptionTiles(self.vocabulary, len(self._rows))
+        fresh = self._fresh = SubscriptionTiles(self.vocabulary, rows)
         yield from packing.divide_anew(old, fresh, self.vocabulary, self._row_count)
         fresh.make_room_for_names()
         fresh.divide_new_attributes()
         fresh.make_room_for_rows(len(self._keys))
         self._tiles, self._leaving, self._fresh = fresh, old, None
         self._keys_moved()
-        yield from packing.move_rows(old, fresh, self._row_count, self.vocabulary.values)
+        late = self._late = []
+        yield from packing.move_in_order(old, fresh, self._row_count)
+        self._late = None
+        yield from packing.move_late(old, fresh, late)
+        yield from packing.move_filed(old, fresh, self.vocabulary.values)
 
     def _end_packing(self) -> None:
         self._packing = self._leaving = None
-        rows = self._row_count - len(self._free_rows)
-        self._changes_left = max(PACK_MIN, rows // PACK_SHARE)
         self._arrays_changed()
 
     # ---- Matching one event

@@ -9,7 +9,7 @@ The functions here are generators. What they yield is about how much work was do
 in rows moved.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from sterna.matching.growth import zeros
 from sterna.matching.kernels import packing as kernels
 from sterna.matching.kernels.layout import TILE_ROWS
 from sterna.matching.kernels.packing import Runs, Survey
+from sterna.matching.kernels.rows import record_length
 from sterna.matching.tiles import FILL_ROWS, SubscriptionTiles
 from sterna.matching.vocabulary import Vocabulary
 
@@ -43,9 +44,9 @@ attributes together."""
 NODES_EACH = 8
 """A row is filed under fewer values than this."""
 
-SURVEY_COST, KEY_COST, SORT_COST, DIVIDE_COST = 1 / 8, 1 / 4, 1 / 16, 16
-"""What it takes to survey a row or a value, to find its key, to sort it, and to divide an
-attribute, compared with moving a row."""
+SURVEY_COST, KEY_COST, SORT_COST, DIVIDE_COST, LATE_COST = 1 / 8, 1 / 4, 1 / 16, 16, 16
+"""What it takes to survey a row or a value, to find its key, to sort it, to divide an attribute,
+and to move a late row, compared with moving a row in order."""
 
 Array = npt.NDArray[Any]
 Work = Generator[float, None, None]
@@ -97,10 +98,11 @@ def _named(survey: Survey, place: int, vocabulary: Vocabulary) -> Named:
     )
 
 
-def move_rows(old: SubscriptionTiles, new: SubscriptionTiles, rows: int, values: int) -> Work:
-    """Move the rows with numbers below this, filed under values below that, to new tiles.
+def move_in_order(old: SubscriptionTiles, new: SubscriptionTiles, rows: int) -> Work:
+    """Fill new tiles with the rows in old ones whose numbers are below this, in their new order.
 
-    No row may come to the old tiles meanwhile; rows may leave them, and come to the new ones.
+    Rows may come to the old tiles and leave them meanwhile. Those that came late are not moved,
+    nor should they go to the new tiles, where the tiles that they belong to are not there yet.
     """
     runs = yield from _sorted_runs(old, new, rows)
     made = 1
@@ -112,6 +114,20 @@ def move_rows(old: SubscriptionTiles, new: SubscriptionTiles, rows: int, values:
             more, words = kernels.pack_tiles(old.arrays, new.arrays, runs, 1, FILL_ROWS)
             made += more
         yield made * FILL_ROWS
+
+
+def move_late(old: SubscriptionTiles, new: SubscriptionTiles, late: Iterable[int]) -> Work:
+    """Insert rows into new tiles that came to the old ones while others were moved."""
+    for row in late:
+        if old.arrays.row_slot[row] > 0:
+            new.make_room_for_records(record_length(old.arrays, row))
+            kernels.move_row(old.arrays, new.arrays, row)
+            new.insert(row)
+        yield LATE_COST
+
+
+def move_filed(old: SubscriptionTiles, new: SubscriptionTiles, values: int) -> Work:
+    """Move the rows that are filed under values with numbers below this."""
     value = 0
     while value < values:
         new.make_room_for_nodes(FILED_AT_A_TIME * NODES_EACH)

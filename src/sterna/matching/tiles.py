@@ -44,8 +44,8 @@ class SubscriptionTiles:
 
     def __init__(self, vocabulary: Vocabulary, expected: int = 0) -> None:
         """Make empty tiles; so many rows are expected before these are replaced."""
-        tiles = expected // FILL_ROWS + expected // 2 // SPLIT_ROWS
-        self.arrays = _first_arrays(vocabulary, _up_to_words(max(64, tiles)))
+        tiles = expected // FILL_ROWS + expected // 2 // SPLIT_ROWS + expected // 512 + 64
+        self.arrays = _first_arrays(vocabulary, _up_to_words(tiles))
         self.arrays.counts[NODES] = 1
         self._vocabulary = vocabulary
         self._divided = 0
@@ -141,6 +141,10 @@ class SubscriptionTiles:
         self.make_room_for_nodes(len(values))
         for value in values:
             filing.file(self.arrays, row, value)
+
+    def forget_key(self, row: int) -> None:
+        """Forget the place that a row had in the order of rows."""
+        self.arrays.row_key[row] = -1
 
     def leave_loose(self, row: int) -> None:
         """Let a row, whose record is written, wait for a packing."""

@@ -39,8 +39,11 @@ class Tokens:
         self._counts: dict[str, int] = {}
         self._counts_before: dict[str, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._numbers)
+
     def __bool__(self) -> bool:
-        return bool(self._lengths)
+        return bool(self._lengths)  # Asked for every string of an event.
 
     def get(self, token: str) -> int | None:
         number: int | None = self._numbers.get(token)

@@ -27,7 +27,7 @@ def digest(folder: Path) -> str:
 _DIGEST = digest(Path(__file__).parent)
 
 
-class KernelCache(FunctionCache):  # type: ignore[misc]
+class KernelCache(FunctionCache):
     """Compiled code on disk, valid as long as no kernel file changes.
 
     Numba itself would look at the file of the function only. Compiled code contains the functions
@@ -35,8 +35,8 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        self._cache_file = IndexDataCacheFile(
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self._cache_file = IndexDataCacheFile(  # type: ignore[no-untyped-call]
             cache_path=self._cache_path,
             filename_base=self._impl.filename_base,
             source_stamp=_DIGEST,

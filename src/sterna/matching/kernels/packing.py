@@ -14,12 +14,11 @@ from sterna.matching.kernels.layout import (
     POINT,
     RANGE,
     RECORD_WORDS,
-    TILE_ROWS,
     Arrays,
 )
 from sterna.matching.kernels.order import write_key
 from sterna.matching.kernels.rows import move_record, record_length
-from sterna.matching.kernels.tiles import append_tile
+from sterna.matching.kernels.tiles import append_tile, remove_from_tile
 
 
 class Survey(NamedTuple):
@@ -161,19 +160,19 @@ def _before(runs: Runs, one: int, other: int) -> bool:
 
 
 @kernel
-def _next_row(runs: Runs) -> int:
-    """The next row in order, or -1."""
+def _next_row(runs: Runs) -> tuple[int, int]:
+    """The next row in order, and its key; -1 if there is none."""
     if not runs.left[0]:
-        return -1
+        return -1, 0
     run = runs.heap[0]
-    row = np.int64(runs.rows[runs.at[run]])
+    row, key = np.int64(runs.rows[runs.at[run]]), runs.keys[runs.at[run]]
     runs.at[run] += 1
     if runs.at[run] == runs.end[run]:
         runs.left[0] -= 1
         runs.heap[0] = runs.heap[runs.left[0]]
     if runs.left[0]:
         _sift(runs, 0)
-    return row
+    return row, key
 
 
 # ---- Moving
@@ -188,10 +187,10 @@ def pack_tiles(old: Arrays, new: Arrays, runs: Runs, tiles: int, rows: int) -> t
     """
     for made in range(tiles):
         while runs.left[1] < rows:
-            row = _next_row(runs)
+            row, key = _next_row(runs)
             if row < 0:
                 break
-            if old.row_slot[row] > 0:  # Still there.
+            if old.row_slot[row] > 0 and new.row_key[row] == key:  # Still there, and the same.
                 runs.waiting[runs.left[1]] = row
                 runs.left[1] += 1
         moved = runs.waiting[: runs.left[1]]
@@ -203,21 +202,19 @@ def pack_tiles(old: Arrays, new: Arrays, runs: Runs, tiles: int, rows: int) -> t
         if new.counts[RECORD_WORDS] + words > len(new.records):
             return made, words
         for row in moved:
-            move_record(old, new, row, record_length(old, row))
-            _leave(old, row)
+            move_row(old, new, row)
         append_tile(new, moved)
         runs.left[1] = 0
     return tiles, 0
 
 
 @kernel
-def _leave(t: Arrays, row: int) -> None:
-    """Let a row no longer be found in its tile, which no other row will join."""
-    slot = np.int64(t.row_slot[row])
-    if slot != LOOSE:
-        tile, place = divmod(slot - 1, TILE_ROWS)
-        t.tile_alive[tile] &= ~(ONE << np.uint64(place))
-    t.row_slot[row] = 0
+def move_row(old: Arrays, new: Arrays, row: int) -> None:
+    """Take a row out of its tile, and its record along."""
+    move_record(old, new, row, record_length(old, row))
+    if old.row_slot[row] != LOOSE:
+        remove_from_tile(old, row)
+    old.row_slot[row] = 0
 
 
 @kernel
