@@ -99,11 +99,18 @@ def test_imports_point_one_way(path: Path) -> None:
         assert not wrong_direction(package, path.read_text(encoding="utf-8"))
 
 
-def test_the_kernels_depend_on_their_own_file_only() -> None:
-    """Numba loads what it compiled before as long as that file is unchanged, whatever else is."""
-    source = (SOURCE / "matching" / "kernels.py").read_text(encoding="utf-8")
+def test_the_kernels_depend_on_each_other_only() -> None:
+    """What numba compiled before is loaded as long as no file in their folder has changed."""
+    kernels = SOURCE / "matching" / "kernels"
+    others = [
+        f"{path.name} imports {module}"
+        for path in kernels.rglob("*.py")
+        for module, _ in imports(ast.parse(path.read_text(encoding="utf-8")))
+        if module.split(".")[0] == "sterna" and not module.startswith("sterna.matching.kernels.")
+    ]
 
-    assert not [m for m, _ in imports(ast.parse(source)) if m.split(".")[0] == "sterna"]
+    assert not others
+    assert not [path for path in kernels.iterdir() if path.is_dir() and path.name != "__pycache__"]
 
 
 def test_every_package_has_its_place() -> None:

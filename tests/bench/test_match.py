@@ -21,7 +21,7 @@ def test_the_baselines_are_right(workload: Workload, algorithm: type[Baseline]) 
     index: MatchIndex[int] = MatchIndex()
     for key, filter_ in enumerate(filters):
         index.add(key, filter_)
-    baseline = algorithm(index.table())
+    baseline = algorithm(index.compiled())
     expected = [[k for k, f in enumerate(filters) if f.matches(event)] for event in events]
 
     assert [sorted(index.match(event)) for event in events] == expected

@@ -1,16 +1,16 @@
 """The kernels are compiled once for an installation, which is said, and then loaded."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
 import pytest
 
-from sterna.matching import kernels
+from sterna.matching.kernels import compiling
 
 PROGRAM = """
 from sterna import Filter
@@ -47,11 +47,47 @@ def test_compiling_is_said_and_done_once(tmp_path: Path) -> None:
 def test_without_a_place_for_files_it_is_compiled_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def njit(**options: Any) -> Callable[..., Any]:
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function: no locator available")
-        return numba.njit(**options)  # type: ignore[no-any-return]
+    def no_place(_: Callable[..., Any]) -> None:
+        raise RuntimeError("cannot cache function: no locator available")
 
-    monkeypatch.setattr(kernels, "njit", njit)
+    monkeypatch.setattr(compiling, "KernelCache", no_place)
 
-    assert kernels.kernel(lambda number: number + 1)(2) == 3
+    assert compiling.kernel(lambda number: number + 1)(2) == 3
+
+
+OTHER_FILE = """
+import sys
+sys.path.insert(0, {source!r})
+from sterna.matching.kernels import compiling, layout
+from sterna.matching.kernels.conditions import next_test
+import numpy as np
+from collections import namedtuple
+Test = namedtuple("Test", "records")
+print(next_test(Test(np.array([layout.RANGE])), 0), compiling.__file__.startswith({source!r}))
+"""
+
+
+def test_code_is_compiled_again_when_another_kernel_file_changes(tmp_path: Path) -> None:
+    """`next_test` stands in one file, the number of the form RANGE in another one."""
+    source = Path(compiling.__file__).parents[3]
+    shutil.copytree(source, tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    program = OTHER_FILE.format(source=str(tmp_path / "src"))
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": ""}
+
+    def run() -> list[str]:
+        found = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return found.stdout.split()
+
+    assert run() == ["3", "True"]
+    layout = tmp_path / "src" / "sterna" / "matching" / "kernels" / "layout.py"
+    text = layout.read_text(encoding="utf-8")
+    forms = "POINT, RANGE, POINTS, KINDS, SET = range(5)"
+    assert forms in text
+    layout.write_text(text.replace(forms, "POINT, KINDS, POINTS, RANGE, SET = range(5)"))
+    assert run() == ["3", "True"]  # Code from before would take it for KINDS, of one word.

@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sterna import Filter, UnboundError
 from sterna.bench.workloads import standard
-from sterna.matching import MatchIndex, table
+from sterna.matching import MatchIndex, batches, compiled, division, packing
 from sterna.matching import index as index_module
+from sterna.matching.compiled import CompiledSubscriptions
 from sterna.model.event import INT_MAX, INT_MIN, Scalar
 from tests.scale import CAMPAIGN, examples
 from tests.strategies import events, filter_texts
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.spec("MOD-7")
 
 Event = dict[str, Scalar | None]
 
-STEPS = {"taken": 0}
+STEPS = {"taken": 0, "matched while packing": 0}
 EXAMPLES, STEPS_EACH = 80, 50
 
 
@@ -36,16 +37,29 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "FEW_MAX", 2)
-    monkeypatch.setattr(table, "REPACK_MIN", 5)
-    monkeypatch.setattr(table, "FILED_VALUES_MIN", 4)
-    monkeypatch.setattr(table, "FILED_ROWS_MAX", 3)
-    monkeypatch.setattr(table, "FILED_TOKEN_ROWS_MAX", 5)
-    monkeypatch.setattr(table, "VISITS_MIN", 1)
-    monkeypatch.setattr(table, "HITS_MIN", 1)
-    monkeypatch.setattr(table, "NUMBER_GROUPS", 3)
-    monkeypatch.setattr(table, "STRING_CELLS", 6)
-    monkeypatch.setattr(table, "STRING_GROUPS", 2)
-    monkeypatch.setattr(table, "SHARED_CELLS", 2)
+    monkeypatch.setattr(compiled, "PACK_MIN", 5)
+    monkeypatch.setattr(compiled, "FILED_VALUES_MIN", 4)
+    monkeypatch.setattr(compiled, "FILED_ROWS_MAX", 3)
+    monkeypatch.setattr(compiled, "FILED_TOKEN_ROWS_MAX", 5)
+    monkeypatch.setattr(batches, "VISITS_MIN", 1)
+    monkeypatch.setattr(batches, "HITS_MIN", 1)
+    monkeypatch.setattr(division, "NUMBER_GROUPS", 3)
+    monkeypatch.setattr(division, "STRING_CELLS", 6)
+    monkeypatch.setattr(division, "STRING_GROUPS", 2)
+    monkeypatch.setattr(division, "SHARED_CELLS", 2)
+    make_patient(monkeypatch)
+
+
+def make_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a packing take as many changes as it can: each does one small piece of work."""
+    monkeypatch.setattr(compiled, "PACKED_AT_A_CHANGE", 0)
+    monkeypatch.setattr(packing, "SURVEYED_ROWS", 7)
+    monkeypatch.setattr(packing, "SURVEYED_VALUES", 5)
+    monkeypatch.setattr(packing, "KEYED_ROWS", 4)
+    monkeypatch.setattr(packing, "RUN_ROWS", 8)
+    monkeypatch.setattr(packing, "TILES_AT_A_TIME", 1)
+    monkeypatch.setattr(packing, "FILL_ROWS", 6)
+    monkeypatch.setattr(packing, "FILED_AT_A_TIME", 2)
 
 
 def brute_force(filters: dict[Any, Filter], event: Event) -> list[Any]:
@@ -132,6 +146,8 @@ class Histories(RuleBasedStateMachine):
 
     @rule(batch=st.lists(events, min_size=1, max_size=8))
     def match(self, batch: list[Event]) -> None:
+        inside = self.index._compiled
+        STEPS["matched while packing"] += inside is not None and inside._leaving is not None
         check(self.index, self.filters, batch)
 
     @invariant()
@@ -145,10 +161,11 @@ Histories.TestCase.settings = settings(
 
 
 def test_any_history_gives_the_answers_of_brute_force() -> None:
-    STEPS["taken"] = 0
+    STEPS.update(dict.fromkeys(STEPS, 0))
     Histories.TestCase("runTest").runTest()
 
     assert STEPS["taken"] >= 2000
+    assert STEPS["matched while packing"] >= 20
 
 
 @given(texts=st.lists(filter_texts, min_size=1, max_size=40), batch=st.lists(events, max_size=10))
@@ -263,7 +280,7 @@ def test_a_filter_with_more_tests_than_a_record_holds() -> None:
 def test_an_event_with_more_hits_than_a_batch_finds_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(table, "HITS_MIN", 1)
+    monkeypatch.setattr(batches, "HITS_MIN", 1)
     filters = {key: Filter(f"a LIKE '%abcdef%' AND b <> {key}") for key in range(300)}
 
     check(filled(filters), filters, [{"a": "xabcdefx", "b": -1}, {"a": "abcdef", "b": 7}, {}])
@@ -280,15 +297,15 @@ def test_a_pattern_behind_more_tests_than_a_record_holds() -> None:
 
 def test_an_add_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     index = filled({key: Filter(f"z = {key}") for key in range(40)})
-    write, written = table.Table._write, []
+    write, written = CompiledSubscriptions._write, []
 
-    def fail_at_the_second(self: table.Table, row: int, term: Any) -> None:
+    def fail_at_the_second(self: CompiledSubscriptions, row: int, term: Any, **how: bool) -> None:
         written.append(row)
         if len(written) == 2:
             raise MemoryError
-        write(self, row, term)
+        write(self, row, term, **how)
 
-    monkeypatch.setattr(table.Table, "_write", fail_at_the_second)
+    monkeypatch.setattr(CompiledSubscriptions, "_write", fail_at_the_second)
     with pytest.raises(MemoryError):
         index.add("x", Filter("a = 1 OR b = 1"))
     monkeypatch.undo()
@@ -376,6 +393,46 @@ def test_few_filters_need_neither_numpy_nor_numba() -> None:
     )
 
     assert answer.stdout.strip() == "[]", answer.stderr
+
+
+WITHOUT = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"numpy", "numba", "llvmlite"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+from sterna import Filter
+from sterna.matching import MatchIndex
+
+index = MatchIndex()
+index.add_all((key, Filter(f"a > {key}")) for key in range(50))
+for key in range(50, 100):
+    index.add(key, Filter(f"a > {key} OR b LIKE '%x%'"))
+index.remove(7)
+print(len(index), 7 in index, 8 in index, index.memory() > 0)
+print(index.match({"a": 9.5}), len(index.match({"b": "axe"})))
+print(index.match_each([{"a": 1}, {"a": 2}] * 20)[0] == list(range(40)))
+try:
+    index.match_batch({"a": [1, 2]})
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_without_numpy_and_numba_filters_are_asked_one_by_one() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False
+    )
+
+    assert answer.stdout.splitlines() == [
+        "99 False True True",
+        "[0, 1, 2, 3, 4, 5, 6, 8, 9] 50",
+        "True",
+        "matching batches needs NumPy and numba: pip install 'sterna[broker]'",
+    ], answer.stderr
 
 
 @pytest.mark.parametrize("count", [3, 100])

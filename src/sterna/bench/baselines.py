@@ -14,19 +14,18 @@ from numba import njit
 
 from sterna.matching.checks import Checks
 from sterna.matching.columns import Columns
-from sterna.matching.kernels import (
+from sterna.matching.compiled import CompiledSubscriptions
+from sterna.matching.encoding import encode, encode_batch
+from sterna.matching.kernels.compiling import Function
+from sterna.matching.kernels.conditions import holds, in_set, next_test
+from sterna.matching.kernels.layout import (
     KINDS,
     POINT,
     POINTS,
     RANGE,
     SET,
     Events,
-    Function,
-    _in_set,
-    _next,
-    holds,
 )
-from sterna.matching.table import Spare, Table
 from sterna.model.event import Scalar
 from sterna.model.filters import patterns, values
 from sterna.model.filters.tree import Attribute, Condition, Like, Matches, Not
@@ -74,24 +73,24 @@ class Texts(NamedTuple):
 class Baseline(ABC):
     """An algorithm that finds the subscriptions of a table that match."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: CompiledSubscriptions) -> None:
         self._table = table
         self._programmed: list[tuple[str, int]] = []
         self.rows = self._list_rows()
         self._found = np.empty(len(table) + 1, np.int32)
         self._seen = np.zeros(len(self.rows.start) + 1, np.int64)
         self._asked = 0
-        self._spare = Spare(table.attributes, table.arrays)
+        self._spare = table.new_spare()
 
     def match(self, event: Event) -> list[int]:
         """The numbers of the subscriptions that match."""
-        events = self._table.encode(event, self._spare)
+        events = encode(self._table.vocabulary, event, self._spare)
         texts = self._texts(Columns({name: [event.get(name)] for name, _ in self._programmed}))
         return self._match(events, texts, 0).tolist()
 
     def match_batch(self, columns: Columns) -> tuple[Array, Array]:
         """Positions of events, each with the number of a subscription that matches."""
-        events = self._table.encode_batch(columns)
+        events = encode_batch(self._table.vocabulary, columns)
         texts = self._texts(columns)
         found = [self._match(events, texts, i).copy() for i in range(len(columns))]
         positions = np.repeat(np.arange(len(found)), [len(hits) for hits in found])
@@ -118,7 +117,7 @@ class Baseline(ABC):
 
     def _list_rows(self) -> Rows:
         arrays = self._table.arrays
-        live = np.flatnonzero(arrays.row_slot != -1)
+        live = np.flatnonzero(arrays.row_slot != 0)
         subscription: dict[int, int] = {}
         for row in live.tolist():
             subscription.setdefault(self._table.details(row)[0], len(subscription))
@@ -133,7 +132,7 @@ class Baseline(ABC):
                 programs += _programs(check)
             first_program.append(len(programs))
         names = sorted({name for name, _, _ in programs})
-        self._programmed = [(name, self._table.place_of(name)) for name in names]
+        self._programmed = [(name, self._table.vocabulary.attributes[name].place) for name in names]
         place = dict(self._programmed)
         lengths = [len(letters) for _, _, letters in programs]
         return Rows(
@@ -165,7 +164,7 @@ class Counting(Baseline):
     lists; all others are asked one by one.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: CompiledSubscriptions) -> None:
         super().__init__(table)
         self._postings = _index_tests(self.rows, table)
         self._counts = np.zeros(len(self._postings.needed), np.uint8)
@@ -341,7 +340,7 @@ class Postings(NamedTuple):
     needed_words: Any  # and the same eight at a time.
 
 
-def _index_tests(rows: Rows, table: Table) -> Postings:
+def _index_tests(rows: Rows, table: CompiledSubscriptions) -> Postings:
     count = _list_tests(rows, None)
     listed = np.empty((count, 5))
     _list_tests(rows, listed)
@@ -394,7 +393,7 @@ def _list_tests(r: Any, listed: Any) -> int:
         for _ in range(r.records[r.start[i]] & 0xFFFF):
             head = r.records[test]
             form = head & 255
-            end = _next(r, test)
+            end = next_test(r, test)
             for k in range(end - test - 1 if form == POINTS else 1):
                 if listed is not None:
                     listed[count, 0] = i
@@ -454,9 +453,7 @@ def _count_all(
         a = head >> 8 & 0xFFFFFF
         kind = np.int64(e.kinds[event, a])
         if head & 255 == SET:
-            hold = _in_set(
-                r, test, kind, e.numbers[event, a], e.rests[event, a], e.values[event, a]
-            )
+            hold = in_set(r, test, kind, e.numbers[event, a], e.rests[event, a], e.values[event, a])
         else:
             hold = (head >> 32 >> kind & 1) == 1
         if hold:

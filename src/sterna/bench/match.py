@@ -150,7 +150,10 @@ def _measure(
 ) -> Report:
     size = len(index)
     progress(f"preparing the baselines for {size:,} subscriptions")
-    baselines = {"counting": Counting(index.table()), "brute force": BruteForce(index.table())}
+    baselines = {
+        "counting": Counting(index.compiled()),
+        "brute force": BruteForce(index.compiled()),
+    }
     batch = columns_of(events[:BATCH])
     hits = _agreed(index, baselines, batch)
     progress(f"matching one by one in {size:,} subscriptions")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from sterna.model.event import Scalar, plain_scalar
 from sterna.model.filters import patterns
 from sterna.model.filters.compiler import compile_condition
+from sterna.model.filters.filter import Filter
 from sterna.model.filters.normal_form import Term
 from sterna.model.filters.tree import Attribute, Condition, Like, Matches, Not
 from sterna.model.filters.values import ValueSet
@@ -42,6 +43,18 @@ class Checks:
             if not check(attributes):
                 return False
         return True
+
+
+class WholeFilter:
+    """A filter that has no normal form, asked as a whole."""
+
+    __slots__ = ("_filter",)
+
+    def __init__(self, filter_: Filter) -> None:
+        self._filter = filter_
+
+    def __call__(self, attributes: Attributes) -> bool:
+        return self._filter.matches(attributes)
 
 
 def _in_set(term: Term, name: str) -> Check:

@@ -16,17 +16,17 @@ _log = logging.getLogger(__name__)
 def compile_kernels() -> None:
     """Load all kernels from disk or compile them, by using each; later calls return at once."""
     from sterna.matching.columns import Columns  # noqa: PLC0415
-    from sterna.matching.table import Table  # noqa: PLC0415 - it builds on this module.
+    from sterna.matching.compiled import CompiledSubscriptions  # noqa: PLC0415
 
     plain, filed = Filter("a < 5"), Filter("a LIKE '%abc%'")
     with numba_event.install_listener("numba:compile", _Notice()):
-        table = Table()
-        for number in range(100):  # Enough for tiles to be split and packed.
-            table.add(number, filed if number % 2 else plain)
-        table.match({"a": 1.0})
-        table.match_batch(Columns({"a": np.array([1.0])}))
-        for number in range(100):
-            table.remove(number)
+        subscriptions = CompiledSubscriptions()
+        for number in range(150):  # Enough for tiles to be split and packed.
+            subscriptions.add(number, filed if number % 2 else plain)
+        subscriptions.match({"a": 1.0})
+        subscriptions.match_batch(Columns({"a": np.array([1.0])}))
+        for number in range(150):
+            subscriptions.remove(number)
 
 
 class _Notice(numba_event.Listener):

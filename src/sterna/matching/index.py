@@ -1,7 +1,7 @@
 """`MatchIndex`: which of many filters match an event."""
 
 import sys
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sterna.model.event import Scalar
@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from sterna.matching.columns import Batch, Columns
-    from sterna.matching.table import Table
+    from sterna.matching.compiled import CompiledSubscriptions
 
 Key = TypeVar("Key", bound=Hashable)
 
 FEW_MAX = 32
 """Up to so many filters are asked one by one, which is faster and needs no compiled code. Measured
 by `sterna bench match`."""
+
+_COMPILERS = {"llvmlite", "numba", "numpy"}
+"""What compiled code needs. A client's installation has none of it."""
 
 
 class MatchIndex(Generic[Key]):
@@ -33,45 +36,56 @@ class MatchIndex(Generic[Key]):
     The answers are exactly those of asking every filter, whatever was added and removed before.
     Their order is unspecified, but equal for equal histories. Several threads may match at the same
     time, as long as none of them adds or removes; the index has no lock.
+
+    Many filters are compiled, which needs NumPy and numba. Without them every filter is asked, one
+    by one, however many there are.
     """
 
     def __init__(self) -> None:
         self._few: dict[Key, Filter] = {}
-        self._table: Table | None = None
+        self._compiled: CompiledSubscriptions | None = None
 
     def add(self, key: Key, filter_: Filter) -> None:
         """Add a filter under a key that is not in the index yet."""
-        if not isinstance(filter_, Filter):
-            raise TypeError(
-                f"a {type(filter_).__name__} is no filter; write Filter('…') around its text"
-            )
-        if key in self:
-            raise ValueError(f"{key!r} is in the index already; remove it first")
-        if self._table is None and len(self._few) >= FEW_MAX:
-            self._use_table()
-        if self._table is None:
+        self._require_new(key, filter_)
+        if self._compiled is None and len(self._few) >= FEW_MAX and _can_compile():
+            self.compiled()
+        if self._compiled is None:
             filter_.require_bound()
             self._few[key] = filter_
         else:
-            self._table.add(key, filter_)
+            self._compiled.add(key, filter_)
+
+    def add_all(self, items: Iterable[tuple[Key, Filter]]) -> None:
+        """Add many filters under keys that are not in the index yet.
+
+        This takes less time than adding them one by one. It brings the whole index in order in one
+        go, which stops the caller for seconds if there are a million: it is meant for a start.
+        """
+        listed = list(items)
+        if len(self) + len(listed) <= FEW_MAX or len(listed) < len(self) or not _can_compile():
+            for key, filter_ in listed:
+                self.add(key, filter_)
+        else:
+            self.compiled().add_all(self._checked(listed))
 
     def remove(self, key: Key) -> None:
         """Remove the filter under a key; KeyError if there is none."""
-        if self._table is None:
+        if self._compiled is None:
             del self._few[key]
         else:
-            self._table.remove(key)
+            self._compiled.remove(key)
 
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Key]:
         """The keys of all filters that match an event with these attributes."""
-        if self._table is None:
+        if self._compiled is None:
             return [key for key, filter_ in self._few.items() if filter_.matches(attributes)]
-        return self._table.match(attributes)
+        return self._compiled.match(attributes)
 
     def match_each(self, events: Sequence[Mapping[str, Scalar | None]]) -> dict[Key, list[int]]:
         """For each key whose filter matches some of these events, their places, ascending."""
-        if self._table is not None:
-            return self._table.match_each(events)
+        if self._compiled is not None:
+            return self._compiled.match_each(events)
         found: dict[Key, list[int]] = {}
         for key, filter_ in self._few.items():
             matches = filter_.matches
@@ -87,42 +101,56 @@ class MatchIndex(Generic[Key]):
         An array is a NumPy array (masked where values are missing), a list with None where they
         are, or a pair of an array and its validity, an array of booleans.
         """
+        if not _can_compile():
+            raise RuntimeError(
+                "matching batches needs NumPy and numba: pip install 'sterna[broker]'"
+            )
         from sterna.matching.columns import Columns  # noqa: PLC0415 - few filters need no NumPy.
 
         columns = Columns(events)
-        if self._table is None:
+        if self._compiled is None:
             return self._ask_few(columns)
-        return self._table.match_batch(columns)
+        return self._compiled.match_batch(columns)
 
     def __len__(self) -> int:
-        return len(self._few) if self._table is None else len(self._table)
+        return len(self._few) if self._compiled is None else len(self._compiled)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._few if self._table is None else key in self._table
+        return key in self._few if self._compiled is None else key in self._compiled
 
     def memory(self) -> int:
         """About how many bytes the index takes, without the keys and filters it was given.
 
         Of filters, it holds what compiled code cannot decide: patterns, arithmetic, circles.
         """
-        return sys.getsizeof(self._few) if self._table is None else self._table.memory()
+        return sys.getsizeof(self._few) if self._compiled is None else self._compiled.memory()
 
-    def table(self) -> "Table":
-        """The compiled table, made now if it was not needed yet. For measurements."""
-        return self._table or self._use_table()
+    def compiled(self) -> "CompiledSubscriptions":
+        """The filters in compiled form, from now on for good. For measurements and bulk jobs."""
+        if self._compiled is None:
+            from sterna.matching.compilation import compile_kernels  # noqa: PLC0415 - numba is large.
+            from sterna.matching.compiled import CompiledSubscriptions  # noqa: PLC0415
 
-    def _use_table(self) -> "Table":
-        """Go over to the compiled table, for good."""
-        from sterna.matching.compilation import compile_kernels  # noqa: PLC0415 - numba is large.
-        from sterna.matching.table import Table  # noqa: PLC0415
+            compile_kernels()
+            made = CompiledSubscriptions()
+            for key, filter_ in self._few.items():
+                made.add(key, filter_)
+            self._compiled = made
+            self._few = {}
+        return self._compiled
 
-        compile_kernels()
-        table = Table()
-        for key, filter_ in self._few.items():
-            table.add(key, filter_)
-        self._table = table
-        self._few = {}
-        return table
+    def _require_new(self, key: Key, filter_: Filter) -> None:
+        if not isinstance(filter_, Filter):
+            raise TypeError(
+                f"a {type(filter_).__name__} is no filter; write Filter('…') around its text"
+            )
+        if key in self:
+            raise ValueError(f"{key!r} is in the index already; remove it first")
+
+    def _checked(self, items: list[tuple[Key, Filter]]) -> Iterable[tuple[Key, Filter]]:
+        for key, filter_ in items:
+            self._require_new(key, filter_)
+            yield key, filter_
 
     def _ask_few(self, columns: "Columns") -> "tuple[npt.NDArray[np.int64], npt.NDArray[Any]]":
         import numpy as np  # noqa: PLC0415
@@ -136,3 +164,15 @@ class MatchIndex(Generic[Key]):
         for place, (_, key) in enumerate(found):
             keys[place] = key
         return np.array([position for position, _ in found], np.int64), keys
+
+
+def _can_compile() -> bool:
+    """Whether NumPy and numba are installed; what they lack otherwise is an error that shows."""
+    try:
+        import numba  # noqa: F401, PLC0415 - both are large, and few filters do without.
+        import numpy  # noqa: F401, ICN001, PLC0415
+    except ModuleNotFoundError as error:
+        if error.name in _COMPILERS:
+            return False
+        raise
+    return True

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sterna.matching.floats import floor, is_float
-from sterna.matching.kernels import FLAGS, IN, KINDS, NOT_IN, POINT, POINTS, RANGE, SET
+from sterna.matching.kernels.layout import FLAGS, IN, KINDS, NOT_IN, POINT, POINTS, RANGE, SET
 from sterna.model.event import Scalar
 from sterna.model.filters import values
 from sterna.model.filters.values import Cut, ValueSet

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
+from sterna.matching.growth import LargeDict
 from sterna.model.filters import patterns, values
 from sterna.model.filters.normal_form import Term
 from sterna.model.filters.tree import Attribute, Like, Matches
@@ -23,32 +24,37 @@ PARTS = (6, 3)
 _BEGINS = "\ud800"
 """Marks a beginning; no string has this letter, which is half of one."""
 
-COUNTED_MAX = 100_000
-"""Tokens that are counted; the rarer ones are forgotten when there are more."""
+COUNTED_MAX = 40_000
+"""So many different tokens are counted before counting begins anew."""
 
 
 class Tokens:
     """The tokens of one attribute under which rows are filed, each with its number."""
 
-    __slots__ = ("_counts", "_lengths", "_numbers")
+    __slots__ = ("_counts", "_counts_before", "_lengths", "_numbers")
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
+        self._numbers: LargeDict[str, int] = LargeDict()
         self._lengths: Counter[int] = Counter()
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, int] = {}
+        self._counts_before: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._numbers)
 
+    def __bool__(self) -> bool:
+        return bool(self._lengths)  # Asked for every string of an event.
+
     def get(self, token: str) -> int | None:
-        return self._numbers.get(token)
+        number: int | None = self._numbers.get(token)
+        return number
 
     def add(self, token: str, number: int) -> None:
-        self._numbers[token] = number
+        self._numbers.add(token, number)
         self._lengths[_length(token)] += 1
 
     def remove(self, token: str) -> None:
-        del self._numbers[token]
+        self._numbers.pop(token)
         length = _length(token)
         self._lengths[length] -= 1
         if not self._lengths[length]:
@@ -60,23 +66,21 @@ class Tokens:
         What many filters ask for, many events will have. Return how many it was, then what makes a
         longer token the better one, then the token.
         """
-        self._counts.update(tokens)
-        while len(self._counts) > COUNTED_MAX:
-            self._halve_counts()
-        return min((self._counts[token] or 1, -len(token), token) for token in tokens)
-
-    def _halve_counts(self) -> None:
-        """Forget the rarer half of the tokens, and count the others for half as much."""
-        counts = self._counts
-        least = sorted(counts.values())[len(counts) // 2]
-        self._counts = Counter({token: n // 2 for token, n in counts.items() if n > least})
+        counts, before = self._counts, self._counts_before
+        for token in tokens:
+            counts[token] = counts.get(token, 0) + 1
+        found = min((counts[token] + before.get(token, 0), -len(token), token) for token in tokens)
+        if len(counts) > COUNTED_MAX:  # What is no longer asked for is forgotten.
+            self._counts, self._counts_before = {}, counts
+        return found
 
     def memory(self) -> int:
         """Bytes in use."""
-        strings = {*self._numbers, *self._counts}
+        counts = self._counts, self._counts_before
+        strings = {*self._numbers, *self._counts, *self._counts_before}
         return (
-            sys.getsizeof(self._numbers)
-            + sys.getsizeof(self._counts)
+            self._numbers.memory()
+            + sum(map(sys.getsizeof, counts))
             + sum(map(sys.getsizeof, strings))
             + sys.getsizeof(1 << 30) * len(self._numbers)
         )

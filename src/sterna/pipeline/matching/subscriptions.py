@@ -106,7 +106,7 @@ class Parsed:
 
     def _share(self, places: range) -> Share:
         index: MatchIndex[int] = MatchIndex()
-        index.table()  # However few they are: the workers ask the table.
+        index.compiled()  # However few they are: the workers ask the table.
         for key, place in enumerate(places):
             index.add(key, _filter(self.forms[place]))
         ids = self.ids.take(pa.array(places, pa.int64()))

@@ -144,7 +144,7 @@ class Loaded:
         self.attributes: list[str] = attributes
         self.name = name
         self.bytes = index.memory() + self.ids.nbytes
-        self._table = index.table()
+        self._table = index.compiled()
         self._place_of = np.array(
             [-1 if key is None else key for key in self._table.keys], np.int32
         )
