@@ -18,7 +18,7 @@ from sterna.errors import SternaError
 from sterna.journal import facts_in, read_journal
 from sterna.net.broker import BrokerServer
 from sterna.net.broker.native import NativeSession
-from sterna.net.config import BrokerConfig, all_keys
+from sterna.net.config import BrokerConfig, ConfigSection, all_keys
 from sterna.net.config.schema import is_for_start, keys, sections
 from sterna.net.local import LocalNetwork
 from sterna.net.observer import ask
@@ -193,7 +193,7 @@ def test_which_hosts_are_this_machine(host: str, is_local: bool) -> None:
 
 def test_keys_that_need_a_restart_are_few() -> None:
     """A key that only a start looks at says so: the reference page has a mark for it."""
-    kinds = {"": BrokerConfig, **sections(BrokerConfig)}
+    kinds: dict[str, type[ConfigSection]] = {"": BrokerConfig, **sections(BrokerConfig)}
     marked = [
         f"{name}.{field.name}".lstrip(".")
         for name, kind in kinds.items()
