@@ -13,10 +13,12 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 import sterna
 from sterna import MobilityModel, MovementGraph
+from sterna.core.routing.options import Strategy
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net.archive import Archive
@@ -51,6 +53,19 @@ NETWORKS = sorted(
     if '"brokers"' in path.read_text(encoding="utf-8")
 )
 
+WITH_OTHER_SETTINGS = (
+    *("broker-log", "broker-snapshot-and-log", "handover-half-done/killed"),
+    *("strategies/covering", "strategies/covering-advertisements"),
+)
+
+OTHER_SETTINGS: list[dict[str, Any]] = [
+    *({"strategy": strategy} for strategy in Strategy),
+    {"advertisements": True},
+    {"advertisements": False},
+    {"queue_events_per_client_max": 5_000, "away_s": 1e6, "frame_bytes_max": 2**21},
+]
+"""Keys of `[network]` and `[limits]`."""
+
 pytestmark = pytest.mark.spec("LV-9")
 
 
@@ -59,6 +74,19 @@ def test_a_network_goes_on_where_it_was(case: str, tmp_path: Path) -> None:
     """Brokers and clients start with what is there: nothing is lost, and nothing comes twice."""
     manifest = _opened(case, tmp_path, NetworkManifest)
     with _network(manifest, tmp_path) as network:
+        if manifest.is_at_rest:
+            _check_guests(manifest, network)
+        asyncio.run(_go_on(manifest, network, tmp_path))
+
+
+@pytest.mark.parametrize("change", OTHER_SETTINGS, ids=str)
+@pytest.mark.parametrize("case", WITH_OTHER_SETTINGS)
+def test_a_network_goes_on_with_other_settings(
+    case: str, change: dict[str, Any], tmp_path: Path
+) -> None:
+    """The same as above, by settings that the data was not made with."""
+    manifest = _opened(case, tmp_path, NetworkManifest)
+    with _network(manifest, tmp_path, **change) as network:
         if manifest.is_at_rest:
             _check_guests(manifest, network)
         asyncio.run(_go_on(manifest, network, tmp_path))
@@ -143,12 +171,19 @@ def _files(tables: Path, name: str) -> list[Path]:
 # ---- Networks
 
 
-def _network(manifest: NetworkManifest, directory: Path) -> LocalNetwork:
-    """The brokers with their own settings, at other addresses."""
+def _network(manifest: NetworkManifest, directory: Path, **change: Any) -> LocalNetwork:
+    """The brokers with their own settings but for some keys, at other addresses."""
+    config = BrokerConfig.load(directory / "B1" / "broker.toml")
+    in_network = {key: value for key, value in change.items() if hasattr(config.network, key)}
+    in_limits = {key: value for key, value in change.items() if hasattr(config.limits, key)}
     network = LocalNetwork(
         len(manifest.brokers),
         directory=directory,
-        config=BrokerConfig.load(directory / "B1" / "broker.toml"),
+        config=replace(
+            config,
+            network=replace(config.network, **in_network),
+            limits=replace(config.limits, **in_limits),
+        ),
         links={
             name: broker.connects_to
             for name, broker in manifest.brokers.items()

@@ -18,12 +18,12 @@ from sterna.errors import SternaError
 from sterna.journal import facts_in, read_journal
 from sterna.net.broker import BrokerServer
 from sterna.net.broker.native import NativeSession
-from sterna.net.config import BrokerConfig, all_keys
-from sterna.net.config.schema import ConfigSection, is_for_start, keys, sections
+from sterna.net.config import BrokerConfig, ConfigSection, all_keys
+from sterna.net.config.schema import is_for_start, keys, sections
 from sterna.net.local import LocalNetwork
 from sterna.net.observer import ask
 from tests.net.live import connect, gather_events, network_in, settle, until
-from tests.net.test_server import run
+from tests.net.test_server import config_in, run
 
 pytestmark = pytest.mark.spec("LV-9")
 
@@ -276,8 +276,29 @@ def test_a_signal_is_enough(tmp_path: Path) -> None:
         assert network.ask("B1", "status")["is_ready"]
 
 
-def test_neighbours_hear_that_a_broker_routes_by_advertisements(tmp_path: Path) -> None:
-    """Their link is made anew, and events find their way before, between and after."""
+def test_neighbours_hear_whether_a_broker_routes_by_advertisements(tmp_path: Path) -> None:
+    """The next handshake tells them, and it comes at once."""
+
+    async def reload() -> None:
+        broker = Reloading(tmp_path)
+        await broker.server.start()
+        network = {"neighbours": [broker.server.address.url]}
+        neighbour = BrokerServer(config_in(tmp_path / "B2", name="B2", network=network))
+        await neighbour.start()
+        advertising = neighbour.node.router._advertising
+        await until(lambda: advertising.get("B1") is False)
+        await broker.reload("[network]\nadvertisements = true")
+        await until(lambda: advertising["B1"])
+        await broker.reload()
+        await until(lambda: not advertising["B1"])
+        await neighbour.stop()
+        await broker.server.stop()
+
+    run(reload())
+
+
+def test_events_find_their_way_while_advertisements_come_and_go(tmp_path: Path) -> None:
+    """Brokers begin and cease to route by advertisements, one after the other."""
 
     async def go(network: LocalNetwork) -> None:
         async with (

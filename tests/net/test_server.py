@@ -37,7 +37,7 @@ def number(server: BrokerServer, name: str) -> float:
     return float(found[1])
 
 
-@pytest.mark.spec("LV-4")
+@pytest.mark.spec("LV-6")
 @pytest.mark.parametrize("level", ["none", "batch", "sync"])
 def test_metrics_of_what_is_sent_grow_with_traffic(tmp_path: Path, level: str) -> None:
     """Frames, bytes, and how long it takes from an input to what it causes."""
@@ -45,10 +45,10 @@ def test_metrics_of_what_is_sent_grow_with_traffic(tmp_path: Path, level: str) -
     async def traffic() -> None:
         server = BrokerServer(config_in(tmp_path, durability={"level": level}))
         await server.start()
-        names = (
+        names = [
             *("sterna_sent_bytes_total", "sterna_sent_frames_total"),
             *("sterna_release_seconds_count", "sterna_release_seconds_sum"),
-        )
+        ]
         async with connect(server.address.url, client="c") as client:
             subscription = client.subscribe("n >= 0")
             await client.publish(n=0)
