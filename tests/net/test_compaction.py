@@ -225,13 +225,13 @@ def test_a_second_process_that_fails_is_told_once_and_tried_again(
     """The broker goes on, and so does its log; the more it has failed, the later it is tried."""
     tries: list[int] = []
 
-    def fail(_: Compaction) -> int:
-        tries.append(log.records_since_snapshot)
-        raise CompactionFailedError("no memory is left")
-
     async def run() -> None:
-        nonlocal log
         engine, driver, log = start(tmp_path, OFTEN)
+
+        def fail(_: Compaction) -> int:
+            tries.append(log.records_since_snapshot)
+            raise CompactionFailedError("no memory is left")
+
         with monkeypatch.context() as patch:
             patch.setattr(Compaction, "run", fail)
             for first in range(1, 6 * MANY, 50):
@@ -246,7 +246,6 @@ def test_a_second_process_that_fails_is_told_once_and_tried_again(
         await until(lambda: "second process" in snapshots_of(driver))
         await engine.stop(snapshot=True)
 
-    log: Log
     with caplog.at_level(logging.INFO, logger="sterna.snapshots"):
         asyncio.run(run())
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
@@ -286,14 +285,15 @@ def test_a_state_that_cannot_be_made_does_not_end_the_broker(
 def test_without_room_for_a_snapshot_the_log_goes_on_as_long_as_there_is_room_for_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def make_too_much(_: Compaction) -> int:
-        sealed.path.write_bytes(bytes(1_000_001))
-        return 1_000_001
+    sealed: list[Seal] = []
+    take = Log.seal
 
     def seal(log: Log) -> Seal:
-        nonlocal sealed
-        sealed = take(log)
-        return sealed
+        sealed.append(take(log))
+        return sealed[-1]
+
+    def make_too_much(_: Compaction) -> int:
+        return sealed[-1].path.write_bytes(bytes(1_000_001))
 
     async def run() -> None:
         options = LogOptions(snapshot_records=MANY, segment_bytes=100_000, bytes_max=1_000_000)
@@ -307,8 +307,6 @@ def test_without_room_for_a_snapshot_the_log_goes_on_as_long_as_there_is_room_fo
         assert driver.failure is None
         await engine.stop(snapshot=False)
 
-    sealed: Seal
-    take = Log.seal
     monkeypatch.setattr(Log, "seal", seal)
     monkeypatch.setattr(Compaction, "run", make_too_much)
     asyncio.run(run())
