@@ -24,10 +24,3 @@ def spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, YOUNG_SEARCHES, NEVER)
-    if _keep_survivors not in gc.callbacks:
-        gc.callbacks.append(_keep_survivors)
-
-
-def _keep_survivors(phase: str, info: dict[str, int]) -> None:
-    if phase == "stop" and info["generation"] > 0:
-        gc.freeze()
