@@ -179,7 +179,7 @@ async def _go_on(manifest: NetworkManifest, network: LocalNetwork, directory: Pa
                     network.url(kept.comes_back_at),
                     client=name,
                     state=directory / "clients" / name,
-                    connect_s=30,
+                    timeout=30,
                 )
             )
             assert client.published == kept.published
