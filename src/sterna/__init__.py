@@ -83,6 +83,7 @@ __all__ = [
     "NeverSettlesError",
     "NotConnectedError",
     "PipelineError",
+    "PluginError",
     "Receipt",
     "RefusedError",
     "SegmentDamagedError",
@@ -107,6 +108,7 @@ __all__ = [
 _LAZY = {
     "sterna.core.names": ("LocalProtocolError",),
     "sterna.core.protocol": ("UnknownProtocolError",),
+    "sterna.plugins": ("PluginError",),
     "sterna.journal.segments": ("SegmentDamagedError",),
     "sterna.journal.writing": ("JournalFailedError",),
     "sterna.net.address": ("AddressError",),
