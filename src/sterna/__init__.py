@@ -53,6 +53,7 @@ __all__ = [
     "ArchiveError",
     "Client",
     "ClosedError",
+    "CompactionFailedError",
     "ConfigError",
     "Connected",
     "Connections",
@@ -121,6 +122,7 @@ _LAZY = {
     "sterna.net.config": ("ConfigError",),
     "sterna.net.client.handles": ("Advertisement", "Receipt", "Subscription"),
     "sterna.net.remote": ("FactsMissingError",),
+    "sterna.net.second_process": ("CompactionFailedError",),
     "sterna.net.storage.errors": (
         *("LogDamagedError", "LogError", "LogFailedError", "LogFormatError", "LogFullError"),
         "LogInUseError",

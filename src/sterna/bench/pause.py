@@ -22,6 +22,7 @@ from sterna.bench.servers import SternaServer
 from sterna.bench.speaker import Content
 from sterna.bench.stops import SNAPSHOT_S, spare_inputs
 from sterna.bench.worker import Connect, Drop, Leave, Prepare, Protocol, Publish, Watch, Worker
+from sterna.errors import SternaError
 from sterna.net.config import Durability
 from sterna.net.observer import ask
 
@@ -97,7 +98,7 @@ class Report:
         return asdict(self)
 
 
-class SkippedError(Exception):
+class SkippedError(SternaError):
     """Something cannot be measured, here or in time; the message says why."""
 
 
