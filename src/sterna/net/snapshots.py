@@ -118,7 +118,7 @@ class Snapshots:
             state = encode_state(
                 engine.node, engine.began, engine.clock.now(), engine.driver.memory(), writer
             )
-        except _TooMuchError:
+        except _TooMuch:
             self.compact(self._log.seal(), make_safe)
             return None
         except Exception as error:  # noqa: BLE001 - the log has all that is needed.
@@ -220,7 +220,7 @@ class Snapshots:
             raise CompactionFailedError(str(error)) from error
 
 
-class _TooMuchError(Exception):
+class _TooMuch(Exception):  # noqa: N818 - it never leaves this module.
     """There is more to keep than can be kept in the loop's thread."""
 
 
@@ -243,7 +243,7 @@ class _LimitedWriter(Writer):
     def _count(self) -> None:
         self.items += 1
         if self.items > self._items_max:
-            raise _TooMuchError
+            raise _TooMuch
 
 
 def _items(node: Node, enough: int) -> int:
