@@ -129,7 +129,9 @@ class Router(BrokerComponent):
 
     def _presume_advertisements(self, now: Time) -> None:
         """Peers that have advertised nothing so far may publish anything, until they advertise."""
-        for link in self.broker.peers:
+        for link, peer in self.broker.peers.items():
+            if peer is Peer.CLIENT:  # Whatever it was told before, it has not been told of this.
+                self._advertising[link] = False
             self._presume_peer(link, now)
 
     def _presume_peer(self, link: LinkId, now: Time) -> None:
