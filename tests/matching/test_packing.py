@@ -1,6 +1,7 @@
 """Packing is done a little at each change, and what is matched in between is exact (MOD-7)."""
 
 import pickle
+import random
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from sterna import Filter
 from sterna.bench.index_pause import longest_calls
 from sterna.bench.workloads import Workload, ids, standard, text, topics
-from sterna.matching import MatchIndex, compiled, tiles
+from sterna.matching import MatchIndex, generations, tiles
 from tests.matching.test_index import Event, brute_force, check, make_eager, make_patient
 
 pytestmark = pytest.mark.spec("MOD-7")
@@ -22,10 +23,8 @@ def happening(workload: Workload, count: int, seed: int) -> list[Event]:
 
 def half_done(index: MatchIndex[Any]) -> bool:
     """Whether some rows are in old tiles and some in new ones."""
-    inside = index.compiled()
-    if inside._leaving is None:
-        return False
-    return bool(inside._leaving.arrays.row_slot.any() and inside._tiles.arrays.row_slot.any())
+    sets = list(index.compiled().generations.matched())
+    return len(sets) == 2 and all(tiles.arrays.row_slot.any() for tiles in sets)
 
 
 @pytest.fixture(params=["eager", "patient"])
@@ -78,14 +77,35 @@ def test_names_that_come_and_go_during_a_packing() -> None:
     assert halves >= 5
 
 
+@pytest.mark.usefixtures("_slow")
+def test_the_number_of_a_forgotten_string_becomes_that_of_another_attributes_string() -> None:
+    """Its cell of its own, among those of the one attribute, means nothing to the other."""
+    chance = random.Random(3)  # noqa: S311
+    index: MatchIndex[int] = MatchIndex()
+    filters: dict[int, Filter] = {}
+    for key in range(1500):
+        first = key // 60 * 5  # The strings that are named now.
+        tests = [
+            f"a{a} = 's{first + chance.randrange(5)}'" for a in range(8) if chance.random() < 0.4
+        ]
+        filters[key] = Filter(" AND ".join(tests) or "z = 1")
+        index.add(key, filters[key])
+        if key >= 90:
+            index.remove(key - 90)
+            del filters[key - 90]
+        if key % 5 == 0:
+            event: Event = {f"a{a}": f"s{first + chance.randrange(5)}" for a in range(8)}
+            assert sorted(index.match(event)) == brute_force(filters, event)
+
+
 def test_packing_ends_soon_after_it_began() -> None:
     """Each change does its share, so that events meet two sets of tiles for few changes only."""
     index: MatchIndex[int] = MatchIndex()
     under_way = []
     for key, filter_ in enumerate(standard(0.01).filters(12_000, 4)):
         index.add(key, filter_)
-        if key > compiled.PACK_MIN:
-            under_way.append(index.compiled().packing)
+        if key > generations.PACK_MIN:
+            under_way.append(index.compiled().generations.packing)
 
     assert 0 < sum(under_way) < len(under_way) / 20
     begun = sum(now and not before for before, now in pairwise(under_way))
@@ -130,7 +150,7 @@ def test_many_filters_added_at_once_are_found() -> None:
     index.add_all(list(filters.items())[10:200])
     index.add_all(iter(list(filters.items())[200:]))
 
-    assert not index.compiled().packing
+    assert not index.compiled().generations.packing
     check(index, filters, happening(workload, 10, 3))
     for key in range(0, 600, 2):
         index.remove(key)

@@ -208,6 +208,17 @@ class SubscriptionTiles:
         if each // CHUNK_STEP >= len(arrays.free_chunks):
             self._grow(["free_chunks"], each // CHUNK_STEP * 2)
 
+    def make_room_like(self, other: "SubscriptionTiles") -> None:
+        """Let there be room for what is in other tiles."""
+        self.make_room_for_names()
+        counts = other.arrays.counts
+        self.make_room_for_rows(len(other.arrays.row_slot))
+        self.make_room_for_records(int(counts[RECORD_WORDS]))
+        self.make_room_for_nodes(int(counts[NODES]))
+        self._grow(["words"], max(len(self.arrays.words), int(counts[WORDS])))
+        self._grow(_TILE, max(len(self.arrays.tile_alive), _up_to_words(int(counts[TILES]))))
+        self._widen_summary()
+
     def _grow(self, names: Iterable[str], length: int) -> None:
         larger = {name: grown(getattr(self.arrays, name), length) for name in names}
         self.arrays = self.arrays._replace(**larger)
