@@ -1,7 +1,6 @@
 """Packing is done a little at each change, and what is matched in between is exact (MOD-7)."""
 
 import pickle
-import random
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -11,7 +10,9 @@ import pytest
 from sterna import Filter
 from sterna.bench.index_pause import longest_calls
 from sterna.bench.workloads import Workload, ids, standard, text, topics
-from sterna.matching import MatchIndex, generations, tiles
+from sterna.matching import MatchIndex, generations, packing, tiles
+from sterna.matching.kernels import packing as kernels
+from sterna.matching.vocabulary import Vocabulary
 from tests.matching.test_index import Event, brute_force, check, make_eager, make_patient
 
 pytestmark = pytest.mark.spec("MOD-7")
@@ -77,25 +78,38 @@ def test_names_that_come_and_go_during_a_packing() -> None:
     assert halves >= 5
 
 
-@pytest.mark.usefixtures("_slow")
 def test_the_number_of_a_forgotten_string_becomes_that_of_another_attributes_string() -> None:
-    """Its cell of its own, among those of the one attribute, means nothing to the other."""
-    chance = random.Random(3)  # noqa: S311
+    """A cell of its own, among those of the one attribute, means nothing to the other."""
     index: MatchIndex[int] = MatchIndex()
-    filters: dict[int, Filter] = {}
-    for key in range(1500):
-        first = key // 60 * 5  # The strings that are named now.
-        tests = [
-            f"a{a} = 's{first + chance.randrange(5)}'" for a in range(8) if chance.random() < 0.4
-        ]
-        filters[key] = Filter(" AND ".join(tests) or "z = 1")
+    filters = {key: Filter(f"a = 's{key % 3}' AND n > {key}") for key in range(1000)}
+    filters |= {1000 + k: Filter(f"a = 's{3 + k}'") for k in range(3)}
+    index.add_all(filters.items())
+    inside = index.compiled()
+    number = inside.vocabulary.attributes["a"].ids.get("s5")
+    assert inside.arrays.value_cell[number]
+    index.remove(1002)
+    del filters[1002]
+    assert not inside.arrays.value_cell[number]
+    more = [f"b = 'y' AND m > {k}" for k in range(130)]
+    more += [f"c > {k}" + (" AND b = 'y'" if k % 4 == 0 else "") for k in range(200)]
+    for key, words in enumerate(more, 2000):
+        filters[key] = Filter(words)
         index.add(key, filters[key])
-        if key >= 90:
-            index.remove(key - 90)
-            del filters[key - 90]
-        if key % 5 == 0:
-            event: Event = {f"a{a}": f"s{first + chance.randrange(5)}" for a in range(8)}
-            assert sorted(index.match(event)) == brute_force(filters, event)
+
+    assert inside.vocabulary.attributes["b"].ids.get("y") == number
+    check(index, filters, [{"b": "y", "c": 500, "m": 500}, {"b": "y", "c": 100}, {"a": "s5"}])
+
+
+def test_a_string_that_is_forgotten_before_cells_are_divided_gets_none() -> None:
+    vocabulary = Vocabulary()
+    number = vocabulary.use(vocabulary.attribute("a"), "x")
+    survey = packing._new_survey(1)
+    kernels.survey_values(vocabulary.uses, vocabulary.string_of, survey, 0, vocabulary.values)
+    assert packing._named(survey, 0, vocabulary).strings.tolist() == [number]
+    vocabulary.forget([(0, number)])
+    assert vocabulary.use(vocabulary.attribute("b"), "y") == number
+
+    assert not len(packing._named(survey, 0, vocabulary).strings)
 
 
 def test_packing_ends_soon_after_it_began() -> None:
