@@ -142,6 +142,25 @@ def test_packing_keeps_tiles_full_and_records_together() -> None:
     assert index.memory() < before
 
 
+def test_the_summary_is_never_copied_when_an_index_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lines are long enough for all tiles that come before the next packing."""
+    copied = []
+    widen = tiles.SubscriptionTiles._widen_summary
+
+    def notice(self: tiles.SubscriptionTiles, count: int) -> None:
+        before = self.arrays.summary
+        widen(self, count)
+        copied.append(self.arrays.summary is not before)
+
+    monkeypatch.setattr(tiles.SubscriptionTiles, "_widen_summary", notice)
+    index: MatchIndex[int] = MatchIndex()
+    for key, filter_ in enumerate(standard(0.01).filters(30_000, 4)):
+        index.add(key, filter_)
+
+    assert copied
+    assert not any(copied)
+
+
 @pytest.mark.parametrize("workload", [standard(0.001), ids()], ids=lambda w: w.name)
 def test_no_call_takes_long(workload: Workload) -> None:
     """20 ms is asked for; processor time does not count what other processes take."""
