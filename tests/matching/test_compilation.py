@@ -61,9 +61,9 @@ sys.path.insert(0, {source!r})
 from sterna.matching.kernels import compiling, layout
 from sterna.matching.kernels.conditions import next_test
 import numpy as np
-from collections import namedtuple
-Test = namedtuple("Test", "records")
-print(next_test(Test(np.array([layout.RANGE])), 0), compiling.__file__.startswith({source!r}))
+nothing = np.zeros(0)
+room = layout.Room(nothing, nothing, np.array([layout.RANGE]), nothing)
+print(next_test(room, 0), compiling.__file__.startswith({source!r}))
 """
 
 

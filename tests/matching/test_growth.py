@@ -79,3 +79,15 @@ def test_the_parts_of_a_large_dict_stay_small(step: float) -> None:
         large.add(k * step, k)
 
     assert max(map(len, large._parts)) < 2 * 50_000 / growth.PARTS
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_an_array_that_was_pickled_grows(protocol: int) -> None:
+    """Such an array may live in the bytes that it came from."""
+    array = zeros((5000,), np.int32)
+    array[:] = 7
+    copy = grown(pickle.loads(pickle.dumps(array, protocol)), 6000)  # noqa: S301
+
+    assert copy.dtype == np.int32
+    assert copy.sum() == 7 * 5000
+    assert len(copy) == 6000

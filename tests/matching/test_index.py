@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sterna import Filter, UnboundError
 from sterna.bench.workloads import standard
-from sterna.matching import MatchIndex, batches, compiled, division, packing
+from sterna.matching import MatchIndex, batches, division, filing, generations, packing
 from sterna.matching import index as index_module
 from sterna.matching.compiled import CompiledSubscriptions
 from sterna.model.event import INT_MAX, INT_MIN, Scalar
@@ -37,10 +37,10 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "FEW_MAX", 2)
-    monkeypatch.setattr(compiled, "PACK_MIN", 5)
-    monkeypatch.setattr(compiled, "FILED_VALUES_MIN", 4)
-    monkeypatch.setattr(compiled, "FILED_ROWS_MAX", 3)
-    monkeypatch.setattr(compiled, "FILED_TOKEN_ROWS_MAX", 5)
+    monkeypatch.setattr(generations, "PACK_MIN", 5)
+    monkeypatch.setattr(filing, "FILED_VALUES_MIN", 4)
+    monkeypatch.setattr(filing, "FILED_ROWS_MAX", 3)
+    monkeypatch.setattr(filing, "FILED_TOKEN_ROWS_MAX", 5)
     monkeypatch.setattr(batches, "VISITS_MIN", 1)
     monkeypatch.setattr(batches, "HITS_MIN", 1)
     monkeypatch.setattr(division, "NUMBER_GROUPS", 3)
@@ -52,7 +52,7 @@ def make_eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a packing take as many changes as it can: each does one small piece of work."""
-    monkeypatch.setattr(compiled, "PACKED_AT_A_CHANGE", 0)
+    monkeypatch.setattr(generations, "PACKED_AT_A_CHANGE", 0)
     monkeypatch.setattr(packing, "SURVEYED_ROWS", 7)
     monkeypatch.setattr(packing, "SURVEYED_VALUES", 5)
     monkeypatch.setattr(packing, "KEYED_ROWS", 4)
@@ -147,7 +147,7 @@ class Histories(RuleBasedStateMachine):
     @rule(batch=st.lists(events, min_size=1, max_size=8))
     def match(self, batch: list[Event]) -> None:
         inside = self.index._compiled
-        STEPS["matched while packing"] += inside is not None and inside._leaving is not None
+        STEPS["matched while packing"] += inside is not None and inside.generations.moving
         check(self.index, self.filters, batch)
 
     @invariant()

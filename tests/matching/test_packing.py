@@ -10,7 +10,9 @@ import pytest
 from sterna import Filter
 from sterna.bench.index_pause import longest_calls
 from sterna.bench.workloads import Workload, ids, standard, text, topics
-from sterna.matching import MatchIndex, compiled, tiles
+from sterna.matching import MatchIndex, generations, packing, tiles
+from sterna.matching.kernels import packing as kernels
+from sterna.matching.vocabulary import Vocabulary
 from tests.matching.test_index import Event, brute_force, check, make_eager, make_patient
 
 pytestmark = pytest.mark.spec("MOD-7")
@@ -22,10 +24,8 @@ def happening(workload: Workload, count: int, seed: int) -> list[Event]:
 
 def half_done(index: MatchIndex[Any]) -> bool:
     """Whether some rows are in old tiles and some in new ones."""
-    inside = index.compiled()
-    if inside._leaving is None:
-        return False
-    return bool(inside._leaving.arrays.row_slot.any() and inside._tiles.arrays.row_slot.any())
+    sets = list(index.compiled().generations.matched())
+    return len(sets) == 2 and all(tiles.arrays.row_slot.any() for tiles in sets)
 
 
 @pytest.fixture(params=["eager", "patient"])
@@ -78,14 +78,48 @@ def test_names_that_come_and_go_during_a_packing() -> None:
     assert halves >= 5
 
 
+def test_the_number_of_a_forgotten_string_becomes_that_of_another_attributes_string() -> None:
+    """A cell of its own, among those of the one attribute, means nothing to the other."""
+    index: MatchIndex[int] = MatchIndex()
+    filters = {key: Filter(f"a = 's{key % 3}' AND n > {key}") for key in range(1000)}
+    filters |= {1000 + k: Filter(f"a = 's{3 + k}'") for k in range(3)}
+    index.add_all(filters.items())
+    inside = index.compiled()
+    number = inside.vocabulary.attributes["a"].ids.get("s5")
+    assert inside.arrays.value_cell[number]
+    index.remove(1002)
+    del filters[1002]
+    assert not inside.arrays.value_cell[number]
+    more = [f"b = 'y' AND m > {k}" for k in range(130)]
+    more += [f"c > {k}" + (" AND b = 'y'" if k % 4 == 0 else "") for k in range(200)]
+    for key, words in enumerate(more, 2000):
+        filters[key] = Filter(words)
+        index.add(key, filters[key])
+
+    assert inside.vocabulary.attributes["b"].ids.get("y") == number
+    check(index, filters, [{"b": "y", "c": 500, "m": 500}, {"b": "y", "c": 100}, {"a": "s5"}])
+
+
+def test_a_string_that_is_forgotten_before_cells_are_divided_gets_none() -> None:
+    vocabulary = Vocabulary()
+    number = vocabulary.use(vocabulary.attribute("a"), "x")
+    survey = packing._new_survey(1)
+    kernels.survey_values(vocabulary.uses, vocabulary.string_of, survey, 0, vocabulary.values)
+    assert packing._named(survey, 0, vocabulary).strings.tolist() == [number]
+    vocabulary.forget([(0, number)])
+    assert vocabulary.use(vocabulary.attribute("b"), "y") == number
+
+    assert not len(packing._named(survey, 0, vocabulary).strings)
+
+
 def test_packing_ends_soon_after_it_began() -> None:
     """Each change does its share, so that events meet two sets of tiles for few changes only."""
     index: MatchIndex[int] = MatchIndex()
     under_way = []
     for key, filter_ in enumerate(standard(0.01).filters(12_000, 4)):
         index.add(key, filter_)
-        if key > compiled.PACK_MIN:
-            under_way.append(index.compiled().packing)
+        if key > generations.PACK_MIN:
+            under_way.append(index.compiled().generations.packing)
 
     assert 0 < sum(under_way) < len(under_way) / 20
     begun = sum(now and not before for before, now in pairwise(under_way))
@@ -106,6 +140,25 @@ def test_packing_keeps_tiles_full_and_records_together() -> None:
     made = int(inside.arrays.counts[0])
     assert made == -(-1000 // tiles.FILL_ROWS)
     assert index.memory() < before
+
+
+def test_the_summary_is_never_copied_when_an_index_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lines are long enough for all tiles that come before the next packing."""
+    copied = []
+    widen = tiles.SubscriptionTiles._widen_summary
+
+    def notice(self: tiles.SubscriptionTiles, count: int) -> None:
+        before = self.arrays.summary
+        widen(self, count)
+        copied.append(self.arrays.summary is not before)
+
+    monkeypatch.setattr(tiles.SubscriptionTiles, "_widen_summary", notice)
+    index: MatchIndex[int] = MatchIndex()
+    for key, filter_ in enumerate(standard(0.01).filters(30_000, 4)):
+        index.add(key, filter_)
+
+    assert copied
+    assert not any(copied)
 
 
 @pytest.mark.parametrize("workload", [standard(0.001), ids()], ids=lambda w: w.name)
@@ -130,7 +183,7 @@ def test_many_filters_added_at_once_are_found() -> None:
     index.add_all(list(filters.items())[10:200])
     index.add_all(iter(list(filters.items())[200:]))
 
-    assert not index.compiled().packing
+    assert not index.compiled().generations.packing
     check(index, filters, happening(workload, 10, 3))
     for key in range(0, 600, 2):
         index.remove(key)

@@ -31,7 +31,7 @@ def zeros(shape: tuple[int, ...], dtype: Any) -> Array:
 
 def grown(array: Array, length: int) -> Array:
     """An array made by `zeros`, at least as long as it was, with zeros behind what was in it."""
-    owner = array if array.base is None else array.base
+    owner = array.base if isinstance(array.base, np.ndarray) else array
     if length <= len(owner):
         return owner[:length]
     each = max(1, int(np.prod(array.shape[1:]))) * array.itemsize

@@ -9,7 +9,7 @@ The functions here are generators. What they yield is about how much work was do
 in rows moved.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sterna.matching import division
 from sterna.matching.division import Named
-from sterna.matching.growth import zeros
+from sterna.matching.growth import COPIED_MAX, zeros
 from sterna.matching.kernels import packing as kernels
 from sterna.matching.kernels.layout import TILE_ROWS
 from sterna.matching.kernels.packing import Runs, Survey
@@ -41,6 +41,10 @@ CONSTANTS_MIN, CONSTANTS_MAX, CONSTANTS = 512, 1 << 14, 1 << 18
 """How many numbers the cells of an attribute are made from: at least, at most, and of all
 attributes together."""
 
+PAGE_BYTES, PAGE_COST = 1 << 21, 256
+"""The size of the largest pages of memory, and what it takes to get one, compared with moving a
+row."""
+
 NODES_EACH = 8
 """A row is filed under fewer values than this."""
 
@@ -50,6 +54,19 @@ and to move a late row, compared with moving a row in order."""
 
 Array = npt.NDArray[Any]
 Work = Generator[float, None, None]
+
+
+def provide_memory(old: SubscriptionTiles, new: SubscriptionTiles) -> Work:
+    """Let the system provide memory for all that will move to new tiles, a page at a time.
+
+    It does so when memory is written to for the first time, which would be in a few calls only.
+    """
+    new.make_room_like(old)
+    for array in new.arrays:
+        lines = max(1, PAGE_BYTES * len(array) // max(1, array.nbytes))
+        for first in range(0, len(array) if array.nbytes > COPIED_MAX else 0, lines):
+            array[first] = 0
+            yield PAGE_COST
 
 
 def divide_anew(
@@ -181,9 +198,3 @@ def _keying(old: SubscriptionTiles, new: SubscriptionTiles) -> Any:
         row_record=old.arrays.row_record,
         row_slot=old.arrays.row_slot,
     )
-
-
-def finish(work: Iterator[float]) -> None:
-    """Do all the work that is left at once."""
-    for _ in work:
-        pass

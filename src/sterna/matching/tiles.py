@@ -198,8 +198,8 @@ class SubscriptionTiles:
         have = len(arrays.tile_alive)
         needed = int(arrays.counts[TILES]) + count
         if needed > have:
-            self._grow(_TILE, _up_to_words(max(needed, have + have // 4)))
-            self._widen_summary()
+            self._widen_summary(needed)
+            self._grow(_TILE, min(_up_to_words(have + have // 4 + count), self._tiles_in_summary))
         each = min(self._chunk_bound, BLOCKS_MAX * (groups_max() + 1)) + CHUNK_STEP
         have = len(arrays.words)
         needed = int(arrays.counts[WORDS]) + count * each
@@ -208,20 +208,35 @@ class SubscriptionTiles:
         if each // CHUNK_STEP >= len(arrays.free_chunks):
             self._grow(["free_chunks"], each // CHUNK_STEP * 2)
 
+    def make_room_like(self, other: "SubscriptionTiles") -> None:
+        """Let there be room for what is in other tiles."""
+        self.make_room_for_names()
+        counts = other.arrays.counts
+        self.make_room_for_rows(len(other.arrays.row_slot))
+        self.make_room_for_records(int(counts[RECORD_WORDS]))
+        self.make_room_for_nodes(int(counts[NODES]))
+        self._grow(["words"], max(len(self.arrays.words), int(counts[WORDS])))
+        tiles = min(_up_to_words(int(counts[TILES])), self._tiles_in_summary)
+        self._grow(_TILE, max(len(self.arrays.tile_alive), tiles))
+
     def _grow(self, names: Iterable[str], length: int) -> None:
         larger = {name: grown(getattr(self.arrays, name), length) for name in names}
         self.arrays = self.arrays._replace(**larger)
         self._refresh()
 
-    def _widen_summary(self) -> None:
-        """Make the lines of the summary long enough for all tiles.
+    @property
+    def _tiles_in_summary(self) -> int:
+        """For how many tiles the lines of the summary are long enough."""
+        return self.arrays.summary.shape[1] * 64
 
-        This copies it. Tiles expect as many as there will be, unless they are few.
+    def _widen_summary(self, tiles: int) -> None:
+        """Make the lines of the summary long enough for so many tiles.
+
+        This copies it. It is not needed if there were as many rows as expected.
         """
         old = self.arrays.summary
-        words = len(self.arrays.tile_alive) // 64
-        if words > old.shape[1]:
-            new = zeros((len(old), 2 * words), old.dtype)
+        if tiles > self._tiles_in_summary:
+            new = zeros((len(old), 2 * _up_to_words(tiles) // 64), old.dtype)
             new[:, : old.shape[1]] = old
             self.arrays = self.arrays._replace(summary=new)
             self._refresh()
