@@ -44,6 +44,7 @@ from tests.data.kept import (
     value_of,
 )
 from tests.net.live import gather_events, settle
+from tests.scale import CAMPAIGN
 
 RELEASE = Path(__file__).parents[1] / "data" / "release-0.1"
 
@@ -79,8 +80,16 @@ def test_a_network_goes_on_where_it_was(case: str, tmp_path: Path) -> None:
         asyncio.run(_go_on(manifest, network, tmp_path))
 
 
-@pytest.mark.parametrize("change", OTHER_SETTINGS, ids=str)
-@pytest.mark.parametrize("case", WITH_OTHER_SETTINGS)
+CHANGES = [
+    (case, change)
+    for number, case in enumerate(WITH_OTHER_SETTINGS)
+    for place, change in enumerate(OTHER_SETTINGS)
+    if CAMPAIGN > 1 or place % len(WITH_OTHER_SETTINGS) == number
+]
+"""Each change on one of the directories; a campaign tries all of them on all."""
+
+
+@pytest.mark.parametrize(("case", "change"), CHANGES, ids=str)
 def test_a_network_goes_on_with_other_settings(
     case: str, change: dict[str, Any], tmp_path: Path
 ) -> None:
