@@ -257,7 +257,7 @@ class CompiledSubscriptions:
         if flags:
             keys = [self._keys[row] for row in self._settle(found.tolist(), attributes)]
         else:
-            keys = self._keys.take(found).tolist()
+            keys = self._keys.take(found).tolist() if len(found) else []
         self._spare.append(spare)
         return keys
 

@@ -227,7 +227,7 @@ class SubscriptionTiles:
     @property
     def _tiles_in_summary(self) -> int:
         """For how many tiles the lines of the summary are long enough."""
-        return self.arrays.summary.shape[1] * 64
+        return int(self.arrays.summary.shape[1]) * 64
 
     def _widen_summary(self, tiles: int) -> None:
         """Make the lines of the summary long enough for so many tiles.
