@@ -2,20 +2,18 @@
 
 import asyncio
 import json
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
 
-from sterna.bench import pause, stops
+from sterna.bench import stops
 from sterna.bench.load import LoadError
-from sterna.bench.pause import INDEX_MODULE, Options, Row, SkippedError, index_rows, run
+from sterna.bench.pause import Options, index_rows, run
 from sterna.bench.relay import Relay
 from sterna.bench.servers import free_port
 from sterna.bench.stops import watch_snapshot
@@ -116,21 +114,16 @@ def test_pauses_of_live_brokers(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_longest_calls_of_the_index_are_rows_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType(INDEX_MODULE)
-    module.__dict__["longest_calls"] = lambda size: {"insert": [1.0, 2.0, float(size)]}
-    monkeypatch.setitem(sys.modules, INDEX_MODULE, module)
+def test_the_longest_calls_of_the_index_are_rows_as_well() -> None:
+    rows = index_rows("index", 100, time.monotonic())
 
-    assert index_rows("index", 20, time.monotonic()) == [
-        Row("index, insert", 20, longest_ms=20.0, p999_ms=20.0, baseline_ms=2.0)
+    assert [row.what for row in rows] == [
+        *("index, add", "index, replace", "index, match", "index, new attribute"),
     ]
-
-
-def test_an_index_that_cannot_be_measured_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pause, "INDEX_MODULE", "sterna.bench.nothing_like_it")
-
-    with pytest.raises(SkippedError, match="single calls of the index"):
-        index_rows("index", 20, time.monotonic())
+    for row in rows:
+        assert row.size == 100
+        assert row.longest_ms > 0
+        assert row.baseline_ms >= 0
 
 
 def test_what_there_is_no_time_for_is_skipped() -> None:

@@ -6,14 +6,13 @@ clients with many subscriptions. Then it is pinged until it has taken a snapshot
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
 from pathlib import Path
-from statistics import median
 from time import monotonic
 
+from sterna.bench.index_pause import longest_calls
 from sterna.bench.latency import percentile
 from sterna.bench.load import LoadError
 from sterna.bench.measure import Progress
@@ -46,9 +45,6 @@ ASKING_S = 60.0
 WATCHING_S = SNAPSHOT_S + 120.0
 """How long the load generator may take for the inputs before a snapshot, and the snapshot."""
 
-INDEX_MODULE = "sterna.bench.index_pause"
-"""Its `longest_calls(subscriptions)` gives the milliseconds of calls, by what was called."""
-
 
 @dataclass(frozen=True)
 class Options:
@@ -73,9 +69,11 @@ class Row:
     what: str
     size: int
     longest_ms: float
-    p999_ms: float
     baseline_ms: float
-    """The longest round trip without a snapshot, in the same run; for the index, a usual call."""
+    """The longest round trip without a snapshot, in the same run; for the index, the processor time
+    of the longest call."""
+    p999_ms: float | None = None
+    """None: only the longest call of the index is known."""
 
 
 @dataclass(frozen=True)
@@ -235,18 +233,10 @@ class _Subscribed(_Snapshots):
 def index_rows(what: str, size: int, deadline: float) -> list[Row]:
     """The longest calls of an index with so many subscriptions, a row for each kind of call."""
     del deadline
-    try:
-        module = import_module(INDEX_MODULE)
-    except ModuleNotFoundError:
-        raise SkippedError("this version cannot time single calls of the index") from None
-    calls_ms: Mapping[str, Sequence[float]] = module.longest_calls(size)
+    found = longest_calls(size)
+    kinds = {"add": found.add, "replace": found.replace, "match": found.match}
+    kinds["new attribute"] = found.introduce
     return [
-        Row(
-            f"{what}, {kind}",
-            size,
-            longest_ms=max(took),
-            p999_ms=percentile(took, 0.999),
-            baseline_ms=median(took),
-        )
-        for kind, took in calls_ms.items()
+        Row(f"{what}, {kind}", size, longest_ms=longest.wall_ms, baseline_ms=longest.cpu_ms)
+        for kind, longest in kinds.items()
     ]

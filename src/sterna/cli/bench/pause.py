@@ -87,7 +87,11 @@ def _show(report: "Report") -> None:
         table.add_column(heading, justify="right")
     for row in report.rows:
         times = (row.longest_ms, row.p999_ms, row.baseline_ms)
-        table.add_row(row.what, f"{row.size:,}", *(f"{value:,.1f}" for value in times))
+        table.add_row(row.what, f"{row.size:,}", *map(_ms, times))
     console.print(table)
     for each in report.skipped:
         console.print(f"  skipped: {each.what}, {each.size:,}: {each.why}")
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f}"
