@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from sterna.core.inputs import SetVariable
+from sterna.core.keeping import Reader, Writer
 from sterna.core.location.context import variable
 from sterna.core.location.messages import MovingChange, MovingRoute
 from sterna.core.location.moving import Moving
@@ -11,8 +12,9 @@ from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
 from sterna.core.messages import Route, SubscriptionChange
 from sterna.core.names import LocalProtocolError
+from sterna.core.settings import Settings
 from sterna.model.filters import Filter
-from sterna.sim.script import Crash
+from sterna.sim.script import Crash, Reconfigure
 from sterna.sim.topology import line
 from tests.sim.overlay import Overlay
 
@@ -110,3 +112,47 @@ def test_a_neighbour_that_has_forgotten_everything_is_told_nothing_old() -> None
     assert len(moving(run, "B2").table["B1"]) == 1
     run.unsubscribe("ann").settle()
     assert moving(run, "B2").table == moving(run, "B1").table == {}
+
+
+def with_shortcut(run: Overlay) -> Settings:
+    """The settings of a corridor in which r0 leads to r9, too."""
+    before = run.broker("B1").settings
+    assert before.places is not None
+    edges = (*before.places.edges, ("r0", "r9"))
+    return msgspec.structs.replace(
+        before, places=msgspec.structs.replace(before.places, edges=edges)
+    )
+
+
+@pytest.mark.spec("LM-3", "LV-9")
+@pytest.mark.parametrize("is_away", [True, False])
+def test_what_is_kept_for_a_client_is_what_it_asked_by_the_places_it_knew(*, is_away: bool) -> None:
+    """Its broker has other places meanwhile; the client has not heard of them."""
+    run = corridor().subscribe("ann", "room IN myloc(1)").settle()
+    if is_away:
+        run.detach("ann").settle()
+    change = Reconfigure(broker="B1", settings=with_shortcut(run), tells=False)
+    run.simulation.do(change)
+    run.settle()
+    kept_for = moving(run, "B1")
+    (_, wanted), = kept_for.exact("ann")  # fmt: skip
+    assert wanted == Filter("room IN ('r0', 'r1')")
+
+    again = Moving(kept_for.places)
+    again.restore(kept_for.keep(Writer()), Reader((), ()))
+    assert again.exact("ann") == kept_for.exact("ann")
+    run.detach("ann").attach("ann", "B1").settle()
+    (_, wanted), = kept_for.exact("ann")  # fmt: skip
+    assert wanted == Filter("room IN ('r0', 'r1', 'r9')")
+
+
+@pytest.mark.spec("LM-3", "LV-9")
+def test_a_client_says_when_it_has_heard_of_the_places() -> None:
+    run = corridor().subscribe("ann", "room IN myloc(1)").settle()
+    run.simulation.do(Reconfigure(broker="B1", settings=with_shortcut(run), tells=True))
+    (_, wanted), = moving(run, "B1").exact("ann")  # fmt: skip
+    assert wanted == Filter("room IN ('r0', 'r1')")
+
+    run.settle()
+    (_, wanted), = moving(run, "B1").exact("ann")  # fmt: skip
+    assert wanted == Filter("room IN ('r0', 'r1', 'r9')")

@@ -37,6 +37,11 @@ class MovingChange(Message, frozen=True, kw_only=True):
     anew: bool = False
     """Whether this is all there is: what was announced before has ended."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has come or gone."""
+        return not (self.added or self.removed or self.anew)
+
     def claims(self) -> Iterable[Claim]:
         names = [route.id for route in self.added]
         return (Claim("moving", names, self.removed, replaces=self.anew),)

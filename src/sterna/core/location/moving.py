@@ -24,7 +24,6 @@ from sterna.core.keeping import Reader, Writer
 from sterna.core.location.measuring import KeptMeasuring, Measuring
 from sterna.core.location.messages import MovingChange, MovingRoute
 from sterna.core.location.options import PlacesOptions
-from sterna.core.location.steps import StepRule
 from sterna.core.location.telling import KeptTelling, Likeness, Telling
 from sterna.core.location.whereabouts import Whereabouts
 from sterna.core.messages import Message
@@ -74,6 +73,7 @@ class KeptMoving(msgspec.Struct, frozen=True):
     told: dict[LinkId, KeptTelling]
     away: dict[LinkId, KeptAway]
     names: int
+    before: list[tuple[PlacesOptions, list[LinkId]]] = []
 
 
 class Moving(Measuring, BrokerComponent):
@@ -85,23 +85,16 @@ class Moving(Measuring, BrokerComponent):
 
     @classmethod
     def make(cls, settings: Settings) -> Self:
-        places = settings.places or PlacesOptions()
-        return cls(
-            places.space(),
-            places.rule,
-            probe_us=places.probe_us,
-            grain_us=places.grain_us,
-            away_steps_max=places.away_steps_max,
-        )
+        return cls(settings.places or PlacesOptions())
 
-    def __init__(
-        self, space: LocationSpace, rule: StepRule, *, probe_us: Time, grain_us: Time,
-        away_steps_max: int = 8,
-    ) -> None:  # fmt: skip
-        super().__init__(probe_us=probe_us, grain_us=grain_us, is_timed=rule.is_timed)
-        self.space = space
-        self.rule = rule
-        self._around = _Around(space)
+    def __init__(self, places: PlacesOptions) -> None:
+        super().__init__(
+            probe_us=places.probe_us, grain_us=places.grain_us, is_timed=places.rule.is_timed
+        )
+        self.places = places
+        self.space = places.space()
+        self.rule = places.rule
+        self._around = _Around(self.space)
         self.table: dict[LinkId, dict[RouteId, MovingRoute]] = {}
         """What was told over each link: the ldfTable."""
         self._told: dict[LinkId, Telling] = {}
@@ -109,9 +102,10 @@ class Moving(Measuring, BrokerComponent):
         self._admits: dict[LinkId, dict[Filter, bool]] = {}
         """Whether a neighbour has to know a filter, as far as that was asked."""
         self._named = 0
-        self._away_steps_max = away_steps_max
         self._away: dict[LinkId, Away] = {}
         """Clients whose link is down, until they say where they are."""
+        self._before: dict[LinkId, PlacesOptions] = {}
+        """The places that clients go by which have not heard of the present ones yet."""
 
     # ---- Instances
 
@@ -135,9 +129,11 @@ class Moving(Measuring, BrokerComponent):
             return ANYWHERE
 
     def exact(self, link: LinkId) -> list[tuple[RouteId, Filter]]:
-        """What the client at the end of a link wants where it was last."""
+        """What the client at the end of a link wants where it was last, by the places it knows."""
         routes = self.table.get(link, {})
-        return [(id_, self._around(route.filter, route.at, 0)) for id_, route in routes.items()]
+        before = self._before.get(link)
+        around = self._around if before is None else partial(_around, before.space())
+        return [(id_, around(route.filter, route.at, 0)) for id_, route in routes.items()]
 
     def claimed(self, link: LinkId) -> list[tuple[str, Collection[RouteId]]]:
         return [("moving", self.table.get(link, {}))]
@@ -145,7 +141,12 @@ class Moving(Measuring, BrokerComponent):
     # ---- Messages
 
     def on_moving_change(self, message: MovingChange, link: LinkId, now: Time) -> None:
-        """A client or the broker nearer to it has subscribed, moved or unsubscribed. (Fig. 13)"""
+        """A client or the broker nearer to it has subscribed, moved or unsubscribed. (Fig. 13)
+
+        With nothing in it, it says that a client has heard of the present places.
+        """
+        if message.is_empty:
+            self._before.pop(link, None)
         self._away.pop(link, None)
         known = self.table.get(link, {})
         said = [route for route in message.added if _makes_sense(route)]
@@ -237,6 +238,7 @@ class Moving(Measuring, BrokerComponent):
 
     def link_up(self, link: LinkId, now: Time) -> None:
         super().link_up(link, now)
+        self._before.pop(link, None)  # They shook hands, so it knows the present places.
         self._tell(now)
 
     def link_down(self, link: LinkId, now: Time) -> None:
@@ -262,9 +264,9 @@ class Moving(Measuring, BrokerComponent):
             if route.dwell_us is None or route.delay_us is None:
                 continue  # It may be anywhere, as before.
             steps = (now - away.since) // route.dwell_us + 1
-            if steps < self._away_steps_max:
+            if steps < self.places.away_steps_max:
                 away.due = min(away.due, away.since + steps * route.dwell_us)
-            if steps <= self._away_steps_max:
+            if steps <= self.places.away_steps_max:
                 longer = route.delay_us + steps * route.dwell_us
                 self._replace(link, id_, msgspec.structs.replace(route, delay_us=longer))
         self.wake_by(away.due)
@@ -282,6 +284,7 @@ class Moving(Measuring, BrokerComponent):
     def _forget(self, link: LinkId) -> None:
         """Nothing that was told over a link holds any more."""
         self._away.pop(link, None)
+        self._before.pop(link, None)
         for id_ in list(self.table.get(link, {})):
             self._replace(link, id_, None)
 
@@ -309,13 +312,19 @@ class Moving(Measuring, BrokerComponent):
     # ---- Settings and snapshots
 
     def configure(self, settings: Settings, now: Time) -> None:
-        """Other locations, or another rule: make all instances anew."""
+        """Other locations, or another rule: make all instances anew.
+
+        What is kept for a client stays what it wants by the places that it knows.
+        """
         places = settings.places
         if places is None:
             return
-        self.space, self.rule = places.space(), places.rule
+        if places.space() is not self.space:
+            for link in self.table:
+                if self.broker.peers[link] is Peer.CLIENT:
+                    self._before.setdefault(link, self.places)
+        self.places, self.space, self.rule = places, places.space(), places.rule
         self._around = _Around(self.space)
-        self._away_steps_max = places.away_steps_max
         self.measure(places.probe_us, places.grain_us, is_timed=places.rule.is_timed, now=now)
         for link, routes in list(self.table.items()):
             for id_, route in list(routes.items()):
@@ -344,7 +353,15 @@ class Moving(Measuring, BrokerComponent):
                 for link, away in self._away.items()
             },
             names=self._named,
+            before=self._keep_before(),
         )
+
+    def _keep_before(self) -> list[tuple[PlacesOptions, list[LinkId]]]:
+        """Each of the places once, however many clients go by them."""
+        links: dict[int, tuple[PlacesOptions, list[LinkId]]] = {}
+        for link, places in self._before.items():
+            links.setdefault(id(places), (places, []))[1].append(link)
+        return list(links.values())
 
     def restore(self, kept: KeptMoving, reader: Reader) -> None:
         del reader
@@ -356,6 +373,7 @@ class Moving(Measuring, BrokerComponent):
         for link, away in kept.away.items():
             self._away[link] = Away(away.since, _by_id(away.told), away.due)
         self._named = kept.names
+        self._before = {link: places for places, links in kept.before for link in links}
 
 
 MOVING = Protocol(name="moving", kind=Kind.PLACES, broker=Moving, client=Whereabouts)

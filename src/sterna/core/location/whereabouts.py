@@ -93,6 +93,7 @@ class Whereabouts(Measuring, ClientComponent):
             if not filter_.is_bound:
                 self.client.wants.adapt(name, self.context.exact(filter_), now)
         self.tell(now)
+        self._confirm(now)
 
     def end(self, now: Time) -> bool:
         """Whether no subscription depends on a location or variable."""
@@ -187,6 +188,12 @@ class Whereabouts(Measuring, ClientComponent):
         self._told, self._has_told, self._was_away = routes, True, False
         self.node.send(link, change, now)
         self.keep_measuring(link, now)
+
+    def _confirm(self, now: Time) -> None:
+        """Tell the broker that from now on the client goes by the places it was told."""
+        link = self.client.link
+        if self._told and link in self.client.up:
+            self.node.send(link, MovingChange(), now)
 
     def introduction(self) -> tuple[Message, ...]:
         self._was_away = False
