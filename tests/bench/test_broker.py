@@ -128,6 +128,8 @@ def test_too_many_and_too_few_events_are_noticed(tmp_path: Path) -> None:
         relay.__exit__(None, None, None)
         with pytest.raises(LoadError, match="s was disconnected"):
             subscribing.hear()
+        with pytest.raises(LoadError, match="s was disconnected"):  # Known before it is asked.
+            subscribing.ask(Expect(counts=[1]))
 
 
 def test_a_client_drains_what_was_kept_for_it(tmp_path: Path) -> None:

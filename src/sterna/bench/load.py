@@ -135,6 +135,8 @@ class Group:
         self.clients: list[Client] = []
         self._missing = 0
         self._all_reached: asyncio.Future[float] | None = None
+        self._problem: str | None = None
+        """What has gone wrong; nothing can be reached after that."""
 
     async def connect(self, host: str, port: int, speakers: Sequence[Speaker]) -> None:
         """Connect them one after the other, until the broker has taken them."""
@@ -178,6 +180,8 @@ class Group:
             client.goal = goal
         for client in clients:
             client.look()
+        if self._problem is not None:
+            self.failed(self._problem)
         return self._all_reached
 
     def reached(self) -> None:
@@ -186,6 +190,7 @@ class Group:
             self._all_reached.set_result(perf_counter())
 
     def failed(self, problem: str) -> None:
+        self._problem = problem
         if self._all_reached is not None and not self._all_reached.done():
             self._all_reached.set_exception(LoadError(problem))
 
