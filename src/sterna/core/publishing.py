@@ -74,8 +74,6 @@ class Publishing:
     def configure(self, options: ClientOptions, now: Time) -> None:
         """The network has other settings."""
         before, self.options = self.options, options
-        if options.quenching and not before.quenching:
-            self._interest.current = self._has_asked = False
         self._outbox.configure(options.buffer_events_max, self._known_interest)
         if options.advertisements and not before.advertisements and not self.advertisements:
             # The application did not have to advertise so far: it may publish anything, and what

@@ -24,7 +24,7 @@ def batches(events: Iterable[Event]) -> Iterator[tuple[Event, ...]]:
 
 def weight(event: Event) -> int:
     """About how many bytes an event takes on its way, rather more than less."""
-    text = 0
+    size = 64 + len(event.payload)
     for name, value in event.attributes.items():
-        text += 4 * len(name) + (4 * len(value) if type(value) is str else 10)
-    return 64 + text + len(event.payload)
+        size += 4 * (len(name) + len(value)) if type(value) is str else 4 * len(name) + 10
+    return size

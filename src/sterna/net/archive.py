@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sterna.core.sizes import weight
 from sterna.errors import SternaError
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
@@ -144,8 +145,7 @@ class _Newest:
         return max(self._gone_us, self._found[0][0] if is_full else _LEAST_US)
 
     def add(self, event: Event) -> None:
-        size = 64 + len(event.payload) + 32 * len(event.attributes)
-        size += sum(len(value) for value in event.attributes.values() if isinstance(value, str))
+        size = weight(event)
         self._bytes += size
         heapq.heappush(
             self._found,

@@ -25,6 +25,7 @@ from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.protocol import Protocol
 from sterna.core.settings import Settings
+from sterna.core.sizes import weight
 from sterna.model.event import Event, EventId
 
 QUESTIONS_MAX = 100
@@ -140,7 +141,7 @@ class Recent(BrokerComponent):
             self._bytes -= size
 
     def _add(self, events: Sequence[Event]) -> None:
-        size = _size(events)
+        size = sum(map(weight, events))
         self._batches.append((events, size))
         self._count += len(events)
         self._bytes += size
@@ -214,17 +215,6 @@ def _in_order(events: Iterable[Event]) -> list[Event]:
         numbers[id_.publisher].append(id_.seq)
     turns = {publisher: iter(sorted(seqs)) for publisher, seqs in numbers.items()}
     return [once[EventId(publisher, next(turns[publisher]))] for publisher in places]
-
-
-def _size(events: Sequence[Event]) -> int:
-    """About how many bytes events take, as fast as it can be said."""
-    size = 0
-    for event in events:
-        size += len(event.payload)
-        for value in event.attributes.values():
-            if type(value) is str:
-                size += len(value)
-    return size + 200 * len(events)
 
 
 @dataclass(frozen=True, slots=True)

@@ -370,8 +370,6 @@ class Router(BrokerComponent):
             offers = difference(strategy)
             offering = stages(strategy, self._name, members_max=options.merge_members_max)
             advertisements = Told(Chain(offering, offers, begins=begins), offers)
-        elif not advertising and self._advertises(link):
-            advertisements = self._offering_everything()
         told = Told(Chain(reduction, end, begins=begins), end)
         return Neighbour(told, advertisements, gate, sends_everything)
 
