@@ -161,7 +161,7 @@ def test_nothing_gathers_for_a_link_that_is_down_but_the_difference() -> None:
         for name in (number, number + 1):
             run.unsubscribe("ann", str(name)).wait(5_000)
 
-    (told,) = run.broker("B1").router._neighbours.values()
+    (told,) = run.broker("B1").router._neighbours._told.values()
     (merged,) = [s for s in told.subscriptions.chain._stages if isinstance(s, Merged)]
     assert (merged._open, merged._changed, merged._group_of, merged._alone) == ({}, {}, {}, {})
     assert not told.subscriptions.difference.added

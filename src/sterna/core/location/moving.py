@@ -358,10 +358,14 @@ class Moving(Measuring, BrokerComponent):
 
     def _keep_before(self) -> list[tuple[PlacesOptions, list[LinkId]]]:
         """Each of the places once, however many clients go by them."""
-        links: dict[int, tuple[PlacesOptions, list[LinkId]]] = {}
+        kept: list[tuple[PlacesOptions, list[LinkId]]] = []
         for link, places in self._before.items():
-            links.setdefault(id(places), (places, []))[1].append(link)
-        return list(links.values())
+            known = next((links for each, links in kept if each is places), None)
+            if known is None:
+                kept.append((places, [link]))
+            else:
+                known.append(link)
+        return kept
 
     def restore(self, kept: KeptMoving, reader: Reader) -> None:
         del reader

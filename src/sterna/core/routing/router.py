@@ -7,7 +7,6 @@ names that neighbours and clients give are theirs, and two of them may be the sa
 """
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, cast
 
 import msgspec
 
@@ -16,51 +15,14 @@ from sterna.core.facts import Forwarded
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import AdvertisementChange, Message, Route, SubscriptionChange
 from sterna.core.names import LinkId, Peer, RouteId, Time
-from sterna.core.routing.advertisements import Advertised
-from sterna.core.routing.options import RoutingOptions, Strategy
-from sterna.core.routing.stages import (
-    EVERYTHING,
-    Chain,
-    Difference,
-    Everything,
-    Fan,
-    KeptDifference,
-)
-from sterna.core.routing.strategies import KeptStage, difference, stages
+from sterna.core.routing.neighbours import KeptNeighbour, Neighbours
+from sterna.core.routing.options import RoutingOptions
+from sterna.core.routing.stages import EVERYTHING
+from sterna.core.routing.strategies import KeptStage
 from sterna.core.routing.table import KeptTable, RoutingTable
 from sterna.core.settings import Settings
 from sterna.model.event import Event
 from sterna.model.filters import Filter
-
-
-class Told(NamedTuple):
-    """What one neighbour is told of subscriptions or advertisements."""
-
-    chain: Chain
-    """Where filters from other links go in. Publishers share one, for they all hear the same."""
-    difference: Difference
-
-
-class Neighbour(NamedTuple):
-    """All that one neighbour is told."""
-
-    subscriptions: Told
-    advertisements: Told | None = None
-    """None if it is told of none."""
-    gate: Advertised | None = None
-    """Where its own advertisements admit subscriptions; None if it hears of them all."""
-    sends_everything: bool = False
-    """It was asked for all events, whatever the subscriptions."""
-
-
-class KeptNeighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """What a snapshot holds of what one neighbour is told."""
-
-    subscriptions: list[KeptStage]
-    """Empty for a publisher: all publishers share one chain."""
-    difference: KeptDifference
-    advertisements: list[KeptStage] = []
-    offers: KeptDifference | None = None
 
 
 class KeptRouter(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,13 +53,11 @@ class Router(BrokerComponent):
         self.options = options
         self.subscriptions = RoutingTable()
         self.advertisements: dict[LinkId, dict[RouteId, Route]] = {}
-        self._neighbours: dict[LinkId, Neighbour] = {}
-        self._interest: Chain | None = None
-        self._publishers = Fan()
         self._advertising: dict[LinkId, bool] = {}
         """Whether neighbouring brokers route by advertisements, where they have told, and clients
         know that they have to advertise."""
         self._named = 0
+        self._neighbours = Neighbours(options, self.subscriptions, self.advertisements, self._name)
 
     # ---- Settings
 
@@ -108,11 +68,8 @@ class Router(BrokerComponent):
             return
         if self.options.by_advertisements and not before.by_advertisements:
             self._presume_advertisements(now)
-        for link, peer in self.broker.peers.items():
-            if peer is Peer.BROKER and link in self._neighbours:
-                self._begin_again(link)
-        if self._interest is not None:
-            self._share_interest()
+        brokers = [link for link in self.broker.peers if self._is_told_as_broker(link)]
+        self._neighbours.configure(self.options, brokers)
         self.tell(now)
 
     def advertising(self, link: LinkId, *, is_known: bool | None, now: Time) -> None:
@@ -123,9 +80,12 @@ class Router(BrokerComponent):
         if is_known is None or self._advertising.get(link) == is_known:
             return
         self._advertising[link] = is_known
-        if link in self._neighbours and self.broker.peers[link] is Peer.BROKER:
+        if self._is_told_as_broker(link):
             self._presume_peer(link, now)
-            self._begin_again(link)
+            self._neighbours.begin_again(link)
+
+    def _is_told_as_broker(self, link: LinkId) -> bool:
+        return link in self._neighbours and self.broker.peers[link] is Peer.BROKER
 
     def _presume_advertisements(self, now: Time) -> None:
         """Peers that have advertised nothing so far may publish anything, until they advertise."""
@@ -147,23 +107,6 @@ class Router(BrokerComponent):
     def _advertises(self, link: LinkId) -> bool:
         """Whether a peer advertises what comes from it, as far as it is known."""
         return self._advertising.get(link, self.options.by_advertisements)
-
-    def _begin_again(self, link: LinkId) -> None:
-        """Tell a neighbouring broker in another way what it was told so far."""
-        before = self._neighbours.pop(link)
-        self._begin(link)
-        after = self._neighbours[link]
-        after.subscriptions.difference.follow(before.subscriptions.difference)
-        if before.advertisements is not None:
-            if after.advertisements is None:
-                # It may route by advertisements still: from here, anything may come.
-                offers = self._offering_everything()
-                self._neighbours[link] = after = after._replace(advertisements=offers)
-            after.advertisements.difference.follow(before.advertisements.difference)  # type: ignore[union-attr]
-
-    def _offering_everything(self) -> Told:
-        offers = Difference()
-        return Told(Chain([Everything(self._name)], offers), offers)
 
     # ---- Events
 
@@ -200,8 +143,7 @@ class Router(BrokerComponent):
                 self._remove_subscription(link, said.id)
             route = Route(self._name(), said.filter)
             self.subscriptions.add(link, said.id, route)
-            for chain in self._told_about(link):
-                chain.add(route)
+            self._neighbours.subscription_added(link, route)
         for id_ in message.removed:
             self._remove_subscription(link, id_)
         for changed in self.broker.at_subscriptions_changed:
@@ -236,34 +178,28 @@ class Router(BrokerComponent):
         """
         route = self.subscriptions.withdraw(link, id_)
         if route is None or route.filter != widest:  # Else publishers know all there is to know.
-            if route is not None and self._interest is not None:
-                self._interest.remove(route)
+            if route is not None:
+                self._neighbours.interest_removed(route)
             route = Route(self._name(), widest)
-            if self._interest is not None:
-                self._interest.add(route)
+            self._neighbours.interest_added(route)
         self.subscriptions.enter(link, id_, filter_, route)
 
     def withdraw(self, link: LinkId, id_: RouteId) -> None:
         """End such an entry, if there is one; after the last change of a turn, call `tell`."""
         route = self.subscriptions.withdraw(link, id_)
-        if route is not None and self._interest is not None:
-            self._interest.remove(route)
+        if route is not None:
+            self._neighbours.interest_removed(route)
 
     def must_hear(self, link: LinkId, filter_: Filter) -> bool:
         """Whether a neighbouring broker has to know a filter for its events to come here."""
-        neighbour = self._neighbours.get(link)
-        if neighbour is None or self.broker.peers[link] is not Peer.BROKER:
-            return False
-        if neighbour.gate is not None:
-            return neighbour.gate.overlaps(filter_)
-        return not neighbour.sends_everything
+        return self._is_told_as_broker(link) and self._neighbours.must_hear(link, filter_)
 
     def is_offered(self, filters: Sequence[Filter], but_not: Collection[LinkId | None]) -> bool:
         """Whether events that match one of some filters were advertised over other links."""
         for link, routes in self.advertisements.items():
             if link in but_not:
                 continue
-            gate = self._neighbours[link].gate if link in self._neighbours else None
+            gate = self._neighbours.gate(link)
             for filter_ in filters:
                 if gate is not None and gate.overlaps(filter_):
                     return True
@@ -277,12 +213,9 @@ class Router(BrokerComponent):
         if not any(keeps(link) for keeps in self.broker.at_keeps):
             self._forget(link, now)
         if link in self._neighbours:
-            neighbour = self._neighbours[link]
-            neighbour.subscriptions.difference.forget()
-            if neighbour.advertisements is not None:
-                neighbour.advertisements.difference.forget()
+            self._neighbours.forgot(link)
         elif self.broker.peers[link] is Peer.BROKER:
-            self._begin(link)
+            self._neighbours.begin(link)
         self._presume_peer(link, now)
         self.tell(now)
 
@@ -291,47 +224,14 @@ class Router(BrokerComponent):
 
     def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:
         self._advertising.pop(link, None)
-        gone = self._neighbours.pop(link, None)
-        if gone is not None and gone.subscriptions.chain is self._interest:
-            self._publishers.leave(gone.subscriptions.difference)
+        self._neighbours.end(link)
         self._forget(link, now)
         self.tell(now)
 
     def tell_interest(self, link: LinkId, now: Time) -> None:
         """From now on a publisher hears what is wanted: the c_all of quenching."""
-        if self._interest is None:
-            self._share_interest()
-        if link not in self._neighbours:
-            told = difference(Strategy.MERGING)
-            self._publishers.join(told)
-            self._neighbours[link] = Neighbour(Told(cast("Chain", self._interest), told))
+        self._neighbours.inform(link)
         self.tell(now)
-
-    def _share_interest(self) -> None:
-        """Begin to reduce for publishers what is wanted, or begin again with other options."""
-        publishers = [link for link, each in self._neighbours.items() if self._is_publisher(each)]
-        self._publishers = Fan()
-        self._interest = self._interest_chain()
-        for source in self.subscriptions.links():
-            for route in self.subscriptions.routes(source).values():
-                self._interest.add(route)
-        for route in self.subscriptions.widest():
-            self._interest.add(route)
-        self._interest.flush()
-        for link in publishers:
-            before, told = self._neighbours[link].subscriptions, difference(Strategy.MERGING)
-            self._publishers.join(told)
-            told.follow(before.difference)
-            self._neighbours[link] = Neighbour(Told(self._interest, told))
-
-    def _interest_chain(self, *, begins: bool = True) -> Chain:
-        reduction = stages(
-            Strategy.MERGING, self._name, members_max=self.options.interest_members_max
-        )
-        return Chain(reduction, self._publishers, begins=begins)
-
-    def _is_publisher(self, neighbour: Neighbour) -> bool:
-        return neighbour.subscriptions.chain is self._interest
 
     def introduced(
         self,
@@ -350,44 +250,6 @@ class Router(BrokerComponent):
             if said or removed:
                 self.broker.message_arrived(change(added=tuple(said), removed=removed), link, now)
 
-    def _neighbour(self, link: LinkId, *, begins: bool = True) -> Neighbour:
-        """What a neighbouring broker is told, as the options have it."""
-        options = self.options
-        strategy = options.strategy
-        advertising = options.by_advertisements
-        upwards = options.hierarchical and link == options.parent
-        downwards = options.hierarchical and not upwards
-        gate = Advertised() if advertising and not upwards else None
-        reduction = stages(strategy, self._name, members_max=options.merge_members_max)
-        if downwards and not advertising:
-            reduction = [Everything(self._name)]  # All events come up.
-        sends_everything = any(isinstance(stage, Everything) for stage in reduction)
-        if gate is not None:
-            reduction = [gate, *reduction]
-        end = difference(strategy, gate)
-        advertisements = None
-        if advertising and not downwards:
-            offers = difference(strategy)
-            offering = stages(strategy, self._name, members_max=options.merge_members_max)
-            advertisements = Told(Chain(offering, offers, begins=begins), offers)
-        told = Told(Chain(reduction, end, begins=begins), end)
-        return Neighbour(told, advertisements, gate, sends_everything)
-
-    def _begin(self, link: LinkId) -> None:
-        """Start to tell a neighbouring broker what is known already."""
-        neighbour = self._neighbours[link] = self._neighbour(link)
-        for source in self.subscriptions.links():
-            if source != link:
-                for route in self.subscriptions.routes(source).values():
-                    neighbour.subscriptions.chain.add(route)
-        for source, routes in self.advertisements.items():
-            if source != link and neighbour.advertisements is not None:
-                for route in routes.values():
-                    neighbour.advertisements.chain.add(route)
-            if source == link and neighbour.gate is not None:
-                for route in routes.values():
-                    neighbour.gate.advertise(route)
-
     def _forget(self, link: LinkId, now: Time) -> None:
         """Nothing that was heard over a link holds any more."""
         forgotten = tuple(self.subscriptions.routes(link))
@@ -403,30 +265,15 @@ class Router(BrokerComponent):
 
     # ---- What changes where
 
-    def _told_about(self, link: LinkId) -> list[Chain]:
-        """The chains that filters from a link go into: all other brokers', and the publishers'."""
-        chains = [
-            neighbour.subscriptions.chain
-            for other, neighbour in self._neighbours.items()
-            if other != link and neighbour.subscriptions.chain is not self._interest
-        ]
-        return chains if self._interest is None else [*chains, self._interest]
-
     def _remove_subscription(self, link: LinkId, id_: RouteId) -> None:
         route = self.subscriptions.remove(link, id_)
         if route is not None:
-            for chain in self._told_about(link):
-                chain.remove(route)
+            self._neighbours.subscription_removed(link, route)
 
     def _add_advertisement(self, link: LinkId, said: Route) -> None:
         route = Route(self._name(), said.filter)
         self.advertisements.setdefault(link, {})[said.id] = route
-        for other, neighbour in self._neighbours.items():
-            if other == link and neighbour.gate is not None:
-                neighbour.gate.advertise(route)
-                neighbour.subscriptions.difference.look_again()
-            if other != link and neighbour.advertisements is not None:
-                neighbour.advertisements.chain.add(route)
+        self._neighbours.advertisement_added(link, route)
 
     def _remove_advertisement(self, link: LinkId, id_: RouteId) -> None:
         route = self.advertisements.get(link, {}).pop(id_, None)
@@ -434,30 +281,12 @@ class Router(BrokerComponent):
             return
         if not self.advertisements[link]:
             del self.advertisements[link]
-        for other, neighbour in self._neighbours.items():
-            if other == link and neighbour.gate is not None:
-                neighbour.gate.unadvertise(route)
-            if other != link and neighbour.advertisements is not None:
-                neighbour.advertisements.chain.remove(route)
+        self._neighbours.advertisement_removed(link, route)
 
     def tell(self, now: Time) -> None:
         """Send each neighbour the difference, if its link stands; else it gathers until then."""
-        for link, neighbour in self._neighbours.items():
-            subscriptions, advertisements = neighbour.subscriptions, neighbour.advertisements
-            subscriptions.chain.flush()
-            if advertisements is not None:
-                advertisements.chain.flush()
-            if link not in self.broker.up:
-                continue
-            message: Message
-            if subscriptions.difference.is_due:
-                added, removed = subscriptions.difference.take()
-                message = SubscriptionChange(added=added, removed=removed)
-                self.broker.send(link, message, now)
-            if advertisements is not None and advertisements.difference.is_due:
-                added, removed = advertisements.difference.take()
-                message = AdvertisementChange(added=added, removed=removed)
-                self.broker.send(link, message, now)
+        for link, message in self._neighbours.due(self.broker.up):
+            self.broker.send(link, message, now)
 
     def _name(self) -> RouteId:
         self._named += 1
@@ -467,50 +296,26 @@ class Router(BrokerComponent):
 
     def keep(self, writer: Writer) -> KeptRouter:
         del writer
+        interest, publishers = self._neighbours.keep_interest()
         return KeptRouter(
             subscriptions=self.subscriptions.keep(),
             advertisements={link: dict(routes) for link, routes in self.advertisements.items()},
-            neighbours={link: self._kept(each) for link, each in self._neighbours.items()},
+            neighbours=self._neighbours.keep(),
             advertising=dict(self._advertising),
-            interest=None if self._interest is None else self._interest.keep(),
-            publishers=self._publishers.keep(),
+            interest=interest,
+            publishers=publishers,
             names=self._named,
-        )
-
-    def _kept(self, neighbour: Neighbour) -> KeptNeighbour:
-        told, offers = neighbour.subscriptions, neighbour.advertisements
-        return KeptNeighbour(
-            subscriptions=[] if self._is_publisher(neighbour) else told.chain.keep(),
-            difference=told.difference.keep(),
-            advertisements=[] if offers is None else offers.chain.keep(),
-            offers=None if offers is None else offers.difference.keep(),
         )
 
     def restore(self, kept: KeptRouter, reader: Reader) -> None:
         del reader
         self.subscriptions.restore(kept.subscriptions)
-        self.advertisements = {link: dict(each) for link, each in kept.advertisements.items()}
+        self.advertisements.update({link: dict(each) for link, each in kept.advertisements.items()})
         self._advertising = dict(kept.advertising)
-        if kept.interest is not None:
-            self._interest = self._interest_chain(begins=False)
-            self._interest.restore(kept.interest)
-            self._publishers.restore(kept.publishers)
+        self._neighbours.restore_interest(kept.interest, kept.publishers)
         for link, each in kept.neighbours.items():
-            self._neighbours[link] = self._restored(link, each)
+            if self.broker.peers[link] is Peer.BROKER:
+                self._neighbours.restore_broker(link, each)
+            else:
+                self._neighbours.restore_publisher(link, each)
         self._named = kept.names
-
-    def _restored(self, link: LinkId, kept: KeptNeighbour) -> Neighbour:
-        if self.broker.peers[link] is not Peer.BROKER:
-            told = difference(Strategy.MERGING)
-            told.restore(kept.difference)
-            self._publishers.rejoin(told)
-            return Neighbour(Told(cast("Chain", self._interest), told))
-        neighbour = self._neighbour(link, begins=False)
-        neighbour.subscriptions.chain.restore(kept.subscriptions)
-        neighbour.subscriptions.difference.restore(kept.difference)
-        if kept.offers is not None:
-            offers = neighbour.advertisements or self._offering_everything()
-            offers.chain.restore(kept.advertisements)
-            offers.difference.restore(kept.offers)
-            neighbour = neighbour._replace(advertisements=offers)
-        return neighbour

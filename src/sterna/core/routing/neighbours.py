@@ -1,0 +1,320 @@
+"""What each neighbour is told: the filters from all *other* links, reduced by the strategy.
+
+A neighbouring broker has a chain of its own. Publishers that quench share one, for they all hear
+the same: what is wanted anywhere.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple, cast
+
+import msgspec
+
+from sterna.core.messages import AdvertisementChange, Message, Route, SubscriptionChange
+from sterna.core.names import LinkId, RouteId
+from sterna.core.routing.advertisements import Advertised
+from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.routing.stages import (
+    Chain,
+    Difference,
+    Everything,
+    Fan,
+    KeptDifference,
+    NameRoute,
+)
+from sterna.core.routing.strategies import KeptStage, difference, stages
+from sterna.core.routing.table import RoutingTable
+from sterna.model.filters import Filter
+
+Advertisements = Mapping[LinkId, Mapping[RouteId, Route]]
+"""What was advertised over each link."""
+
+
+class Told(NamedTuple):
+    """What one neighbour is told of subscriptions or advertisements."""
+
+    chain: Chain
+    """Where filters from other links go in. Publishers share one, for they all hear the same."""
+    difference: Difference
+
+
+class Neighbour(NamedTuple):
+    """All that one neighbour is told."""
+
+    subscriptions: Told
+    advertisements: Told | None = None
+    """None if it is told of none."""
+    gate: Advertised | None = None
+    """Where its own advertisements admit subscriptions; None if it hears of them all."""
+    sends_everything: bool = False
+    """It was asked for all events, whatever the subscriptions."""
+
+
+class KeptNeighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of what one neighbour is told."""
+
+    subscriptions: list[KeptStage]
+    """Empty for a publisher: all publishers share one chain."""
+    difference: KeptDifference
+    advertisements: list[KeptStage] = []
+    offers: KeptDifference | None = None
+
+
+class Neighbours:
+    """The chains from what a broker knows to what its neighbours are told."""
+
+    def __init__(
+        self,
+        options: RoutingOptions,
+        subscriptions: RoutingTable,
+        advertisements: Advertisements,
+        name: NameRoute,
+    ) -> None:
+        self._options = options
+        self._subscriptions = subscriptions
+        self._advertisements = advertisements
+        self._name = name
+        self._told: dict[LinkId, Neighbour] = {}
+        self._interest: Chain | None = None
+        """The chain that publishers share; None until one asks."""
+        self._publishers = Fan()
+
+    def __contains__(self, link: LinkId) -> bool:
+        return link in self._told
+
+    def __getitem__(self, link: LinkId) -> Neighbour:
+        return self._told[link]
+
+    def gate(self, link: LinkId) -> Advertised | None:
+        """What admits subscriptions to a neighbour, if something does."""
+        return self._told[link].gate if link in self._told else None
+
+    # ---- Who is told
+
+    def begin(self, link: LinkId) -> None:
+        """Start to tell a neighbouring broker what is known already."""
+        neighbour = self._told[link] = self._made(link)
+        for source in self._subscriptions.links():
+            if source != link:
+                for route in self._subscriptions.routes(source).values():
+                    neighbour.subscriptions.chain.add(route)
+        for source, routes in self._advertisements.items():
+            if source != link and neighbour.advertisements is not None:
+                for route in routes.values():
+                    neighbour.advertisements.chain.add(route)
+            if source == link and neighbour.gate is not None:
+                for route in routes.values():
+                    neighbour.gate.advertise(route)
+
+    def begin_again(self, link: LinkId) -> None:
+        """Tell a neighbouring broker in another way what it was told so far."""
+        before = self._told.pop(link)
+        self.begin(link)
+        after = self._told[link]
+        after.subscriptions.difference.follow(before.subscriptions.difference)
+        if before.advertisements is not None:
+            # It may route by advertisements still: if none are sent now, anything may come.
+            offers = after.advertisements or self._offering_everything()
+            self._told[link] = after._replace(advertisements=offers)
+            offers.difference.follow(before.advertisements.difference)
+
+    def forgot(self, link: LinkId) -> None:
+        """A neighbour has forgotten all that it was told."""
+        neighbour = self._told[link]
+        neighbour.subscriptions.difference.forget()
+        if neighbour.advertisements is not None:
+            neighbour.advertisements.difference.forget()
+
+    def end(self, link: LinkId) -> None:
+        """There is nobody to tell any more."""
+        gone = self._told.pop(link, None)
+        if gone is not None and self._is_publisher(gone):
+            self._publishers.leave(gone.subscriptions.difference)
+
+    def inform(self, link: LinkId) -> None:
+        """From now on a publisher hears what is wanted: the c_all of quenching."""
+        if self._interest is None:
+            self._share_interest()
+        if link not in self._told:
+            told = difference(Strategy.MERGING)
+            self._publishers.join(told)
+            self._told[link] = Neighbour(Told(cast("Chain", self._interest), told))
+
+    def configure(self, options: RoutingOptions, brokers: Iterable[LinkId]) -> None:
+        """Reduce in another way: neighbours will be told the difference, so there is no gap."""
+        self._options = options
+        for link in brokers:
+            self.begin_again(link)
+        if self._interest is not None:
+            self._share_interest()
+
+    # ---- What they are told
+
+    def subscription_added(self, link: LinkId, route: Route) -> None:
+        """Somebody at the end of a link has subscribed."""
+        for chain in self._concerned(link):
+            chain.add(route)
+
+    def subscription_removed(self, link: LinkId, route: Route) -> None:
+        """Somebody at the end of a link has unsubscribed."""
+        for chain in self._concerned(link):
+            chain.remove(route)
+
+    def _concerned(self, link: LinkId) -> list[Chain]:
+        """The chains that filters from a link go into: all other brokers', and the publishers'."""
+        chains = [
+            neighbour.subscriptions.chain
+            for other, neighbour in self._told.items()
+            if other != link and neighbour.subscriptions.chain is not self._interest
+        ]
+        return chains if self._interest is None else [*chains, self._interest]
+
+    def interest_added(self, route: Route) -> None:
+        """Something is wanted that only publishers hear of."""
+        if self._interest is not None:
+            self._interest.add(route)
+
+    def interest_removed(self, route: Route) -> None:
+        """It is wanted no more."""
+        if self._interest is not None:
+            self._interest.remove(route)
+
+    def advertisement_added(self, link: LinkId, route: Route) -> None:
+        """Somebody at the end of a link has advertised."""
+        for other, neighbour in self._told.items():
+            if other == link and neighbour.gate is not None:
+                neighbour.gate.advertise(route)
+                neighbour.subscriptions.difference.look_again()
+            if other != link and neighbour.advertisements is not None:
+                neighbour.advertisements.chain.add(route)
+
+    def advertisement_removed(self, link: LinkId, route: Route) -> None:
+        """Somebody at the end of a link has unadvertised."""
+        for other, neighbour in self._told.items():
+            if other == link and neighbour.gate is not None:
+                neighbour.gate.unadvertise(route)
+            if other != link and neighbour.advertisements is not None:
+                neighbour.advertisements.chain.remove(route)
+
+    def must_hear(self, link: LinkId, filter_: Filter) -> bool:
+        """Whether a neighbour has to know a filter for its events to come here."""
+        neighbour = self._told[link]
+        if neighbour.gate is not None:
+            return neighbour.gate.overlaps(filter_)
+        return not neighbour.sends_everything
+
+    def due(self, up: Collection[LinkId]) -> Iterator[tuple[LinkId, Message]]:
+        """The difference for each neighbour whose link is up; for the others it gathers."""
+        for link, neighbour in self._told.items():
+            subscriptions, advertisements = neighbour.subscriptions, neighbour.advertisements
+            subscriptions.chain.flush()
+            if advertisements is not None:
+                advertisements.chain.flush()
+            if link not in up:
+                continue
+            if subscriptions.difference.is_due:
+                added, removed = subscriptions.difference.take()
+                yield link, SubscriptionChange(added=added, removed=removed)
+            if advertisements is not None and advertisements.difference.is_due:
+                added, removed = advertisements.difference.take()
+                yield link, AdvertisementChange(added=added, removed=removed)
+
+    # ---- Chains
+
+    def _made(self, link: LinkId, *, begins: bool = True) -> Neighbour:
+        """What a neighbouring broker is told, as the options have it."""
+        options = self._options
+        strategy = options.strategy
+        advertising = options.by_advertisements
+        upwards = options.hierarchical and link == options.parent
+        downwards = options.hierarchical and not upwards
+        gate = Advertised() if advertising and not upwards else None
+        reduction = stages(strategy, self._name, members_max=options.merge_members_max)
+        if downwards and not advertising:
+            reduction = [Everything(self._name)]  # All events come up.
+        sends_everything = any(isinstance(stage, Everything) for stage in reduction)
+        if gate is not None:
+            reduction = [gate, *reduction]
+        end = difference(strategy, gate)
+        advertisements = None
+        if advertising and not downwards:
+            offers = difference(strategy)
+            offering = stages(strategy, self._name, members_max=options.merge_members_max)
+            advertisements = Told(Chain(offering, offers, begins=begins), offers)
+        told = Told(Chain(reduction, end, begins=begins), end)
+        return Neighbour(told, advertisements, gate, sends_everything)
+
+    def _offering_everything(self) -> Told:
+        offers = Difference()
+        return Told(Chain([Everything(self._name)], offers), offers)
+
+    def _share_interest(self) -> None:
+        """Begin to reduce for publishers what is wanted, or begin again with other options."""
+        publishers = [link for link, each in self._told.items() if self._is_publisher(each)]
+        self._publishers = Fan()
+        self._interest = self._interest_chain()
+        for source in self._subscriptions.links():
+            for route in self._subscriptions.routes(source).values():
+                self._interest.add(route)
+        for route in self._subscriptions.widest():
+            self._interest.add(route)
+        self._interest.flush()
+        for link in publishers:
+            before, told = self._told[link].subscriptions, difference(Strategy.MERGING)
+            self._publishers.join(told)
+            told.follow(before.difference)
+            self._told[link] = Neighbour(Told(self._interest, told))
+
+    def _interest_chain(self, *, begins: bool = True) -> Chain:
+        reduction = stages(
+            Strategy.MERGING, self._name, members_max=self._options.interest_members_max
+        )
+        return Chain(reduction, self._publishers, begins=begins)
+
+    def _is_publisher(self, neighbour: Neighbour) -> bool:
+        return neighbour.subscriptions.chain is self._interest
+
+    # ---- Snapshots
+
+    def keep(self) -> dict[LinkId, KeptNeighbour]:
+        """What a snapshot has to hold of each neighbour."""
+        return {link: self._kept(each) for link, each in self._told.items()}
+
+    def keep_interest(self) -> tuple[list[KeptStage] | None, list[Route]]:
+        """What it has to hold of what publishers share: the chain, and what comes out of it."""
+        interest = None if self._interest is None else self._interest.keep()
+        return interest, self._publishers.keep()
+
+    def _kept(self, neighbour: Neighbour) -> KeptNeighbour:
+        told, offers = neighbour.subscriptions, neighbour.advertisements
+        return KeptNeighbour(
+            subscriptions=[] if self._is_publisher(neighbour) else told.chain.keep(),
+            difference=told.difference.keep(),
+            advertisements=[] if offers is None else offers.chain.keep(),
+            offers=None if offers is None else offers.difference.keep(),
+        )
+
+    def restore_interest(self, interest: list[KeptStage] | None, publishers: list[Route]) -> None:
+        """Go on with what a snapshot has held of what publishers share; call this first."""
+        if interest is not None:
+            self._interest = self._interest_chain(begins=False)
+            self._interest.restore(interest)
+            self._publishers.restore(publishers)
+
+    def restore_publisher(self, link: LinkId, kept: KeptNeighbour) -> None:
+        """Go on with what a publisher was told."""
+        told = difference(Strategy.MERGING)
+        told.restore(kept.difference)
+        self._publishers.rejoin(told)
+        self._told[link] = Neighbour(Told(cast("Chain", self._interest), told))
+
+    def restore_broker(self, link: LinkId, kept: KeptNeighbour) -> None:
+        """Go on with what a neighbouring broker was told."""
+        neighbour = self._made(link, begins=False)
+        neighbour.subscriptions.chain.restore(kept.subscriptions)
+        neighbour.subscriptions.difference.restore(kept.difference)
+        if kept.offers is not None:
+            offers = neighbour.advertisements or self._offering_everything()
+            offers.chain.restore(kept.advertisements)
+            offers.difference.restore(kept.offers)
+            neighbour = neighbour._replace(advertisements=offers)
+        self._told[link] = neighbour
