@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Sequence
 
+from sterna.core.arrangement import PartsOf
 from sterna.core.component import Component, overriding
 from sterna.core.facts import Accepted
 from sterna.core.inputs import ArchiveChanged, LinkUp, LookedUp
 from sterna.core.link import LinkTiming
 from sterna.core.messages import Events
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
-from sterna.core.node import Node, PartsOf
+from sterna.core.node import Node
 from sterna.core.quenching import Quenching
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.routing.router import Router
@@ -36,6 +37,7 @@ class Broker(Node):
             (self.router, Quenching(), *components),
             settings=settings,
             parts=parts,
+            lasting=2,
             timing=timing,
             incarnation=incarnation,
         )
@@ -56,9 +58,6 @@ class Broker(Node):
         self._at_kept_events = overriding(self.components, "kept_events")
         self._at_archive_changed = overriding(self.components, "archive_changed")
         self._at_looked_up = overriding(self.components, "looked_up")
-
-    def _lasting(self) -> Sequence[Component]:
-        return self.components[:2]
 
     def claimed(self, link: LinkId) -> list[tuple[str, Collection[RouteId]]]:
         """The names under which a client has announced filters, by kind; see `Claim`."""

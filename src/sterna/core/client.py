@@ -8,6 +8,7 @@ import msgspec
 
 from sterna.core import facts, inputs
 from sterna.core.actions import Connect, Disconnect
+from sterna.core.arrangement import PartsOf
 from sterna.core.component import Component, overriding
 from sterna.core.handover.messages import Farewell
 from sterna.core.keeping import Part, Reader, Record, Writer
@@ -20,7 +21,7 @@ from sterna.core.messages import (
     SubscriptionChange,
 )
 from sterna.core.names import LinkId, LocalProtocolError, NodeId, RouteId, Time
-from sterna.core.node import Node, PartsOf
+from sterna.core.node import Node
 from sterna.core.publishing import KeptPublishing, Publishing
 from sterna.core.settings import ClientOptions, Settings
 from sterna.core.subscribing import Subscribing

@@ -8,6 +8,7 @@ import msgspec
 
 from sterna.core import inputs
 from sterna.core.actions import Action, Transmit
+from sterna.core.arrangement import Arrangement, PartsOf
 from sterna.core.component import Component, Handler
 from sterna.core.facts import Attached, Detached, Fact, LinkReset
 from sterna.core.inputs import Input
@@ -73,9 +74,6 @@ class KeptNode(msgspec.Struct, frozen=True, kw_only=True):
 
 KEPT_NODE = Record(1, KeptNode)
 
-PartsOf = Callable[[Settings], Sequence[type[Component]]]
-"""The components that settings ask for."""
-
 
 class Node(ABC):
     """A machine that takes inputs one at a time.
@@ -91,13 +89,14 @@ class Node(ABC):
         *,
         settings: Settings | None = None,
         parts: PartsOf | None = None,
+        lasting: int = 0,
         timing: LinkTiming | None = None,
         incarnation: int = 0,
     ) -> None:
         self.id = id_
         self.settings = settings or Settings()
-        self._parts_of = parts
-        self.components: tuple[Component, ...] = tuple(components)
+        self.arrangement = Arrangement(components, parts, self._assemble, lasting=lasting)
+        self.components: tuple[Component, ...] = ()
         self.peers: dict[LinkId, Peer] = {}
         self.up: dict[LinkId, None] = {}
         """The links that stand just now, both ends having found each other."""
@@ -113,8 +112,6 @@ class Node(ABC):
         self._used: dict[LinkId, LinkSession] = {}
         self._facts: list[Fact] = []
         self._actions: list[Action] = []
-        self._ending: list[Component] = []
-        """Components that the settings do not have any more, and that are not done yet."""
         self._handlers: dict[type[Input], Callable[[Any, Time], None]] = {
             inputs.Received: self._received,
             inputs.TimePassed: self._time_passed,
@@ -129,22 +126,11 @@ class Node(ABC):
 
     def _assemble(self) -> None:
         """Find the components by name and by message, whenever they have changed."""
+        self.components = self.arrangement.components
         self._by_name = {each.name: each for each in self.components if each.name}
-        self._on_message = {}
         for component in self.components:
             component.node = self
-            for message, handler in component.handlers().items():
-                if message in self._on_message:
-                    raise ValueError(
-                        f"two components of {self.id} handle {message.__name__}: "
-                        "list only one of them"
-                    )
-                self._on_message[message] = handler
-
-    @property
-    def is_configurable(self) -> bool:
-        """Whether it was made from settings, so that it can be given others."""
-        return self._parts_of is not None
+        self._on_message = self.arrangement.handlers()
 
     def part(self, name: str) -> Component | None:
         """The component of this name, if there is one."""
@@ -158,8 +144,8 @@ class Node(ABC):
                 f"a {type(self).__name__.lower()} does not take {type(given).__name__}"
             )
         handler(given, now)
-        if self._ending:
-            self._end_what_is_done(now)
+        if self.arrangement.ending:
+            self.arrangement.end_what_is_done(now)
         actions: list[Action] = []
         for link, session in self._used.items():
             session.turn_ends()
@@ -243,7 +229,7 @@ class Node(ABC):
             known=list(self._known),
             up=list(self.up),
             deadlines={each.name: each.deadline for each in self.components if each.name},
-            ending=[each.name for each in self._ending],
+            ending=[each.name for each in self.arrangement.ending],
         )
         parts = [
             Part(each.name, each.version, each.keep(writer))
@@ -260,14 +246,6 @@ class Node(ABC):
             if each.Kept is not None
         }
         return {NODE: KEPT_NODE, **parts}
-
-    def add_ending(self, component: Component) -> None:
-        """Have a component that the settings do not have: a snapshot was made before its end."""
-        self._ending.append(component)
-        others = [each for each in self.components if each in self._lasting()]
-        rest = [each for each in self.components if each not in others]
-        self.components = (*others, component, *rest)
-        self._assemble()
 
     def restore(self, kept: Mapping[str, Any], reader: Reader) -> None:
         """Go on with what a snapshot has held, by the names of components."""
@@ -332,52 +310,11 @@ class Node(ABC):
 
     def _configured(self, given: inputs.Configured, now: Time) -> None:
         """Work by other settings from now on, with all that is held."""
-        if self._parts_of is None:
+        if not self.arrangement.is_configurable:
             raise LocalProtocolError(f"{self.id} was made from components, not from settings")
         before, self.settings = self.settings, given.settings
-        wanted = self._parts_of(given.settings)
-        configured = {part: each for part in wanted if (each := self._part_of(part)) is not None}
-        fresh = [part.make(given.settings) for part in wanted if part not in configured]
-        unwanted = [each for each in self.components if self._is_unwanted(each, wanted)]
-        self._ending = [each for each in unwanted if not each.end(now)]
-        ended = [each for each in unwanted if each not in self._ending]
-        self._arrange([each for each in self.components if each not in ended], fresh, wanted)
-        for component in (*self._lasting(), *configured.values()):
-            component.configure(given.settings, now)
-        for component in fresh:
-            component.begin(now)
+        self.arrangement.configure(given.settings, now)
         self.reconfigured(before, now)
-
-    def _part_of(self, kind: type[Component]) -> Component | None:
-        return next((each for each in self.components if type(each) is kind), None)
-
-    def _lasting(self) -> Sequence[Component]:
-        """The components that are there whatever the settings."""
-        return ()
-
-    def _is_unwanted(self, component: Component, wanted: Sequence[type[Component]]) -> bool:
-        is_optional = component.name and component not in self._lasting()
-        return bool(is_optional) and type(component) not in wanted
-
-    def _end_what_is_done(self, now: Time) -> None:
-        """Remove the components that had something left to do when the settings removed them."""
-        ended = [each for each in self._ending if each.end(now)]
-        if ended:
-            self._ending = [each for each in self._ending if each not in ended]
-            self.components = tuple(each for each in self.components if each not in ended)
-            self._assemble()
-
-    def _arrange(
-        self,
-        kept: Sequence[Component],
-        fresh: Sequence[Component],
-        wanted: Sequence[type[Component]],
-    ) -> None:
-        """Put components in the order of the settings, behind those that they do not name."""
-        by_type = {type(each): each for each in (*kept, *fresh)}
-        others = [each for each in kept if type(each) not in wanted]
-        self.components = (*others, *(by_type[part] for part in wanted))
-        self._assemble()
 
     def reconfigured(self, before: Settings, now: Time) -> None:
         """The settings have changed, and all components know."""

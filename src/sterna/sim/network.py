@@ -449,7 +449,7 @@ class Network:
 
     def _follow_settings(self, client: Host, broker: Host) -> None:
         settings = client_settings(broker.settings)
-        if client.settings != settings and client.node.is_configurable:
+        if client.settings != settings and client.node.arrangement.is_configurable:
             client.settings = settings
             self._turn(client, Configured(settings=settings))
 

@@ -91,7 +91,7 @@ def _bring_back_what_ends(parts: list[_Part], node: Node, decode: "_Decoding") -
                 protocol = named(name)
                 kind = protocol.broker if isinstance(node, Broker) else protocol.client
                 if kind is not None:
-                    node.add_ending(kind.make(node.settings))
+                    node.arrangement.add_ending(kind.make(node.settings))
 
 
 def _kept(part: _Part, record: Record | None, decode: "_Decoding") -> Any:

@@ -11,6 +11,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 from sterna.model.event import INT_MAX, INT_MIN
 from sterna.model.filters import patterns
 from sterna.model.filters.errors import FilterError
+from sterna.model.filters.syntax_errors import shown, unexpected_character, unexpected_token
 from sterna.model.filters.tree import (
     KEYWORDS,
     Always,
@@ -36,7 +37,6 @@ from sterna.model.filters.tree import (
     disjunction,
     negation,
     write,
-    write_scalar,
 )
 
 LENGTH_MAX = 262_144
@@ -69,9 +69,9 @@ def parse(text: str, *, length_max: int = LENGTH_MAX) -> Condition:
     except _Misfit as misfit:
         raise misfit.located(text) from None
     except UnexpectedToken as error:
-        raise _unexpected_token(text, error) from None
+        raise unexpected_token(text, error) from None
     except UnexpectedCharacters as error:
-        raise _unexpected_character(text, error) from None
+        raise unexpected_character(text, error) from None
     # Written out with spaces and full numbers, dense text grows, and it must parse back.
     if len(text) > length_max // 8 and len(write(condition)) > length_max:
         raise FilterError(f"written out, the filter is longer than {length_max:,} characters", text)
@@ -298,7 +298,7 @@ class _Builder(Transformer[Token, _Part]):
     def float_(self, digits: Token) -> _Part:
         value = float(digits)
         if not math.isfinite(value):
-            _reject(f"{_shown(digits)} is outside the range of 64-bit floats", digits)
+            _reject(f"{shown(digits)} is outside the range of 64-bit floats", digits)
         return _join(Literal(value), digits)
 
     def boolean(self, word: Token) -> _Part:
@@ -421,7 +421,7 @@ def _integer(digits: Token) -> int:
     if plain[:2] in ("0x", "0X"):
         return int(plain, 16)
     if len(plain) > 1 and plain[0] == "0":
-        _reject(f"{_shown(digits)} could be octal or decimal; leave out the leading zeros", digits)
+        _reject(f"{shown(digits)} could be octal or decimal; leave out the leading zeros", digits)
     return int(plain)
 
 
@@ -431,94 +431,3 @@ def _unquoted(token: Token) -> str:
     if any("\ud800" <= character <= "\udfff" for character in text):
         _reject("half a surrogate pair is not text", token)
     return text
-
-
-# ---- Syntax errors in words
-
-_WORDS = {
-    "NAME": "an attribute",
-    "QUOTED": "an attribute",
-    "VARIABLE": "a value",
-    "STRING": "a string",
-    "INTEGER": "a whole number",
-    "FLOAT": "a number",
-    "COMPARISON": "a comparison (= <> < <= > >=)",
-    "LPAR": "'('",
-    "RPAR": "')'",
-    "COMMA": "','",
-    "PLUS": "arithmetic",
-    "MINUS": "arithmetic",
-    "STAR": "arithmetic",
-    "SLASH": "arithmetic",
-    "$END": "the end of the filter",
-}
-_CONDITION_START = frozenset({"NOT", "NAME", "STRING", "LPAR"})
-_VALUE_START = frozenset({"NAME", "STRING", "LPAR"})
-_HINTS = {
-    "==": "equality is written =",
-    "!=": "inequality is written <>",
-    "&&": "write AND",
-    "||": "write OR",
-    "!": "write NOT",
-    "[": "a list is written with parentheses",
-    "%": "there is no remainder operator",
-    ";": "a filter is one condition, without a semicolon",
-}
-
-
-def _unexpected_token(text: str, error: UnexpectedToken) -> FilterError:
-    token = error.token
-    start = token.start_pos if token.type != "$END" and token.start_pos is not None else len(text)
-    expected = set(error.accepts or error.expected)
-    found = "the end of the filter" if token.type == "$END" else _shown(str(token))
-    problem = f"expected {_expectation(expected)}, found {found}"
-    before = text[:start].rstrip()
-    if token.type == "NULL":
-        problem += "; test for a missing attribute with IS NULL or IS NOT NULL"
-    elif token.type == "MYLOC":
-        problem += "; write location IN myloc"
-    elif token.type == "COMPARISON" and before.endswith(("=", "<", ">")):
-        problem += f"; {_HINTS['==']} and inequality <>"
-    elif token.type in KEYWORDS and "NAME" in expected:
-        problem += f'; an attribute of that name is written "{token}"'
-    elif token.type == "RPAR" and before.endswith("("):
-        problem += "; nothing stands between the parentheses"
-    return FilterError(problem, text, start, max(1, len(token) if token.type != "$END" else 1))
-
-
-def _expectation(expected: set[str]) -> str:
-    if expected >= _CONDITION_START:
-        return "a condition"
-    if expected >= _VALUE_START:
-        return "a value"
-    if "AND" in expected and "OR" in expected:
-        return "AND, OR or " + ("')'" if "RPAR" in expected else "the end of the filter")
-    if "COMPARISON" in expected:
-        return "a comparison, BETWEEN, IN, LIKE, MATCHES or IS NULL"
-    words = list(dict.fromkeys(_WORDS.get(name, name) for name in sorted(expected)))
-    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def _unexpected_character(text: str, error: UnexpectedCharacters) -> FilterError:
-    position: int = error.pos_in_stream  # type: ignore[assignment] # Lark declares it None.
-    character = text[position]
-    hint = _HINTS.get(text[position : position + 2]) or _HINTS.get(character)
-    if character == "'":
-        problem = "this string has no closing quote (a quote inside a string is written twice: '')"
-    elif character == '"':
-        problem = "this quoted attribute name has no closing quote"
-    elif character in "‘’“”`´":
-        problem = f"{character} is no quote here: strings take ' and attribute names take \""
-    elif character == "$":
-        problem = "a context variable is written $name"
-    else:
-        problem = f"unexpected {_shown(character)}" + (f"; {hint}" if hint else "")
-    return FilterError(problem, text, position)
-
-
-def _shown(text: str) -> str:
-    return (
-        write_scalar(text if len(text) <= 30 else text[:30] + "…")
-        if text.isprintable()
-        else ascii(text)
-    )
