@@ -12,8 +12,8 @@ import pytest
 
 import sterna
 from sterna.core.names import LocalProtocolError
-from sterna.net.blocking.outgoing import WINDOW_EVENTS
 from sterna.net.client.deliveries import QUEUE_EVENTS_MAX
+from sterna.net.client.window import WINDOW_EVENTS
 from sterna.net.local import LocalNetwork, wait_for
 
 pytestmark = pytest.mark.spec("LV-2")

@@ -8,7 +8,6 @@ import contextlib
 import os
 import sys
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
@@ -23,13 +22,10 @@ from sterna.cli.talking import Also, ClientName, Url, talk
 from sterna.errors import SternaError
 from sterna.net.client import Client, connect
 from sterna.net.client.handles import Receipt
-
-WINDOW_EVENTS = 8_000
-"""So many events may be on their way: less than what a client keeps without a connection."""
+from sterna.net.client.window import Window
 
 LINE_BYTES_MAX = 2**23
 
-_BATCH_EVENTS = 1_000
 _READ_BYTES = 2**18
 _BESIDES = {"publisher", "seq", "time_us"}
 """What `sterna sub --json` says of an event besides: whoever publishes it again is another one."""
@@ -123,26 +119,23 @@ async def _publish(tally: Tally, urls: list[str], name: str | None, events: Even
 
 async def _publish_all(client: Client, events: Events, tally: Tally) -> None:
     """Publish until the end, or until something is no event; what was published before stays so."""
-    marks: deque[tuple[int, Receipt]] = deque()
-    published = 0
+    window: Window[Receipt] = Window()
     receipt = None
     try:
         async for some in events:
             for number, attributes, payload in some:
                 receipt = _published(client, number, attributes, payload)
-                published += 1
-                if published % _BATCH_EVENTS == 0:
-                    marks.append((published, receipt))
+                if window.put(receipt):
                     await asyncio.sleep(0)
-                    if len(marks) > WINDOW_EVENTS // _BATCH_EVENTS:
-                        count, mark = marks.popleft()
-                        await mark
-                        tally.acknowledged = count
+                    if (mark := window.next()) is not None:
+                        await mark.receipt
+                        window.arrived()
+                        tally.acknowledged = mark.published
     except LineError as error:
         tally.problem = str(error)
     if receipt is not None:
         await receipt
-        tally.acknowledged = published
+        tally.acknowledged = window.published
 
 
 def _published(

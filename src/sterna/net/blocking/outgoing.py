@@ -10,13 +10,7 @@ from sterna.net import client as async_client
 from sterna.net.blocking.handles import Receipt
 from sterna.net.blocking.thread import LoopThread, acquired, left
 from sterna.net.client.waiting import timed_out
-
-WINDOW_EVENTS = 8_000
-"""With more events on their way to the broker, `publish` waits: less than what the client keeps
-while there is no connection."""
-
-_BATCH_EVENTS = 1_000
-"""So many are handed to the event loop at a time, which has other things to do as well."""
+from sterna.net.client.window import BATCH_EVENTS, Window
 
 
 class Outgoing:
@@ -28,9 +22,7 @@ class Outgoing:
         self._events: deque[tuple[Mapping[str, Scalar], bytes, Receipt]] = deque()
         self._publishing = threading.Lock()
         self._is_pumping = False
-        self._published = 0
-        self._marks: deque[Receipt] = deque()
-        """The last event of each batch that is on its way."""
+        self._window: Window[Receipt] = Window()
         self._problem: Exception | None = None
         """Why an event could not be published, for `drain`."""
 
@@ -50,23 +42,21 @@ class Outgoing:
             if not self._is_pumping:
                 self._is_pumping = True
                 self._thread.loop.call_soon_threadsafe(self._pump)
-            self._published += 1
-            if self._published % _BATCH_EVENTS == 0:
-                self._marks.append(receipt)
-            if len(self._marks) > WINDOW_EVENTS // _BATCH_EVENTS:
-                self._wait_for_room(deadline)  # Other threads wait, too.
+            self._window.put(receipt)
+            if (mark := self._window.next()) is not None:
+                self._wait_for(mark.receipt, deadline)  # Other threads wait, too.
         finally:
             self._publishing.release()
         return receipt
 
-    def _wait_for_room(self, deadline: float | None) -> None:
+    def _wait_for(self, receipt: Receipt, deadline: float | None) -> None:
         try:
-            self._marks[0].wait(left(deadline))
+            receipt.wait(left(deadline))
         except TimedOutError:
             raise
         except (SternaError, ValueError):
             pass  # What goes wrong with it, its own publisher hears.
-        self._marks.popleft()
+        self._window.arrived()
 
     async def drain(self) -> None:
         """Wait until a broker has all; raise why one of them could not be published."""
@@ -83,7 +73,7 @@ class Outgoing:
     def _pump(self) -> None:
         """Hand on a batch of what was published."""
         self._is_pumping = False
-        for _ in range(_BATCH_EVENTS):
+        for _ in range(BATCH_EVENTS):  # The event loop has other things to do as well.
             if not self._events:
                 return
             self._hand_on()

@@ -13,9 +13,7 @@ from sterna.net.client.driver import ClientDriver
 from sterna.net.client.handles import Receipt
 from sterna.net.client.keeper import Keeper
 from sterna.net.client.life import Life
-
-PENDING_EVENTS_MAX = 1_000
-"""So many events at most go into one input."""
+from sterna.net.client.window import BATCH_EVENTS, Window
 
 FRAME_BYTES = 1024
 """What a frame needs besides its events, at most."""
@@ -71,7 +69,7 @@ class Publications:
         self._pending.append((attributes, payload))
         self._pending_bytes += size
         receipt = Receipt(self, EventId(self._life.name, node.published + len(self._pending)))
-        if len(self._pending) >= PENDING_EVENTS_MAX or self._pending_bytes >= BATCH_BYTES_MAX:
+        if len(self._pending) >= BATCH_EVENTS or self._pending_bytes >= BATCH_BYTES_MAX:
             self.flush()
         elif not self._is_flushing:
             self._is_flushing = True
@@ -84,19 +82,18 @@ class Publications:
         window: int,
     ) -> int:
         """Publish many events with at most `window` on their way; how many they were."""
-        count = 0
         # While there is no connection, no more can wait than the client keeps.
         kept = self._driver.node.options.buffer_events_max
-        window = max(0, min(window, kept - PENDING_EVENTS_MAX))
+        under_way: Window[Receipt] = Window(max(0, min(window, kept - BATCH_EVENTS)))
         for each in events:
             attributes, payload = each if isinstance(each, tuple) else (each, b"")
-            receipt = self.publish(*checked_event(attributes, payload))
-            count += 1
-            if count % PENDING_EVENTS_MAX == 0:
+            if under_way.put(self.publish(*checked_event(attributes, payload))):
                 await asyncio.sleep(0)
-                await self.accepted(receipt.id.seq - window)
+                if (mark := under_way.next()) is not None:
+                    await self.accepted(mark.receipt.id.seq)
+                    under_way.arrived()
         await self.drain()
-        return count
+        return under_way.published
 
     def flush(self) -> None:
         """Let the core publish what waits here."""
