@@ -15,6 +15,7 @@ import msgspec
 
 from sterna.core.actions import Disconnect
 from sterna.core.component import BrokerComponent
+from sterna.core.differences import difference
 from sterna.core.facts import RingFound
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
@@ -102,8 +103,7 @@ class Members(BrokerComponent):
         """Tell each neighbour what has changed on this side of it."""
         for link, told in self._told.items():
             side = self._side(link)
-            added = tuple(each for each in side if each not in told)
-            removed = tuple(each for each in told if each not in side)
+            added, removed = difference(told, side)
             if added or removed:
                 self._told[link] = side
                 self.broker.send(link, OverlayChange(added=added, removed=removed), now)

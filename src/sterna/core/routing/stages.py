@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from sterna.core.differences import difference
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.model.filters import Filter
@@ -101,8 +102,9 @@ class Difference(Stage):
         """Take over from another one: the neighbour knows what that one has told it."""
         wanted = self.added
         self.told = before.told
-        self.added = {id_: route for id_, route in wanted.items() if self.told.get(id_) != route}
-        self.removed = {id_: route for id_, route in self.told.items() if id_ not in wanted}
+        added, removed = difference(self.told, wanted)
+        self.added = {id_: wanted[id_] for id_ in added}
+        self.removed = {id_: self.told[id_] for id_ in removed}
         self.look_again()
 
     def keep(self) -> KeptDifference:
