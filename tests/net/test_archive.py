@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna import ArchiveError
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net import blocking
-from sterna.net.archive import Archive, ArchiveError
+from sterna.net.archive import Archive
 from sterna.net.local import LocalNetwork
 from tests.scale import examples
 from tests.strategies import scalars

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from sterna import FactsMissingError
 from sterna.errors import SternaError
 from sterna.journal import read_journal
 from sterna.net import blocking
 from sterna.net.local import LocalNetwork
 from sterna.net.observer import Observer
-from sterna.net.remote import FactsMissingError, extent, read
+from sterna.net.remote import extent, read
 
 
 @pytest.mark.spec("PL-1", "LV-6")

@@ -23,6 +23,7 @@ from sterna.core.sizes import batches
 from sterna.matching import MatchIndex
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
+from sterna.model.filters.tree import Always
 
 if TYPE_CHECKING:
     from sterna.core.client import Client
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 ANYTHING = ""
 """The name of the advertisement of a client that has not had to advertise."""
 
-EVERYTHING = Filter("TRUE")
+EVERYTHING = Filter.from_condition(Always(verdict=True))  # Needs no parser.
 
 
 class KeptPublishing(msgspec.Struct, frozen=True, kw_only=True):

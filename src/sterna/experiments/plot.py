@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sterna.extras import require
+
 Axes = Any
 """matplotlib has no types."""
 
@@ -19,6 +21,7 @@ def panels(path: Path, rows: int, columns: int, size: tuple[float, float]) -> It
 
     It is written in each of `FORMATS`, whatever the suffix of the path.
     """
+    require("plots", "drawing")
     import matplotlib as mpl  # noqa: PLC0415 - only needed here, and not installed by default.
 
     mpl.use("Agg")

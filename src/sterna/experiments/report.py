@@ -1,7 +1,6 @@
 """What becomes of the points of an experiment: a screen, a document, tables and pictures."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,10 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from sterna import __version__
+from sterna.errors import MissingExtraError
 from sterna.experiments.experiment import Claim, Experiment, Point, Table
 from sterna.experiments.plot import FORMATS
+from sterna.extras import require
 from sterna.wire.codec import to_json
 
 TEXT_WIDTH = 140
@@ -55,16 +56,16 @@ class Report:
         files, notes = [path.with_suffix(".json"), path.with_suffix(".txt")], []
         files[0].write_bytes(to_json(self.document()))
         self._write_text(files[1])
-        if find_spec("pyarrow") is not None:
+        try:
+            self._write_parquet(path.with_suffix(".parquet"))
             files.append(path.with_suffix(".parquet"))
-            self._write_parquet(files[-1])
-        else:
-            notes.append("no Parquet: that needs pyarrow (pip install 'sterna[spark]')")
-        if find_spec("matplotlib") is not None:
+        except MissingExtraError as missing:
+            notes.append(f"no Parquet: {missing}")
+        try:
             self.experiment.draw(self.points, path)
             files += [path.with_suffix(suffix) for suffix in FORMATS]
-        else:
-            notes.append("no figure: drawing needs matplotlib (pip install 'sterna[plots]')")
+        except MissingExtraError as missing:
+            notes.append(f"no figure: {missing}")
         return files, notes
 
     def _write_text(self, path: Path) -> None:
@@ -76,6 +77,7 @@ class Report:
             Console(file=file, width=ROWS_WIDTH, no_color=True).print(_grid(whole, repeat=True))
 
     def _write_parquet(self, path: Path) -> None:
+        require("broker", "Parquet", "pyarrow")
         import pyarrow as pa  # noqa: PLC0415 - only needed here, and not installed by default.
         import pyarrow.parquet as pq  # noqa: PLC0415
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from sterna.errors import SegmentDamagedError
 from sterna.journal.rows import start_of
 from sterna.journal.segments import (
-    SegmentDamagedError,
     SegmentName,
     finished_path,
     read_messages,

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pyarrow as pa
 
-from sterna.errors import SternaError
+from sterna.errors import SegmentDamagedError
 from sterna.journal.rows import problem_with, up_to_date
 
 FINISHED = ".arrows"
@@ -39,10 +39,6 @@ NOWHERE = (-1, -1)
 COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 log = logging.getLogger("sterna.journal")
-
-
-class SegmentDamagedError(SternaError, ValueError):
-    """A file of the journal is cut off or changed; what stood before that place is intact."""
 
 
 class SegmentName(NamedTuple):

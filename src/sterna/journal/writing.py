@@ -12,11 +12,10 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from sterna.core.facts import Fact
-from sterna.errors import SternaError
+from sterna.errors import JournalFailedError, SegmentDamagedError
 from sterna.journal.rows import events_in, rows_of, schema_of
 from sterna.journal.segments import (
     END,
-    SegmentDamagedError,
     SegmentName,
     batch_message,
     file_name,
@@ -34,10 +33,6 @@ PENDING_FACTS_MAX = 8_192
 PENDING_BYTES_MAX = 8 * 2**20
 """With more than this in memory, facts are written at once. It bounds memory, and how long a
 write keeps others waiting."""
-
-
-class JournalFailedError(SternaError):
-    """The journal could not be written and takes no more; says why and what to do."""
 
 
 class Place(NamedTuple):

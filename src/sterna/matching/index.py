@@ -4,6 +4,7 @@ import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from sterna.extras import require
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 
@@ -101,10 +102,7 @@ class MatchIndex(Generic[Key]):
         An array is a NumPy array (masked where values are missing), a list with None where they
         are, or a pair of an array and its validity, an array of booleans.
         """
-        if not _can_compile():
-            raise RuntimeError(
-                "matching batches needs NumPy and numba: pip install 'sterna[broker]'"
-            )
+        require("broker", "matching batches", "numba", "numpy")
         from sterna.matching.columns import Columns  # noqa: PLC0415 - few filters need no NumPy.
 
         columns = Columns(events)
@@ -128,6 +126,7 @@ class MatchIndex(Generic[Key]):
     def compiled(self) -> "CompiledSubscriptions":
         """The filters in compiled form, from now on for good. For measurements and bulk jobs."""
         if self._compiled is None:
+            require("broker", "a compiled index", "numba", "numpy")
             from sterna.matching.compilation import compile_kernels  # noqa: PLC0415 - numba is large.
             from sterna.matching.compiled import CompiledSubscriptions  # noqa: PLC0415
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sterna.core.sizes import weight
-from sterna.errors import SternaError
+from sterna.errors import ArchiveError
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 
@@ -29,10 +29,6 @@ _DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 """Clocks of clients may be wrong by more than a calendar has."""
 _VALUES = ("bool", "int", "float", "string")
 _LEAST_US, _GREATEST_US = -(2**63), 2**63 - 1
-
-
-class ArchiveError(SternaError):
-    """The archive cannot be read; says why and what to do."""
 
 
 class Group(NamedTuple):

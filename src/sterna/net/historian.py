@@ -7,8 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from sterna.core.actions import LookUp
+from sterna.errors import ArchiveError
 from sterna.model.event import Event
-from sterna.net.archive import Archive, ArchiveError
+from sterna.net.archive import Archive
 from sterna.net.config import BrokerConfig
 
 log = logging.getLogger("sterna.broker")

@@ -14,6 +14,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from sterna.errors import SternaError
+from sterna.extras import require
 from sterna.net.address import Address
 from sterna.net.config import BrokerConfig
 from sterna.net.observer import ask
@@ -56,6 +57,7 @@ class LocalNetwork:
         has its own name, addresses, data and neighbours, whatever it says about those. `links`
         replaces the tree: for each broker the one that it connects to.
         """
+        require("broker", "a network of brokers")
         self.directory = directory.absolute()
         self.names = [f"B{number}" for number in range(1, brokers + 1)]
         self.links = (

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sterna.errors import MissingExtraError
+from sterna.extras import require
 from sterna.pipeline.errors import SparkUnavailable
 from sterna.pipeline.shipping import LOCATORS, package
 
@@ -38,9 +40,11 @@ def spark_session(
     `format("sterna")` is known to it, and to the workers of a cluster this package is sent.
     """
     try:
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - Spark is optional.
-    except ImportError:
-        raise SparkUnavailable("Spark is not installed: pip install 'sterna[spark]'") from None
+        require("pipeline", "Spark")
+    except MissingExtraError as missing:
+        raise SparkUnavailable(str(missing)) from None
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - Spark is optional.
+
     check_master(master)
     require_java()
     builder = SparkSession.builder.appName(name).master(master)

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
@@ -12,13 +13,16 @@ from rich.table import Table
 from sterna.cli.output import NO, console, errors, fail, print_json
 from sterna.core.facts import Fact
 from sterna.core.names import LocalProtocolError
-from sterna.journal import Journal, JournalFailedError
+from sterna.errors import JournalFailedError
 from sterna.sim.network import NeverSettlesError, Observer
 from sterna.sim.picture import Picture
 from sterna.sim.run import Outcome, Simulation
 from sterna.sim.script import Script
 from sterna.sim.trace import Trace
 from sterna.wire.codec import to_json
+
+if TYPE_CHECKING:
+    from sterna.journal import Journal
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +87,8 @@ def _kept(script: Script, output: Output) -> Iterator[list[Observer]]:
     if output.journal is None:
         yield []
         return
+    from sterna.journal import Journal  # noqa: PLC0415 - it needs an extra.
+
     name = f"simulation-{script.seed}"
     try:
         journal = Journal(output.journal, name)
@@ -100,7 +106,7 @@ def _kept(script: Script, output: Output) -> Iterator[list[Observer]]:
 class _Journalist(Observer):
     """Writes the facts of all nodes into one journal, in which their places tell the order."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: "Journal") -> None:
         self._journal = journal
         self._facts = 0
 

@@ -16,8 +16,9 @@ from sterna.core.differences import difference
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.model.filters import Filter
+from sterna.model.filters.tree import Always
 
-EVERYTHING = Filter("TRUE")
+EVERYTHING = Filter.from_condition(Always(verdict=True))  # Needs no parser.
 
 NameRoute = Callable[[], RouteId]
 """Gives a name that was not used before."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from sterna.extras import require
 from sterna.model.event import Scalar, plain_scalar
 from sterna.model.filters import algebra, tree, widening
 from sterna.model.filters.compiler import CompiledTest, compile_condition
@@ -115,6 +116,7 @@ class Filter:
 
         Each attribute is looked up as a column; see `sterna.model.filters.spark` for the types.
         """
+        require("pipeline", "a filter for Spark", "pyspark")
         from sterna.model.filters.spark import to_column  # noqa: PLC0415 - Spark is optional.
 
         self.require_bound()

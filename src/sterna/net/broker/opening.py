@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sterna.core.broker import Broker
 from sterna.core.inputs import Configured
-from sterna.errors import SternaError
+from sterna.errors import StartError
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.journaling import Journalist
 from sterna.net.config import BrokerConfig, Durability
@@ -16,10 +16,6 @@ from sterna.net.storage import Log, LogOptions
 from sterna.net.storage.recovery import Recovery
 
 log = logging.getLogger("sterna.broker")
-
-
-class StartError(SternaError):
-    """The broker cannot start; the message says what to do."""
 
 
 def open_engine(

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from sterna.core.broker import Broker
 from sterna.core.names import NodeId, Peer
+from sterna.errors import StartError
 from sterna.net.address import Address
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.doors import Door, Parts
@@ -15,7 +16,6 @@ from sterna.net.broker.driver import BrokerDriver
 from sterna.net.broker.limits import Limits
 from sterna.net.broker.native import NativeDoor
 from sterna.net.broker.observing import Observers
-from sterna.net.broker.opening import StartError
 from sterna.net.broker.pausing import Pausing
 from sterna.net.broker.reloading import Reloader, Report, Reread
 from sterna.net.broker.sessions import Sessions

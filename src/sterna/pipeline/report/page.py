@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sterna import __version__
+from sterna.extras import require
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.report import gathering, pictures
 from sterna.pipeline.report.gathering import Tables
@@ -50,7 +51,7 @@ class Written:
 
 def write(tables: Tables, path: Path) -> Written:
     """Write the report; one that is there is replaced once the new one is complete."""
-    pictures.require_matplotlib()
+    require("plots", "the report")
     contents = {section: section.content(tables) for section in SECTIONS}
     text = _page(sorted({folder.parent for folder in tables.folders.values()}), contents)
     partial = path.with_name(f".{path.name}.partial")

@@ -4,10 +4,8 @@ import io
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
-from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.report.gathering import Rows
 from sterna.pipeline.report.plan import Plan
 
@@ -29,12 +27,6 @@ class Picture:
     def __init__(self, figure: Any) -> None:
         self.figure = figure
         self.svg = ""
-
-
-def require_matplotlib() -> None:
-    """Say in one sentence what to install, if pictures cannot be drawn."""
-    if find_spec("matplotlib") is None:
-        raise PipelineError("pictures need matplotlib: pip install 'sterna[plots]'")
 
 
 @contextmanager

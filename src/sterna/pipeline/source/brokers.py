@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from sterna.errors import SternaError
+from sterna.errors import FactsMissingError, SternaError
 from sterna.net import remote
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source.origins import Origin, Piece, Span, Spans
@@ -27,7 +27,7 @@ class BrokerPiece:
         while start < end:
             try:
                 yield from remote.read(self.url, start, end)
-            except remote.FactsMissingError as error:
+            except FactsMissingError as error:
                 yield Bad(str(error), position=start, file=self.url, is_gone=True)
                 start = max(error.following, start + 1)
             except SternaError as error:
