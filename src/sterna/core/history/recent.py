@@ -28,17 +28,17 @@ from sterna.core.settings import Settings
 from sterna.model.event import Event, EventId
 
 QUESTIONS_MAX = 100
-"""With so many questions to the archive at a time, others get what the broker has itself."""
+"""With so many lookups in the archive at a time, others get only what the broker has itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What somebody waits for."""
+    """A lookup in the archive, and the client that waits for it."""
 
     asked: PastAsked
     link: LinkId
     found: tuple[Event, ...]
-    """What the broker had itself when it was asked."""
+    """The events that the broker had itself when it was asked."""
     look_up: LookUp
 
 
@@ -61,7 +61,7 @@ class KeptRecent(msgspec.Struct, frozen=True):
 
 
 class Recent(BrokerComponent):
-    """The broker's part."""
+    """The broker's part: it keeps recent events and answers with them."""
 
     name = "past"
     handles = (PastAsked,)
@@ -73,7 +73,7 @@ class Recent(BrokerComponent):
 
     def __init__(self, events_max: int, bytes_max: int = 64 << 20) -> None:
         self._batches: deque[tuple[Sequence[Event], int]] = deque()
-        """Events that passed together, and about how many bytes they take."""
+        """Events that passed together, with their approximate size in bytes."""
         self._events_max = events_max
         self._bytes_max = bytes_max
         self._count = 0
@@ -121,7 +121,7 @@ class Recent(BrokerComponent):
         return not self._questions
 
     def unanswered(self) -> list[LookUp]:
-        """What the archive was asked; after a restart it has to be asked again."""
+        """The lookups that are not answered; after a restart they have to be made again."""
         return [question.look_up for question in self._questions.values()]
 
     def archive_changed(self, *, is_there: bool, now: Time) -> None:
@@ -187,7 +187,7 @@ class Recent(BrokerComponent):
         }
 
     def _is_enough(self, message: PastAsked, found: Sequence[Event]) -> bool:
-        """Whether the archive need not be looked into: it may have what did not pass here."""
+        """Whether the archive need not be searched: it may have events that did not pass here."""
         return not self.has_archive or (
             message.events_max is not None and len(found) >= message.events_max
         )
@@ -205,7 +205,7 @@ class Recent(BrokerComponent):
 def _in_order(events: Iterable[Event]) -> list[Event]:
     """The events of each publisher in the order of their numbers, none twice.
 
-    So they come, but for publishers whose network does not see to that when they move.
+    They arrive in that order, except from publishers that move in a network without such a promise.
     """
     once = {event.id: event for event in events}
     places = [id_.publisher for id_ in once]
@@ -217,7 +217,7 @@ def _in_order(events: Iterable[Event]) -> list[Event]:
 
 
 def _size(events: Sequence[Event]) -> int:
-    """About how many bytes events take, as fast as it can be said."""
+    """The approximate size of events in bytes, computed fast."""
     size = 0
     for event in events:
         size += len(event.payload)
@@ -229,12 +229,12 @@ def _size(events: Sequence[Event]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An event that waits for what was before it."""
+    """An event that waits for earlier ones."""
 
     event: Event
     subscriptions: tuple[str, ...]
     anywhere: bool
-    """Whether it was kept for the client, for where it was then."""
+    """Whether it was kept for the client, for a place where it was then."""
     is_past: bool = False
 
 
@@ -248,7 +248,7 @@ class KeptHeld(msgspec.Struct, frozen=True):
 
 
 class KeptRecall(msgspec.Struct, frozen=True):
-    """What a snapshot holds of questions for the past."""
+    """What a snapshot holds of requests for the past."""
 
     asked: list[PastAsked]
     sent: list[RouteId]
@@ -258,7 +258,7 @@ class KeptRecall(msgspec.Struct, frozen=True):
 
 
 class Recall(ClientComponent):
-    """The client's part.
+    """The client's part: it asks for the past, and delivers it before later events.
 
     Usually the past comes first by itself. If the answer got lost with a connection, or the client
     has moved, its subscription may bring events before the past has come: they wait for it, and
@@ -271,9 +271,9 @@ class Recall(ClientComponent):
 
     def __init__(self) -> None:
         self._asked: dict[RouteId, PastAsked] = {}
-        """What was not answered yet; it is asked again wherever the client gets to."""
+        """Requests that are not answered yet; they are sent again wherever the client goes."""
         self._said: dict[RouteId, None] = {}
-        """What its broker was asked: it will answer, as long as it knows the client."""
+        """Requests that the present broker has; it answers as long as it knows the client."""
         self._held: list[Held] = []
         self._recalled: dict[str, dict[NodeId, int]] = {}
         """For each subscription, the last event of each publisher that its past had: a broker where
@@ -340,7 +340,7 @@ class Recall(ClientComponent):
     def _without_past(
         self, found: Iterable[tuple[Event, tuple[str, ...]]], now: Time
     ) -> list[tuple[Event, tuple[str, ...]]]:
-        """What a subscription's past had already, or what comes before, is not for it any more."""
+        """Drop, for a subscription, what its past had already and what comes before that."""
         left = []
         for event, names in found:
             wanting = tuple(name for name in names if not self._is_past(event, name))
@@ -357,13 +357,13 @@ class Recall(ClientComponent):
             return False
         if event.seq <= last[event.publisher]:
             return True
-        del last[event.publisher]  # The rest of this publisher's events comes later, too.
+        del last[event.publisher]  # The rest of this publisher's events is later, too.
         if not last:
             del self._recalled[name]
         return False
 
     def on_past(self, message: Past, _link: LinkId, now: Time) -> None:
-        """It is given to the application, but for what follows an event that waits already.
+        """Give the past to the application, except for what follows an event that waits already.
 
         That happens if another subscription has brought some of the events already.
         """
@@ -394,13 +394,13 @@ class Recall(ClientComponent):
         self._release(now)
 
     def _release(self, now: Time) -> None:
-        """Deliver what has waited, if the past of all subscriptions is there."""
+        """Deliver what has waited, if the past of all subscriptions has arrived."""
         if not self._asked:
             held, self._held = self._held, []
             self._deliver(held, now)
 
     def _deliver(self, waiting: Sequence[Held], now: Time) -> None:
-        """Give the application what is for subscriptions that it still has."""
+        """Give the application the events for subscriptions that it still has."""
         client = self.client
         for (is_past, anywhere), group in groupby(waiting, lambda e: (e.is_past, e.anywhere)):
             held = list(group)
@@ -420,7 +420,7 @@ class Recall(ClientComponent):
         return tuple(name for name in held.subscriptions if name in wanting)
 
     def _say(self, now: Time) -> None:
-        """Ask what was not asked yet, once the broker has given all that it kept."""
+        """Send the requests that were not sent yet, once the broker has sent all that it kept."""
         client = self.client
         if client.link is None or not (client.is_introduced and client.is_welcome):
             return

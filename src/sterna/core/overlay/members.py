@@ -1,12 +1,12 @@
 """Every broker knows the whole overlay, so that none makes a link that would close a ring.
 
-Each broker tells each neighbour the links on its own side: its own, and what it hears from its
-other neighbours. A network of brokers is a tree, so every link is heard of from one side only, and
-what a neighbour does not tell any more has ended.
+Each broker announces to each neighbour the links on its own side: its own, and those that its other
+neighbours announced. A network of brokers is a tree, so every link is announced from one side only,
+and a link that a neighbour no longer announces has ended.
 
-Should a ring have been closed nevertheless, its links are heard of from both sides. The greatest
-link of a ring is cut by the brokers at its ends. All brokers agree on it, and those that know less
-of the network cut none that others would keep, for who sees a ring at all sees all of it.
+If a ring was closed nevertheless, its links are announced from both sides. The greatest link of a
+ring is cut by the brokers at its ends. All brokers agree on it, and brokers that know less of the
+network cut none that others would keep: a broker that sees a ring at all sees all of it.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ class KeptMembers(msgspec.Struct, frozen=True):
 
 
 class Members(BrokerComponent):
-    """A broker's picture of the overlay."""
+    """A broker's view of the overlay."""
 
     name = "overlay"
     handles = (OverlayChange,)
@@ -41,9 +41,9 @@ class Members(BrokerComponent):
 
     def __init__(self) -> None:
         self._heard: dict[LinkId, Links] = {}
-        """The links that each neighbour has told of."""
+        """The links that each neighbour has announced."""
         self._told: dict[LinkId, Links] = {}
-        """The links that each neighbour was told of."""
+        """The links that were announced to each neighbour."""
 
     def links(self) -> list[OverlayLink]:
         """All links of the overlay, as far as they are known."""
@@ -99,7 +99,7 @@ class Members(BrokerComponent):
             self.broker.forget(neighbour, now)
 
     def _tell(self, now: Time) -> None:
-        """Tell each neighbour what has changed on this side of it."""
+        """Announce to each neighbour what has changed on this side of it."""
         for link, told in self._told.items():
             side = self._side(link)
             added = tuple(each for each in side if each not in told)

@@ -30,10 +30,10 @@ class Group:
         self.id = id_
         self.key = key
         self.first = first
-        """The first that ever joined; the key is its."""
+        """The first route that ever joined; the group's key is that of this route."""
         self.members: dict[RouteId, Route] = {}
         self.merged: Route | None = None
-        """What was passed on for them."""
+        """The route that was passed on for them."""
 
 
 class Merged(Stage):
@@ -90,7 +90,7 @@ class Merged(Stage):
             if len(members) > 1:
                 group.merged = self._merge(members)
                 self.onward.add(group.merged)
-            else:  # The last one is no group; it may find another.
+            else:  # A single route is no group; it may join another.
                 self._close(group)
                 for last in members:
                     del self._group_of[last.id]
@@ -161,7 +161,7 @@ class Merged(Stage):
         self.onward.remove(route)
 
     def _keys(self, filter_: Filter) -> "tuple[Key, ...]":
-        """Equal keys have the filters that may be joined, the exact joins first."""
+        """Filters that may be joined have a key in common; the keys of exact joins come first."""
         form = filter_.normal_form
         if form is None or len(form) != 1 or len(form[0].constraints) > ATTRIBUTES_MAX:
             return ()
@@ -195,7 +195,7 @@ class KeptMerged(msgspec.Struct, frozen=True, tag=True):
 
 
 class Key(NamedTuple):
-    """Equal for filters that may be joined: what they agree in."""
+    """What filters agree in; filters with equal keys may be joined."""
 
     differing: tuple[str, ...]
     """The attributes in which they may differ."""
@@ -204,6 +204,6 @@ class Key(NamedTuple):
 
 
 def _key(term: Term, differing: tuple[str, ...]) -> Key:
-    """Equal for terms that agree in all attributes but these."""
+    """A key that is equal for terms that agree in all attributes but these."""
     others = frozenset(item for item in term.constraints.items() if item[0] not in differing)
     return Key(differing, others, frozenset(term.residuals))

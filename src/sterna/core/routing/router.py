@@ -1,9 +1,9 @@
-"""The router: keeps the table, tells neighbours what is wanted here, and forwards events.
+"""The router: keeps the table, announces to neighbours what is wanted here, and forwards events.
 
 For each neighbour, the filters from all *other* links are reduced by the strategy, and the
-difference to what the neighbour was told before is sent. (DESIGN: a strategy is a reduction;
-withdrawal is the same difference.) Each filter gets a name of this broker when it comes in: the
-names that neighbours and clients give are theirs, and two of them may be the same.
+difference to what was announced before is sent. (DESIGN: a strategy is a reduction; withdrawal is
+the same difference.) Each filter gets a name of this broker when it comes in: the names that
+neighbours and clients give are theirs, and two of them may be the same.
 """
 
 from collections.abc import Collection, Sequence
@@ -34,27 +34,27 @@ from sterna.model.filters import Filter
 
 
 class Told(NamedTuple):
-    """What one neighbour is told of subscriptions or advertisements."""
+    """What is announced to one neighbour of subscriptions or advertisements."""
 
     chain: Chain
-    """Where filters from other links go in. Publishers share one, for they all hear the same."""
+    """Where filters from other links go in. Publishers share one, for they all get the same."""
     difference: Difference
 
 
 class Neighbour(NamedTuple):
-    """All that one neighbour is told."""
+    """All that is announced to one neighbour."""
 
     subscriptions: Told
     advertisements: Told | None = None
-    """None if it is told of none."""
+    """What is announced to it of advertisements; None if nothing is."""
     gate: Advertised | None = None
-    """Where its own advertisements admit subscriptions; None if it hears of them all."""
+    """Where its own advertisements admit subscriptions; None if all are announced to it."""
     sends_everything: bool = False
-    """It was asked for all events, whatever the subscriptions."""
+    """Whether it asked for all events, whatever the subscriptions."""
 
 
 class KeptNeighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """What a snapshot holds of what one neighbour is told."""
+    """What a snapshot holds of what is announced to one neighbour."""
 
     subscriptions: list[KeptStage]
     """Empty for a publisher: all publishers share one chain."""
@@ -76,7 +76,7 @@ class KeptRouter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 IMPLICIT = ""
-"""The name of the advertisement that stands for a peer which does not advertise: it may publish
+"""The name of the advertisement that is assumed of a peer which does not advertise: it may publish
 anything. No peer can give this name, for theirs begin with their own."""
 
 
@@ -95,14 +95,14 @@ class Router(BrokerComponent):
         self._interest: Chain | None = None
         self._publishers = Fan()
         self._advertising: dict[LinkId, bool] = {}
-        """Whether neighbouring brokers route by advertisements, where they have told, and clients
-        know that they have to advertise."""
+        """Whether a neighbouring broker routes by advertisements, or a client knows that it has to
+        advertise; not all have announced it."""
         self._named = 0
 
     # ---- Settings
 
     def configure(self, settings: Settings, now: Time) -> None:
-        """Route in another way: neighbours are told the difference, so that there is no gap."""
+        """Route in another way: neighbours are sent only the difference, so there is no gap."""
         before, self.options = self.options, settings.routing
         if before == self.options:
             return
@@ -116,7 +116,7 @@ class Router(BrokerComponent):
         self.tell(now)
 
     def advertising(self, link: LinkId, *, is_known: bool | None, now: Time) -> None:
-        """A neighbouring broker routes by advertisements, or does not; None if it did not say.
+        """A neighbouring broker routes by advertisements, or does not; None if that is not known.
 
         A client knows that it has to advertise, or does not.
         """
@@ -130,7 +130,7 @@ class Router(BrokerComponent):
     def _presume_advertisements(self, now: Time) -> None:
         """Peers that have advertised nothing so far may publish anything, until they advertise."""
         for link, peer in self.broker.peers.items():
-            if peer is Peer.CLIENT:  # Whatever it was told before, it has not been told of this.
+            if peer is Peer.CLIENT:  # Whatever it knew before, it does not know of this.
                 self._advertising[link] = False
             self._presume_peer(link, now)
 
@@ -149,7 +149,7 @@ class Router(BrokerComponent):
         return self._advertising.get(link, self.options.by_advertisements)
 
     def _begin_again(self, link: LinkId) -> None:
-        """Tell a neighbouring broker in another way what it was told so far."""
+        """Announce to a neighbouring broker in another way what it knows so far."""
         before = self._neighbours.pop(link)
         self._begin(link)
         after = self._neighbours[link]
@@ -168,7 +168,7 @@ class Router(BrokerComponent):
     # ---- Events
 
     def route(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
-        """Forward events that have come over a link to everyone who wants them."""
+        """Forward events that came over a link to all links that want them."""
         broker = self.broker
         to = self.subscriptions.match(events)
         if link in to and broker.peers[link] is Peer.BROKER:
@@ -179,11 +179,11 @@ class Router(BrokerComponent):
                 broker.send_events(wanted, target, now)
 
     def told(self, link: LinkId) -> int:
-        """How many filters a neighbour knows from here."""
+        """How many filters are announced to a neighbour."""
         return len(self._neighbours[link].subscriptions.difference.told)
 
     def told_filters(self, link: LinkId) -> dict[RouteId, Filter]:
-        """What a neighbour knows from here, by the names it has there."""
+        """The filters that are announced to a neighbour, by the names they have there."""
         told = self._neighbours[link].subscriptions.difference.told
         return {id_: route.filter for id_, route in told.items()}
 
@@ -194,7 +194,7 @@ class Router(BrokerComponent):
             if not said.filter.is_bound:
                 continue  # It means nothing here.
             known = self.subscriptions.routes(link).get(said.id)
-            if known is not None:  # Said twice: the last word counts.
+            if known is not None:  # Announced twice: the last announcement counts.
                 if known.filter == said.filter:
                     continue
                 self._remove_subscription(link, said.id)
@@ -229,9 +229,9 @@ class Router(BrokerComponent):
     # ---- Entries that a component answers for
 
     def enter(self, link: LinkId, id_: RouteId, filter_: Filter, widest: Filter) -> None:
-        """Route events that match a filter to a link, and tell no broker of it.
+        """Route events that match a filter to a link, without announcing it to brokers.
 
-        A component does that in its own way. Publishers that quench hear of `widest`, which covers
+        The component does that in its own way. Publishers that quench get `widest`, which covers
         whatever the component may replace the filter with.
         """
         route = self.subscriptions.withdraw(link, id_)
@@ -298,7 +298,7 @@ class Router(BrokerComponent):
         self.tell(now)
 
     def tell_interest(self, link: LinkId, now: Time) -> None:
-        """From now on a publisher hears what is wanted: the c_all of quenching."""
+        """Keep a publisher informed of what is wanted from now on: the c_all of quenching."""
         if self._interest is None:
             self._share_interest()
         if link not in self._neighbours:
@@ -340,7 +340,7 @@ class Router(BrokerComponent):
         link: LinkId,
         now: Time,
     ) -> None:
-        """A client says all it wants and offers; whatever else it said before holds no more."""
+        """A client announces all its subscriptions and advertisements; earlier ones end."""
         for said, known, change in (
             (subscriptions, self.subscriptions.routes(link), SubscriptionChange),
             (advertisements, self.advertisements.get(link, {}), AdvertisementChange),
@@ -351,7 +351,7 @@ class Router(BrokerComponent):
                 self.broker.message_arrived(change(added=tuple(said), removed=removed), link, now)
 
     def _neighbour(self, link: LinkId, *, begins: bool = True) -> Neighbour:
-        """What a neighbouring broker is told, as the options have it."""
+        """What is announced to a neighbouring broker under the present options."""
         options = self.options
         strategy = options.strategy
         advertising = options.by_advertisements
@@ -376,7 +376,7 @@ class Router(BrokerComponent):
         return Neighbour(told, advertisements, gate, sends_everything)
 
     def _begin(self, link: LinkId) -> None:
-        """Start to tell a neighbouring broker what is known already."""
+        """Begin to announce to a neighbouring broker what is known already."""
         neighbour = self._neighbours[link] = self._neighbour(link)
         for source in self.subscriptions.links():
             if source != link:
@@ -391,7 +391,7 @@ class Router(BrokerComponent):
                     neighbour.gate.advertise(route)
 
     def _forget(self, link: LinkId, now: Time) -> None:
-        """Nothing that was heard over a link holds any more."""
+        """Drop everything that came over a link."""
         forgotten = tuple(self.subscriptions.routes(link))
         for id_ in forgotten:
             self._remove_subscription(link, id_)
@@ -443,7 +443,7 @@ class Router(BrokerComponent):
                 neighbour.advertisements.chain.remove(route)
 
     def tell(self, now: Time) -> None:
-        """Send each neighbour the difference, if its link stands; else it gathers until then."""
+        """Send each neighbour the difference if its link is up; otherwise it accumulates."""
         for link, neighbour in self._neighbours.items():
             subscriptions, advertisements = neighbour.subscriptions, neighbour.advertisements
             subscriptions.chain.flush()

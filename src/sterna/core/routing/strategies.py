@@ -20,14 +20,14 @@ KeptStage = KeptEverything | KeptDistinct | KeptMaximal | KeptMerged | KeptAdver
 
 
 def difference(strategy: Strategy, gate: Advertised | None = None) -> Difference:
-    """What gathers at the end, for a neighbour that hears only what its advertisements admit."""
+    """The end of a chain, for a neighbour that gets only what its advertisements admit."""
     if strategy in {Strategy.MERGING, Strategy.IMPERFECT}:
         return UnionDifference(gate)
     return Difference()
 
 
 def stages(strategy: Strategy, name: NameRoute, *, members_max: int) -> list[Stage]:
-    """What lies between the filters a broker has and what it tells a neighbour."""
+    """The stages between the filters that a broker has and what it announces to a neighbour."""
     match strategy:
         case Strategy.FLOODING:
             return [Everything(name)]
