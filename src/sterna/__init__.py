@@ -133,7 +133,7 @@ _LAZY = {
     "sterna.wire.codec": ("MalformedError",),
     "sterna.wire.snapshots": ("UnreadableSnapshotError",),
 }
-"""What is loaded when it is used: who only has filters does not wait for the rest."""
+"""Names that are loaded when they are used: programs that need only filters start faster."""
 
 _MODULE_OF = {name: module for module, names in _LAZY.items() for name in names}
 

@@ -108,7 +108,7 @@ async def _show(play: Play, rounds: int | None, *, shows: bool) -> None:
 
 @contextlib.asynccontextmanager
 async def _watching(play: Play, screen: Live | None) -> AsyncIterator[None]:
-    """Draw the scene again and again meanwhile."""
+    """Redraw the scene again and again meanwhile."""
     if screen is None:
         yield
         return

@@ -32,7 +32,7 @@ LINE_BYTES_MAX = 2**23
 _BATCH_EVENTS = 1_000
 _READ_BYTES = 2**18
 _BESIDES = {"publisher", "seq", "time_us"}
-"""What `sterna sub --json` says of an event besides: whoever publishes it again is another one."""
+"""What `sterna sub --json` adds to an event: when it is published again, these are new."""
 
 
 class LineError(SternaError, ValueError):
@@ -97,18 +97,18 @@ def pub(
 
 
 class Tally:
-    """How publishing went."""
+    """How many events were published and acknowledged."""
 
     def __init__(self) -> None:
         self.acknowledged = 0
-        """Events that a broker has for good."""
+        """How many events a broker has for good."""
         self.broker: str | None = None
         self.seconds = 0.0
         self.problem: str | None = None
 
 
 Events = AsyncIterator[Iterable[tuple[int | None, dict[str, Any], bytes]]]
-"""Some at a time, each with the number of its line if it was one."""
+"""Events, some at a time, each with the number of its line if it was one."""
 
 
 async def _publish(tally: Tally, urls: list[str], name: str | None, events: Events) -> None:
@@ -122,7 +122,7 @@ async def _publish(tally: Tally, urls: list[str], name: str | None, events: Even
 
 
 async def _publish_all(client: Client, events: Events, tally: Tally) -> None:
-    """Publish until the end, or until something is no event; what was published before stays so."""
+    """Publish until the end, or until something is no event; what was published stays so."""
     marks: deque[tuple[int, Receipt]] = deque()
     published = 0
     receipt = None
@@ -154,11 +154,11 @@ def _published(
         raise LineError(f"line {number}: {error}" if number else str(error)) from None
 
 
-# ---- Where events come from
+# ---- Sources of events
 
 
 async def repeated(attributes: dict[str, Any], payload: bytes, count: int) -> Events:
-    """The same event, so many times."""
+    """One event, repeated so many times."""
     yield ((None, attributes, payload) for _ in range(count))
 
 
@@ -173,7 +173,7 @@ async def read_events() -> Events:
 def parse_lines(
     lines: Iterable[bytes], number: int
 ) -> Iterator[tuple[int | None, dict[str, Any], bytes]]:
-    """The events of lines, the first of which has a number."""
+    """The events of lines, the first of which has this number."""
     for line in lines:
         try:
             event = parse_line(line)
@@ -271,7 +271,7 @@ def _split(blocks: Iterator[bytes]) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-# ---- What was typed
+# ---- Options
 
 
 def _event(

@@ -1,4 +1,4 @@
-"""A small city: places, what happens there, and the clients that live in it."""
+"""A small city: places, events at these places, and the clients that live there."""
 
 import asyncio
 import random
@@ -27,11 +27,11 @@ GRAPH = {
 SERVICES = ("parking", "charging", "traffic")
 
 SENSOR_EVERY_S = 0.02
-"""How often a sensor has news."""
+"""How often a sensor publishes, in seconds."""
 ROAM_EVERY_S = 0.9
-"""How long a vehicle stays at a broker, about …"""
+"""About how many seconds a vehicle stays at a broker."""
 MOVE_EVERY_S = 0.5
-"""… and at a place."""
+"""About how many seconds a vehicle stays at a place."""
 
 
 @dataclass
@@ -41,11 +41,11 @@ class Tally:
     published: int = 0
     delivered: int = 0
     here: int = 0
-    """How many of the deliveries were for where a vehicle was."""
+    """How many of the deliveries were for the place where a vehicle was."""
     roamed: int = 0
     moved: int = 0
     at: Counter[str] = field(default_factory=Counter)
-    """How many vehicles are where."""
+    """How many vehicles are at each place."""
     walked: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How often a vehicle went from one place to another."""
 
@@ -68,19 +68,19 @@ class City:
         self._urls = urls
         self._facts = facts
         self._journal = journal
-        """Where everybody writes down what happens to them."""
+        """The directory of all clients' journals."""
         self._seed = seed
         self._sensor_count = sensors
         self._vehicle_count = vehicles
         self._places: dict[str, str] = {}
-        """Where each vehicle is."""
+        """The place of each vehicle."""
         self._ends_at = 0.0
         self._sensors: list[Client] = []
         self._vehicles: list[Client] = []
         self._readers: list[asyncio.Task[None]] = []
 
     async def enter(self) -> None:
-        """Connect everybody, and subscribe."""
+        """Connect all clients, and subscribe."""
         names = list(self._urls)
         for number in range(1, self._sensor_count + 1):
             self._sensors.append(
@@ -100,7 +100,7 @@ class City:
                 group.create_task(self._move(vehicle))
 
     async def leave(self) -> None:
-        """Say goodbye, all of them."""
+        """Close all clients for good."""
         for reader in self._readers:
             reader.cancel()
         await asyncio.gather(*(client.close() for client in self.clients))
@@ -149,7 +149,7 @@ class City:
     def _chance(self, client: Client, what: str = "") -> random.Random:
         return random.Random(f"{self._seed} {client.name} {what}")  # noqa: S311 - no secret.
 
-    # ---- Who is there
+    # ---- The clients
 
     async def _connect(self, name: str, broker: str) -> Client:
         others = [url for other, url in self._urls.items() if other != broker]

@@ -20,12 +20,12 @@ from sterna.model.filters import Filter
 log = logging.getLogger("sterna.broker")
 
 LOOK_S = 60.0
-"""After so long a question is answered with what was found."""
+"""After so many seconds a lookup is answered with what was found so far."""
 
 COLUMNS = ["publisher", "seq", "time", "attributes", "payload"]
 
 _DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
-"""Clocks of clients may be wrong by more than a calendar has."""
+"""The name of a day. Clocks of clients may be wrong by more than a calendar has."""
 _VALUES = ("bool", "int", "float", "string")
 _LEAST_US, _GREATEST_US = -(2**63), 2**63 - 1
 
@@ -53,7 +53,7 @@ class Archive:
         self._events_max = events_max
         self._bytes_max = bytes_max
         self._groups: dict[Path, tuple[tuple[int, int], list[Group]]] = {}
-        """What is in each file, and of which file that was said: a refresh replaces them."""
+        """The groups of each file, and the version of the file: a refresh replaces files."""
         self.is_stopped = False
         """Set by another thread that waits for this one."""
 
@@ -126,20 +126,20 @@ class Archive:
 
 
 class _Newest:
-    """The last events of those that are added, as many as there may be."""
+    """The newest of the events that are added, up to a limit."""
 
     def __init__(self, events_max: int, bytes_max: int) -> None:
         self._events_max = events_max
         self._bytes_max = bytes_max
         self._bytes = 0
         self._found: list[tuple[int, str, int, int, int, Event]] = []
-        """A heap, the oldest first, each with a number that no other has, and its size."""
+        """A heap, oldest first, of events with their sizes and a unique number each."""
         self._numbers = count()
         self._gone_us = _LEAST_US
 
     @property
     def bound_us(self) -> int:
-        """What is older need not be added."""
+        """Events older than this need not be added."""
         is_full = len(self._found) == self._events_max
         return max(self._gone_us, self._found[0][0] if is_full else _LEAST_US)
 
@@ -158,7 +158,7 @@ class _Newest:
             self._bytes -= size
 
     def since(self, time_us: int) -> list[Event]:
-        """Those that were published then or later, oldest first."""
+        """The events that were published at a time or later, oldest first."""
         found = sorted(self._found)
         return [event for *_, event in found if event.time_us >= time_us]
 

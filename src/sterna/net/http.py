@@ -1,4 +1,4 @@
-"""Health, readiness, metrics and status over HTTP, for those who run a broker."""
+"""Health, readiness, metrics and status over HTTP, for operators of a broker."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger("sterna.http")
 
 
 class Answer(NamedTuple):
-    """What a request gets."""
+    """The answer to a request."""
 
     status: HTTPStatus
     body: bytes
@@ -28,13 +28,13 @@ class Answer(NamedTuple):
 
 
 class Pages(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to see. Each is asked anew for every request, in the loop's thread."""
+    """The pages that are served. Each is made anew for every request, in the loop's thread."""
 
     not_ready: Callable[[], str | None]
-    """Why the broker does not take clients now; None when it does."""
+    """Why the broker does not accept clients now; None when it does."""
     metrics: Callable[[], bytes]
     documents: Mapping[str, Callable[[], object]] = {}
-    """By path, such as `/status`: what becomes a JSON document."""
+    """By path, such as `/status`, a function whose result becomes a JSON document."""
 
     def answer(self, path: str) -> Answer:
         """The page at a path."""
@@ -73,7 +73,7 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> Address:
-        """Listen; returns where, with the port that was free if any would do."""
+        """Listen; return the address, with the port that was chosen if any free one would do."""
         self._server = await asyncio.start_server(
             self._serve, address.host, address.port, limit=HEADER_BYTES_MAX
         )
@@ -81,7 +81,7 @@ class HttpServer:
         return Address(host, port)
 
     async def close(self) -> None:
-        """Listen no more; what is being answered ends within the time that a request has."""
+        """Stop listening; requests under way are answered within the time limit of a request."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()

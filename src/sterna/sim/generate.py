@@ -1,6 +1,4 @@
-"""Scripts by chance: overlays, clients, what they do, and what goes wrong, all from one source of
-chance.
-"""
+"""Random scripts: overlays, clients, what they do, and what goes wrong, all from one seed."""
 
 import random
 from collections.abc import Collection, Mapping
@@ -58,7 +56,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 0
     """How many times some brokers are cut off from the others."""
     longest_us: Time = 400_000
-    """How long each of these takes at most."""
+    """How long each of these faults takes at most."""
 
 
 FAULTS = {
@@ -75,25 +73,25 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     topology: Topology
     clients: int = 10
     subscriptions: int = 20
-    """How many are made; about a third of them end before the run does."""
+    """How many subscriptions are made; about a third of them end before the run does."""
     events: int = 50
     moves: int = 0
     """How many times a client goes to another broker (or back to the one it came from)."""
     naps: int = 0
-    """How many times a client goes offline; its next move, or the end of the run, ends that."""
+    """How many times a client goes offline, until its next move or the end of the run."""
     leaves: int = 0
-    """How many times a client leaves for good; a move brings it back, as a new one."""
+    """How many times a client leaves for good; a move brings it back, as a new client."""
     variety: int = 8
     """How many different values an attribute may have: the fewer, the more filters are alike."""
     wait_us: Time = 3_000
     """The longest pause between steps."""
     settle: float = 0.1
-    """How often, between steps, the network is given the time to settle."""
+    """The probability that the network is given time to settle between two steps."""
     routing: RoutingOptions = RoutingOptions()
     client: ClientOptions = ClientOptions()
     link: LinkModel = LinkModel(jitter_us=500)
     latency_max_us: Time | None = None
-    """If given, each link has a latency of its own, up to this; `link` is for others."""
+    """If given, each link has a random latency of its own, up to this; `link` has the rest."""
     timing: LinkTiming = LinkTiming()
     faults: Faults = Faults()
     handover: HandoverOptions = HandoverOptions()
@@ -139,7 +137,7 @@ class _Generator:
         steps: list[AnyStep] = []
         for place, task in enumerate([*first, *tasks]):
             if place == len(first) and plan.moves:
-                steps.append(Settle())  # Who moves all the time is owed little.
+                steps.append(Settle())  # Clients that move all the time are owed little.
             step = getattr(self, f"_{task}")()
             if step is not None:
                 steps.append(step)
@@ -217,7 +215,7 @@ class _Generator:
         return self._go(self._some_client())
 
     def _go(self, client: NodeId) -> Do:
-        """To another broker, often back to the last one, or to where it is."""
+        """Go to another broker, often back to the last one, or stay at the present one."""
         been = self._at[client]
         broker = self._chance.choice(self._plan.topology.brokers)
         if len(been) > 1 and self._chance.random() < 0.3:
@@ -236,7 +234,7 @@ class _Generator:
         return Do(client=client, what=Detach())
 
     def _leave(self) -> Do:
-        """Who is offline can only do so when it is back."""
+        """Leave for good; a client that is offline can do so only when it is back."""
         client = self._some_client()
         self._subscriptions = [each for each in self._subscriptions if each[0] != client]
         self._advertisements.pop(client, None)
@@ -283,7 +281,7 @@ class _Generator:
         return Filter(text)
 
     def event(self) -> Mapping[str, Scalar]:
-        """What a vehicle says; now and then an attribute is missing."""
+        """The event of a vehicle; now and then an attribute is missing."""
         chance = self._chance
         event: dict[str, Scalar] = {
             "kind": self._kind(),
@@ -325,5 +323,5 @@ class _Generator:
         return self._chance.choice(list(self._clients))
 
     def _free_name(self, taken: Collection[str]) -> str:
-        """Names are used again once they are free."""
+        """A free name; names are used again."""
         return next(name for name in map(str, count(1)) if name not in taken)

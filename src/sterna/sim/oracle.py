@@ -1,4 +1,4 @@
-"""The oracle: reads the facts of a run and says which deliveries were wrong."""
+"""The oracle: reads the facts of a run and decides which deliveries were wrong."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -32,7 +32,7 @@ class Finding:
     event: EventId
     client: NodeId
     path: tuple[str, ...]
-    """The hops the event took, as far as brokers stated them."""
+    """The hops of the event, as far as brokers stated them."""
 
     def __str__(self) -> str:
         way = ", ".join(self.path) or "it never left its publisher"
@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass
 class Ask:
-    """A subscription or an advertisement, and how long it held."""
+    """A subscription or an advertisement, and how long it was in force."""
 
     filter: Filter
     span: Span
@@ -56,7 +56,7 @@ class Arrival:
     moment: int
     is_stray: bool
     anywhere: bool = False
-    """Whether it was kept for the client, for where it was then."""
+    """Whether it was kept for the client, for a place where it was then."""
 
 
 class Oracle(Observer):
@@ -70,9 +70,9 @@ class Oracle(Observer):
         self._advertised: dict[NodeId, dict[str, Ask]] = defaultdict(dict)
         self._subscriptions: dict[NodeId, list[Ask]] = defaultdict(list)
         self._following: dict[NodeId, dict[str, Ask]] = defaultdict(dict)
-        """Subscriptions that depend on a client: all that they may mean while they last."""
+        """Subscriptions that depend on a client: everything that they may mean while they last."""
         self._strays: dict[NodeId, list[Ask]] = defaultdict(list)
-        """Therefore the client may get these in vain."""
+        """What a client may receive in vain because of such subscriptions."""
         self._offers: dict[NodeId, list[Ask]] = defaultdict(list)
         self._unsettled: list[tuple[NodeId, Ask]] = []
         self._published: dict[EventId, tuple[Event, int]] = {}
@@ -80,9 +80,9 @@ class Oracle(Observer):
         self._purged: set[tuple[NodeId, EventId]] = set()
         self._settled: list[int] = []
         self._away = set(clients)
-        """Clients that are not connected: what they ask and publish, no broker knows yet."""
+        """Clients that are not connected: no broker knows yet what they announce and publish."""
         self._missed: set[tuple[NodeId, int]] = set()
-        """Who was away when the network settled."""
+        """The clients that were away when the network settled."""
         self._forgotten: dict[NodeId, list[int]] = defaultdict(list)
         """When a client was forgotten, with what it had advertised."""
         self._accepted: dict[EventId, int] = {}
@@ -93,7 +93,7 @@ class Oracle(Observer):
         self.quenched = 0
         """How many events were discarded at their source because nobody wants them."""
         self.missed = 0
-        """How many events clients never got, because they were kept for them no longer."""
+        """How many events clients never got, because a cache discarded them."""
 
     @property
     def published(self) -> int:
@@ -104,7 +104,7 @@ class Oracle(Observer):
         return sum(len(self.received(client)) for client in list(self._arrived))
 
     def received(self, client: NodeId) -> list[EventId]:
-        """What a client's application was given, in order."""
+        """The events that a client's application was given, in order."""
         return [each.event.id for each in self._arrived[client] if not each.is_stray]
 
     def owed(self) -> int:
@@ -189,7 +189,7 @@ class Oracle(Observer):
                 self._accepted.setdefault(event.id, self._moment)
 
     def _forget(self, client: NodeId) -> None:
-        """What a client still wants, the network has to learn anew."""
+        """The network has to learn again what a client still wants."""
         self._forgotten[client].append(self._moment)
         for name, ask in list(self._subscribed[client].items()):
             self._end(client, ask)
@@ -251,7 +251,7 @@ class Oracle(Observer):
 
     def _is_owed(self, event: Event, published: int, client: NodeId, asks: list[Ask]) -> bool:
         if (event.publisher, event.id) in self._purged:
-            return False  # Its publisher had no room for it, and said so.
+            return False  # Its publisher had no room for it, and stated that.
         calm = self._calm(event, published, client)
         if calm is None or not any(
             is_owed(ask.span, published, calm) and ask.filter.matches(event.attributes)
@@ -267,7 +267,7 @@ class Oracle(Observer):
         )
 
     def _was_forgotten(self, event: Event, published: int) -> bool:
-        """Whether its publisher was, while it kept the event: then nobody waits for it."""
+        """Whether the publisher was forgotten while it kept the event: then nobody is owed it."""
         accepted = self._accepted.get(event.id, FOREVER)
         return any(published <= moment < accepted for moment in self._forgotten[event.publisher])
 

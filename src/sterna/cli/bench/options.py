@@ -40,7 +40,7 @@ def check_folders(data: Path | None, out: Path | None, *, as_json: bool) -> None
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Say what is going on, on standard error, if that is a terminal."""
+    """Show progress on standard error, if that is a terminal."""
     if not errors.is_terminal:
         yield lambda _: None
         return
@@ -50,7 +50,7 @@ def progress() -> Iterator[Progress]:
 
 @contextmanager
 def measuring(*, as_json: bool) -> Iterator[Progress]:
-    """The same for brokers under load; a measurement that cannot be counted ends the command."""
+    """Show progress of brokers under load; a measurement that does not count ends the command."""
     from sterna.bench.load import LoadError  # noqa: PLC0415 - only some benchmarks need it.
 
     try:

@@ -107,7 +107,7 @@ def _document(verdict: "Verdict") -> dict[str, Any]:
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
-    """All of it or nothing."""
+    """Write the whole document, or nothing."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"
     try:

@@ -116,11 +116,11 @@ def match(
 
 @dataclass
 class Found:
-    """What was found, in numbers."""
+    """The results in numbers."""
 
     pairs: int
     events: int | None
-    """With a match; None if only pairs were written."""
+    """How many events have a match; None if only pairs were written."""
     subscriptions: int
     most: list[tuple[Any, int]]
 

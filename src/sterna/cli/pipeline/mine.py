@@ -1,4 +1,4 @@
-"""`sterna pipeline mine`: from where clients were to where they will be."""
+"""`sterna pipeline mine`: learns from where clients were where they will be."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ _PLACES = "Places"
 
 
 class Clock(StrEnum):
-    """Whose time is cut."""
+    """Which clock cuts the time into training and test."""
 
     AUTO = "auto"
     SHARED = "shared"
@@ -184,7 +184,7 @@ def mine(
 
 
 def _check_free(out: Path) -> None:
-    """Nothing is replaced but what this command has written."""
+    """Make sure that nothing is replaced but what this command has written."""
     if out.is_dir() and not (out / "ploc").exists() and any(out.iterdir()):
         raise PipelineError(
             f"{out} is not empty, and not from an earlier `sterna pipeline mine`: give another "
@@ -193,7 +193,7 @@ def _check_free(out: Path) -> None:
 
 
 def _document(mined: "Mined", out: Path, path: Path) -> dict[str, object]:
-    """What the command tells programs."""
+    """The results for programs."""
     score, strangers, span = mined.score, mined.score_of_new_clients, mined.span
     cut = None if span.own_clocks else _time(mined.model.document.until_us)
     return {
@@ -227,7 +227,7 @@ def _document(mined: "Mined", out: Path, path: Path) -> dict[str, object]:
 
 
 def _show(mined: "Mined", out: Path, path: Path) -> None:
-    """What the command tells people."""
+    """Show the results to people."""
     span = mined.span
     console.print(
         f"{span.visits:,} visits of {span.clients:,} clients to {span.places:,} places"

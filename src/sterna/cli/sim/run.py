@@ -68,7 +68,7 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a network of brokers and clients that do things by chance, and judge every delivery.
+    """Run a random scenario on a network of brokers and clients, and judge every delivery.
 
     Each event must reach exactly the clients whose settled subscriptions match it, once, in the
     order of its publisher. The exit status is 1 if one did not, and the command that replays that
@@ -131,7 +131,7 @@ def replay(
 ) -> None:
     """Run a seed or a kept script again and print its trace.
 
-    Takes all options of `sim run`; a seed needs the same ones as the run that it shall repeat.
+    Takes all options of `sim run`; a seed needs the same ones as the run that it is to repeat.
     """
     is_seed = what.isdecimal() and int(what) <= SEED_MAX
     arguments = ["--seed" if is_seed else "--script", what, *ctx.args]

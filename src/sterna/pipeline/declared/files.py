@@ -1,8 +1,8 @@
 """The files of a table that grows: whole batches, each once, whatever is killed when.
 
-Tasks write files to `_staged`. A commit says in `_commits` which of them are a batch, and only then
-are they moved to where readers look. So every file there is whole and belongs to a batch that was
-committed; what a crash left undone is done by `recover`.
+Tasks write files to `_staged`. A commit records in `_commits` which of them are a batch, and only
+then are they moved to where readers look. So every file there is whole and belongs to a batch that
+was committed; `recover` finishes what a crash left undone.
 """
 
 import os
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from sterna.journal.writing import sync_directory
 
 HELD_BYTES_MAX = 64 * 2**20
-"""How much a task holds in memory to sort it; more becomes several files."""
+"""How many bytes a task holds in memory to sort them; more become several files."""
 ROW_GROUP_ROWS = 64 * 2**10
 """Small enough that a reader of a few minutes skips most of a day."""
 
@@ -43,7 +43,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     rows: int
     total_rows: int
-    """Of the table, with this batch."""
+    """How many rows the table has, with this batch."""
     files: list[tuple[str, str]]
     """For each file its name in `_staged`, and its path in the table."""
 
@@ -97,7 +97,7 @@ class TableFiles:
     def discard(self, staged: Iterable[Staged]) -> None:
         """Remove files that will not be part of the table.
 
-        Spark discards also what a commit that failed half-way has; that is part of the table.
+        Spark also discards the files of a commit that failed half-way; those are part of the table.
         """
         last = self.last_commit()
         committed = {name for name, _ in last.files} if last is not None else set()
@@ -106,7 +106,7 @@ class TableFiles:
                 (self._staged / file.name).unlink(missing_ok=True)
 
     def recover(self) -> None:
-        """Finish what a run that was killed left; nobody else may write now."""
+        """Finish what a run that was killed left; no other process may write now."""
         last = self.last_commit()
         if last is not None:
             self._finish(last)
@@ -125,7 +125,7 @@ class TableFiles:
         return last.total_rows if last is not None else 0
 
     def parts(self) -> list[Path]:
-        """The files that are the table, by day and batch."""
+        """The files of the table, by day and batch."""
         return sorted(self.path.glob(f"{DAY}=*/*.parquet" if self.is_daily else "*.parquet"))
 
     def read(self, part: Path, columns: pa.Schema) -> Iterator[pa.RecordBatch]:

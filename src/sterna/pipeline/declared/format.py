@@ -23,11 +23,11 @@ from sterna.pipeline.declared.files import Staged, TableFiles
 from sterna.pipeline.tables.schemas import Table
 
 TASK_BYTES = 32 * 2**20
-"""About how much of the files a task reads."""
+"""About how many bytes of the files a task reads."""
 
 
 def format_name(table: Table) -> str:
-    """What stands in `format`."""
+    """The name of the table for `format`."""
     return f"sterna_{table.name}"
 
 
@@ -61,7 +61,7 @@ class TableReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Files that stand together, about the same size for each task."""
+        """Adjacent files, about the same size for each task."""
         parts: list[InputPartition] = []
         paths: list[Path] = []
         size_bytes = 0
@@ -82,7 +82,7 @@ class TableReader(DataSourceReader):
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task has written."""
+    """The files that a task has written."""
 
     files: list[Staged]
 

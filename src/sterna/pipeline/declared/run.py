@@ -39,7 +39,7 @@ SETTINGS = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 """A table that is read starts processes, so few are read at once; on a busy machine one that does
-not start in time is tried again. Which events are known is kept on disk, not in memory."""
+not start in time is tried again. The identities of known events are kept on disk, not in memory."""
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,11 +47,11 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
     total: int
     new: int | None = None
-    """How many of them this run has added; views are always new."""
+    """How many of the rows this run has added; views are always new."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has done."""
+    """The results of a run."""
 
     tables: dict[str, Rows]
     seconds: float
@@ -64,15 +64,15 @@ class Tables:
     root: Path
 
     def files(self, name: str) -> TableFiles:
-        """Those of a table that grows."""
+        """The files of a table that grows."""
         return TableFiles(self.root / name, GROWING[name].is_daily)
 
     def totals(self) -> dict[str, int]:
-        """How many rows each of them has."""
+        """How many rows each table has."""
         return {name: self.files(name).total_rows for name in GROWING}
 
     def checkpoint(self, name: str) -> Path:
-        """Where Spark remembers what it has read for a table."""
+        """Where Spark keeps what it has read for a table."""
         return self.root / place.CHECKPOINTS / engine.CATALOG / engine.DATABASE / name / name / "0"
 
 
@@ -88,8 +88,8 @@ def run(
 ) -> Summary:
     """Read what is new in journals and add it to the tables in `root`; make the views anew.
 
-    A full refresh reads everything, and what it makes takes the place of what was there. `only`
-    some tables, and those that they are made of, may be brought up to date.
+    A full refresh reads everything, and its results replace what was there. `only` some tables, and
+    those that they are made of, may be brought up to date.
     """
     began = time.monotonic()
     names = _chosen(only, full_refresh=full_refresh)
@@ -123,7 +123,7 @@ def run(
 
 
 def check_journals(journals: Path) -> None:
-    """Make sure that there is something to read, or say what to do."""
+    """Make sure that there is something to read; the error says what to do."""
     Directory(str(journals), live=True).extents()
 
 
@@ -183,7 +183,7 @@ def _update(
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What the source says is wrong, in the words of this command."""
+    """Report errors of the source in the words of this command."""
     try:
         yield
     except Exception as error:

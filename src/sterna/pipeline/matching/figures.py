@@ -1,4 +1,4 @@
-"""What workers tell about their work: how much memory they took, and where the time went."""
+"""Figures of the workers: how much memory they took, and where the time went."""
 
 import os
 import resource
@@ -11,31 +11,31 @@ from pyspark import Accumulator, SparkContext
 from pyspark.accumulators import AccumulatorParam
 
 Told = dict[str, dict[str, Any]]
-"""By worker process, what it has told."""
+"""The reported figures, by worker process."""
 
 _UNIT = 1 if sys.platform == "darwin" else 1024
-"""In which the system counts memory."""
+"""The unit in which the system counts memory, in bytes."""
 
 
 @dataclass
 class Work:
-    """What a worker process has done in one task."""
+    """The work of a process in one task."""
 
     loaded: int = 0
-    """Shares it had to load."""
+    """How many shares it had to load."""
     load_s: float = 0.0
     decode_s: float = 0.0
-    """Out of Arrow, into what the index reads."""
+    """Seconds for decoding Arrow into what the index reads."""
     match_s: float = 0.0
     encode_s: float = 0.0
-    """Back into Arrow."""
+    """Seconds for encoding the results as Arrow."""
     cpu_s: float = field(default_factory=lambda: -time.process_time())
-    """Processor time of the whole task, with what Spark's own part of the process takes."""
+    """Processor time of the whole task, with that of Spark's own part of the process."""
     events: int = 0
     pairs: int = 0
     index_bytes: int = 0
     memory_bytes: int = 0
-    """The most that the process has ever had in memory."""
+    """The most memory that the process has ever had."""
 
     def tell(self, listener: "Accumulator[Told] | None") -> None:
         if listener is None:
@@ -61,5 +61,5 @@ def _together(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
 
 
 def listener(context: SparkContext) -> "Accumulator[Told]":
-    """Something that workers tell their figures; its `value` has them by process."""
+    """An accumulator to which workers report their figures; its `value` has them by process."""
     return context.accumulator({}, _Sum())

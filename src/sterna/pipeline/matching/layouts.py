@@ -52,7 +52,7 @@ def match_events(
 
     Attributes are columns of the events, or entries of their map `attributes`. Subscriptions are a
     table with the columns `id` and `filter`, which is read now, once; for a stream of events they
-    can be `Versions`, which are looked at anew for each micro-batch.
+    can be `Versions`, which are read anew for each micro-batch.
     """
     return Matching.plan(
         events,
@@ -65,20 +65,20 @@ def match_events(
 
 @dataclass(frozen=True)
 class Matching:
-    """Events and compiled subscriptions, and the way they will meet."""
+    """Events and compiled subscriptions, and how they will meet."""
 
     layout: Layout
     why: str
     shares: int
     subscriptions: int
     index_bytes: int
-    """What all compiled subscriptions take."""
+    """The size of all compiled subscriptions."""
     cover: Filter | None
     """Events that this does not match are not sent to workers when pairs are asked for."""
     id_type: DataType
     events: DataFrame
     selected: list[Column]
-    """What of the events goes to the workers."""
+    """The columns of the events that go to the workers."""
     current: DataFrame | None
     """One row, read anew for each micro-batch: the version, and how many shares it has."""
     orders: Orders
@@ -94,7 +94,7 @@ class Matching:
         worker_memory_bytes: int = WORKER_MEMORY_BYTES,
         listener: "Accumulator[Told] | None" = None,
     ) -> "Matching":
-        """Parse and compile the subscriptions, and choose how to go on."""
+        """Parse and compile the subscriptions, and choose a layout."""
         if isinstance(subscriptions, Versions):
             made = _versioned(events, subscriptions, layout, identity, worker_memory_bytes)
         else:
@@ -153,7 +153,7 @@ def _with(
     orders: Orders,
     work: Callable[[Orders, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The work as Spark wants it; what it names is looked up in the worker, and stays there."""
+    """The work as a function for Spark; the names in it are resolved and kept in the worker."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return work(orders, batches)

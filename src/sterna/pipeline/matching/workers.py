@@ -24,10 +24,10 @@ PAIRS_MAX = 1 << 20
 """About how many pairs of events and subscriptions are found at a time."""
 
 PROBES = 64
-"""Events of a batch that are matched first, to know how many pairs the others will make."""
+"""How many events of a batch are matched first, to estimate the pairs of the others."""
 
 LOADING = 2
-"""While a share is loaded, it takes its size so many times: pickled, and as it will be."""
+"""While a share is loaded, it takes its size so many times: pickled, and in its final form."""
 
 Array = npt.NDArray[Any]
 
@@ -39,7 +39,7 @@ class Shelf(Protocol):
         """How many shares a version has."""
 
     def name(self, version: str, share: int) -> str:
-        """A name that no other content has."""
+        """A name that is unique to the content of a share."""
 
     def size(self, version: str, share: int) -> int:
         """About how many bytes a share takes."""
@@ -74,16 +74,16 @@ class Broadcasts:
 
 @dataclass(frozen=True)
 class Orders:
-    """What workers have to know."""
+    """The parameters of the work."""
 
     shipment: Shipment
     shelf: Shelf
     memory_max: int
-    """Bytes that subscriptions may take in a worker, as far as single shares allow it."""
+    """How many bytes subscriptions may take in a worker, as far as single shares allow it."""
     versioned: bool = False
-    """Whether batches have a column that says which version is meant, behind the shipment."""
+    """Whether batches have a column with the version, after the shipment."""
     split: bool = False
-    """Whether batches have a column, the last one, that says which share is meant."""
+    """Whether batches have a column, the last one, with the share."""
     listener: "Accumulator[Told] | None" = None
 
 
@@ -179,13 +179,13 @@ class Loaded:
 
 
 _held: OrderedDict[str, Loaded] = OrderedDict()
-"""What this process has loaded; it outlives tasks and micro-batches, as the process does."""
+"""The shares that this process has loaded; they outlive tasks and micro-batches."""
 
 
 def _meetings(
     orders: Orders, batches: Iterable[pa.RecordBatch], work: Work
 ) -> Iterator[tuple[pa.RecordBatch, Loaded]]:
-    """Each batch with each share that it has to meet."""
+    """Each batch with each share that it has to be matched with."""
     for batch in batches:
         if not batch.num_rows:
             continue

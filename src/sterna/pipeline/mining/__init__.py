@@ -1,1 +1,1 @@
-"""From where clients were to where they will be: visits, movement graphs, predictors."""
+"""Mobility mining: visits, movement graphs and predictors from where clients were."""

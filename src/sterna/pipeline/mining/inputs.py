@@ -37,18 +37,18 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".csv.gz": "csv"}
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """What was found, as visits."""
+    """The visits of an input, and facts about it."""
 
     visits: DataFrame
     grid: str
-    """What the places are, as in a mobility model."""
+    """What kind of places these are, as in a mobility model."""
     clients: bool
-    """Whether clients come again."""
+    """Whether clients occur more than once."""
     places: DataFrame | None
-    """Where the places are, if they have names."""
+    """The positions of the places, if they have names."""
     rows: int
     left_out: int
-    """Rows that could not be read."""
+    """How many rows could not be read."""
 
 
 def visited(spark: SparkSession, source: Source) -> Input:
@@ -126,7 +126,7 @@ def _journal_visited(found: DataFrame, source: Source) -> Input:
 
 
 def _complete(found: DataFrame, source: Source) -> tuple[DataFrame, int, int]:
-    """The rows that have all they need, how many rows there are, and how many are left out."""
+    """The complete rows, how many rows there are, and how many are left out."""
     complete = found.dropna()
     all_there = F.lit(True)  # noqa: FBT003 - a column.
     for name in found.columns:
@@ -142,7 +142,7 @@ def _complete(found: DataFrame, source: Source) -> tuple[DataFrame, int, int]:
 
 
 def fixes(table: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    """FIXES or LOCAL_FIXES of a table as it was found. What cannot be read is null."""
+    """FIXES or LOCAL_FIXES from a table as it was found. What cannot be read is null."""
     found = _found(table, FIX_COLUMNS, columns)
     kind = FIXES if {"lat", "lon"} <= found.keys() else LOCAL_FIXES
     names = ("lat", "lon") if kind is FIXES else ("x", "y")
@@ -160,7 +160,7 @@ def fixes(table: DataFrame, columns: Mapping[str, str]) -> DataFrame:
 
 
 def trips(table: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    """TRIPS of a table as it was found. What cannot be read is null."""
+    """TRIPS from a table as it was found. What cannot be read is null."""
     found = _found(table, TRIP_COLUMNS, columns)
     _require(table, found, ("client", "start", "stop", "origin", "destination"), "trips")
     return table.select(
@@ -173,7 +173,7 @@ def trips(table: DataFrame, columns: Mapping[str, str]) -> DataFrame:
 
 
 def stations(table: DataFrame, columns: Mapping[str, str]) -> DataFrame | None:
-    """Where the places of trips are: place, latitude, longitude; None if the table does not say."""
+    """The positions of the places of trips: place, latitude, longitude; None if there are none."""
     found = _found(table, TRIP_COLUMNS, columns)
     ends = (("origin", "start_lat", "start_lon"), ("destination", "stop_lat", "stop_lon"))
     if not {name for end in ends for name in end} <= found.keys():
@@ -195,7 +195,7 @@ def stations(table: DataFrame, columns: Mapping[str, str]) -> DataFrame | None:
 
 
 def file_table(spark: SparkSession, path: str) -> DataFrame:
-    """A CSV or Parquet file, or a directory of them, as it stands. CSV files have a heading."""
+    """A CSV or Parquet file, or a directory of them, as it is. CSV files have a header."""
     kind = _kind(path)
     reader = spark.read.option("recursiveFileLookup", "true")
     if Path(path).is_dir():  # Next to a README, maybe.
@@ -238,7 +238,7 @@ def _kind(path: str) -> str:
 def _found(
     table: DataFrame, names: Mapping[str, tuple[str, ...]], given: Mapping[str, str]
 ) -> dict[str, Column]:
-    """The columns that a mapping names, and those that are called as usual."""
+    """The columns that a mapping names, and those with usual names."""
     columns = {_plain(name): name for name in reversed(table.columns)}
     found: dict[str, Column] = {}
     for name, usual in names.items():
@@ -292,7 +292,7 @@ def _number(column: Column) -> Column:
 
 
 def _moment(table: DataFrame, column: Column) -> Column:
-    """A time: as such, as text, or as a number since 1970 in units that its size tells."""
+    """A time: as such, as text, or as a number since 1970 in units that its size suggests."""
     type_ = _type_of(table, column)
     if isinstance(type_, Timestamp | TimestampNTZType | DateType):
         return column.cast("timestamp")

@@ -1,4 +1,4 @@
-"""Mobility mining from visits to a tested model, and the tables on the way."""
+"""Mobility mining from visits to a tested model, with the intermediate tables."""
 
 import shutil
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ from sterna.pipeline.mining.sources import Source
 from sterna.pipeline.mining.splits import Span, span, with_cuts
 
 STEPS_MAX = 3
-"""Steps in the table `ploc`."""
+"""How many steps the table `ploc` has."""
 
 MODEL = f"mobility{MODEL_SUFFIX}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mined:
-    """What came out."""
+    """The results of mining."""
 
     visits: DataFrame
     places: DataFrame | None
@@ -38,27 +38,27 @@ class Mined:
     holdout: float
     rows: int
     left_out: int
-    """Rows of the input that could not be read."""
+    """How many rows of the input could not be read."""
     evaluation: pa.Table
 
     @property
     def scores(self) -> list[Score]:
-        """On held-out time, the best first."""
+        """The scores on held-out time, the best first."""
         return scores(self.evaluation, TIME)
 
     @property
     def score(self) -> Score | None:
-        """Of the model, on held-out time."""
+        """The score of the model on held-out time."""
         return next((each for each in self.scores if each.predictor == BLENDED), None)
 
     @property
     def score_of_new_clients(self) -> Score | None:
-        """Of a model that never saw them, on held-out clients."""
+        """The score of a model on held-out clients, which it never saw."""
         return next(iter(scores(self.evaluation, CLIENTS)), None)
 
     @property
     def calibration(self) -> list[dict[str, float]]:
-        """How often the first guess was right, by how probable it was taken to be."""
+        """How often the first guess was right, by its probability."""
         rows = self.evaluation.to_pylist()
         own = [row for row in rows if (row["held_out"], row["predictor"]) == (TIME, BLENDED)]
         return [
@@ -71,7 +71,7 @@ class Mined:
         ]
 
     def save(self, path: Path) -> None:
-        """The model in a file of its own."""
+        """Save the model in a file of its own."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.model.save(path)
@@ -79,7 +79,7 @@ class Mined:
             raise PipelineError(f"{error}; give another --model") from None
 
     def write(self, directory: Path) -> None:
-        """The tables as Parquet; each that is there is replaced once all new ones are complete."""
+        """Write the tables as Parquet; old ones are replaced once all new ones are complete."""
         spark = self.visits.sparkSession
         graph = transitions(self.visits).coalesce(1).cache()
         tables = {
@@ -134,8 +134,9 @@ def mine(
 ) -> Mined:
     """Learn from the first part of the time that VISITS cover, and test on the rest.
 
-    `grid` is what the places are, as in a model. Without `clients`, single ones are not told apart.
-    With `own_clocks`, the time of each client is cut for itself; None: if all begin at one moment.
+    `grid` is the kind of places, as in a model. Without `clients`, single clients are not
+    distinguished. With `own_clocks`, the time of each client is cut for itself; None: if all begin
+    at one moment.
     """
     visits = visits.cache()
     whole = span(visits)
@@ -177,7 +178,7 @@ def mine(
 
 @contextmanager
 def _replaced(directory: Path) -> Iterator[Path]:
-    """A directory to write to, whose content then takes the place of what is in the other."""
+    """A directory to write to, whose content then replaces that of the other."""
     directory = directory.absolute()
     new = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(new, ignore_errors=True)

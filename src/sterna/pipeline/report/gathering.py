@@ -1,4 +1,4 @@
-"""The few numbers that pictures are drawn from, out of tables of any size."""
+"""The few numbers that pictures are drawn from, computed from tables of any size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,28 +11,28 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from sterna.pipeline.errors import PipelineError
 
 LINKS_MAX = 8
-"""Links that have a line of their own; the others are one line together."""
+"""How many links have a line of their own; the others share one."""
 MOVES_MAX = 400
-"""Moves that are drawn, the most frequent ones."""
+"""How many moves are drawn, the most frequent ones."""
 PLACES_MAX = 12
-"""Places whose dwell times are drawn."""
+"""For how many places dwell times are drawn."""
 FINDINGS_MAX = 20
-"""Wrong deliveries that are listed."""
+"""How many wrong deliveries are listed."""
 SLICES = 120
-"""Points of a line over time."""
+"""How many points a line over time has."""
 
 Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The folders of tables by name, not all of which need be there."""
+    """The folders of tables by name; some may be missing."""
 
     spark: SparkSession
     folders: Mapping[str, Path]
 
     def get(self, name: str) -> DataFrame | None:
-        """A table, or nothing."""
+        """A table; None if it is missing."""
         folder = self.folders.get(name)
         return None if folder is None else self.spark.read.parquet(str(folder))
 
@@ -60,7 +60,7 @@ def folders_in(*directories: Path) -> dict[str, Path]:
 
 
 def traffic(tables: Tables) -> Rows | None:
-    """Events per link over time; links with little traffic are one."""
+    """Events per link over time; links with little traffic are joined."""
     found = tables.get("traffic")
     if found is None:
         return None
@@ -85,7 +85,7 @@ def handovers(tables: Tables) -> Rows | None:
 
 
 def waiting(tables: Tables) -> Rows:
-    """How long handovers took, and how long clients waited for a first event: hundredths of each.
+    """How long handovers took, and how long clients waited for a first event: percentiles of each.
 
     A handover takes from its start at a broker to the end of the same at the same broker.
     """
@@ -124,7 +124,7 @@ def visits_per_place(tables: Tables) -> Rows | None:
 
 
 def places(tables: Tables) -> Rows | None:
-    """Where places are."""
+    """The positions of places."""
     found = tables.get("places")
     return None if found is None else _rows(found)
 
@@ -172,7 +172,7 @@ def _hundredths(table: DataFrame, name: Column) -> Rows:
 
 
 def _sliced(table: DataFrame) -> DataFrame:
-    """The table with times that are rounded down, so that a line has not too many points."""
+    """The table with times rounded down, so that a line does not have too many points."""
     seconds = F.unix_seconds("time")
     row = table.agg(F.min(seconds).alias("first"), F.max(seconds).alias("last")).first()
     span_s = (row.last or 0) - (row.first or 0) if row is not None else 0

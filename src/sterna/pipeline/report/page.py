@@ -1,4 +1,4 @@
-"""One page with everything in it, which needs no other file."""
+"""One self-contained page with the whole report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,14 +34,14 @@ class Section:
     title: str
     about: str
     tables: tuple[str, ...]
-    """Tables that it may be made of."""
+    """The tables that it may be made of."""
     content: Callable[[Tables], str | None]
-    """HTML, or nothing where there is no table."""
+    """The HTML of the section; None without a table."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """What became of it."""
+    """The result of writing a report."""
 
     path: Path
     sections: list[str]
@@ -49,7 +49,7 @@ class Written:
 
 
 def write(tables: Tables, path: Path) -> Written:
-    """Write the report; one that is there is replaced once the new one is complete."""
+    """Write the report; an existing one is replaced once the new one is complete."""
     pictures.require_matplotlib()
     contents = {section: section.content(tables) for section in SECTIONS}
     text = _page(sorted({folder.parent for folder in tables.folders.values()}), contents)

@@ -17,14 +17,14 @@ WIDTH = 8.5
 _MINUTE = 1 / 1440  # In days, as matplotlib counts.
 PLACES_LABELLED_MAX = 30
 MAPPED = 0.95
-"""The part of all visits that the map shows."""
+"""The share of all visits that the map shows."""
 
 Axes = Any
-"""matplotlib has no types."""
+"""A matplotlib axes object; matplotlib has no types."""
 
 
 class Picture:
-    """A figure that becomes text."""
+    """A figure, and then its SVG text."""
 
     def __init__(self, figure: Any) -> None:
         self.figure = figure
@@ -32,7 +32,7 @@ class Picture:
 
 
 def require_matplotlib() -> None:
-    """Say in one sentence what to install, if pictures cannot be drawn."""
+    """Make sure that pictures can be drawn; the error says what to install."""
     if find_spec("matplotlib") is None:
         raise PipelineError("pictures need matplotlib: pip install 'sterna[plots]'")
 
@@ -113,7 +113,7 @@ def handovers(steps: Rows | None, waits: Rows) -> str:
 
 
 def movement_map(moves: Rows, visits: Rows | None, where: Rows | None) -> str:
-    """Places where they are, darker where clients were more often, and the ways between them."""
+    """Places at their positions, darker with more visits, and the ways between them."""
     counts = {row["place"]: row["count"] for row in visits or []}
     for row in moves:
         counts.setdefault(row["origin"], 0)
@@ -173,7 +173,7 @@ def dwell(rows: Rows) -> str:
 
 
 def prediction(rows: Rows) -> str:
-    """How often predictors were right, and whether they are as sure as they may be."""
+    """How often predictors were right, and whether their probabilities are justified."""
     own = [row for row in rows if row["held_out"] == "time"]
     names = sorted({row["predictor"] for row in own})
     right_at = {
@@ -234,7 +234,7 @@ def _most_of(counts: dict[str, int]) -> dict[str, int]:
 
 
 def _arrows(axes: Axes, moves: Rows, plan: "Plan") -> None:
-    """Ways, bent a little so that there and back are two."""
+    """Draw ways, bent a little so that there and back are two."""
     most = max((row["count"] for row in moves), default=1)
     for row in moves:
         begin, end = plan.points[row["origin"]], plan.points[row["destination"]]

@@ -1,4 +1,4 @@
-"""Where places are drawn: as cells of a grid, where they are on the globe, or around a circle."""
+"""Where places are drawn: as cells of a grid, at their positions, or around a circle."""
 
 import math
 import re
@@ -20,13 +20,13 @@ class Plan:
     points: dict[str, Point]
     outlines: dict[str, list[Point]]
     aspect: float
-    """How much longer a degree upwards is than one to the right."""
+    """How much longer a degree of latitude is than one of longitude."""
     are_named: bool
-    """Whether names tell people something; those of cells do not."""
+    """Whether names mean something to people; those of cells do not."""
 
     @classmethod
     def of(cls, places: list[str], where: Rows) -> "Plan":
-        """The plan of places of which some may be told where they are."""
+        """The plan of places, the positions of some of which may be given."""
         if all(h3.is_valid_cell(place) for place in places):
             return cls._of_hexagons(places)
         if all(_SQUARE.fullmatch(place) for place in places):

@@ -19,7 +19,7 @@ _TYPES: dict[str, DataType] = {
 
 
 class AttributeColumn(NamedTuple):
-    """A column that holds an attribute, and null where it is missing or of another type."""
+    """A column with the values of an attribute, null where it is missing or of another type."""
 
     name: str
     kind: str
@@ -31,7 +31,7 @@ class AttributeColumn(NamedTuple):
 
 
 def attribute_columns(text: str) -> tuple[AttributeColumn, ...]:
-    """What `price double, service string` says; a name with other characters is in backquotes."""
+    """Parse `price double, service string`; a name with other characters is in backquotes."""
     columns: list[AttributeColumn] = []
     rest = text.strip()
     while rest:

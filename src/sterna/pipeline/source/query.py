@@ -1,4 +1,4 @@
-"""What a query asks of facts, in a form that goes to the workers."""
+"""What a query asks of facts, in a form that is sent to the workers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Condition(NamedTuple):
     test: str
     """A comparison; `in`, `starts`, `ends`, `contains`; `null` or `not null`."""
     value: Any = None
-    """A list for `in`. Points in time are in microseconds."""
+    """The operand: a list for `in`. Points in time are in microseconds."""
     negated: bool = False
 
     def mask(self, column: pa.Array) -> pa.Array:
@@ -88,7 +88,7 @@ class Bad(NamedTuple):
     raw: bytes | None = None
     file: str | None = None
     is_gone: bool = False
-    """It was there once, or should be: this is a loss, and no bad record."""
+    """Whether it existed once, or should: this is a loss, and no bad record."""
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, row: int, reason: str, raw: bytes | None = None) -> Self:

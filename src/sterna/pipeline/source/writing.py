@@ -8,8 +8,8 @@
         .start()
     )
 
-`outgoing` says what becomes of the columns, `staging` how each row is published once. Tasks run
-anywhere and tell which files they have staged; a process at the driver publishes these.
+`outgoing` defines what becomes of the columns, `staging` how each row is published once. Tasks run
+anywhere and report which files they have staged; a process at the driver publishes these.
 """
 
 import difflib
@@ -44,7 +44,7 @@ _STREAM = "stream"
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task has staged, and for which query."""
+    """The files that a task has staged, and its query."""
 
     files: tuple[StagedFile, ...]
     query: str
@@ -52,7 +52,7 @@ class Staged(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What the user wants of a writer."""
+    """The options of a writer."""
 
     brokers: tuple[str, ...]
     client: str | None
@@ -92,7 +92,7 @@ class WriteOptions:
         )
 
     def publisher(self, *, remembers: bool) -> Connect:
-        """Who publishes, and whether he remembers that in the staging directory."""
+        """A function that connects the publisher; if it `remembers`, with its state on disk."""
         state = self.staging / "client" if remembers else None
         return lambda name: Publisher(
             self.brokers, client=name, state=state, advertise=self.advertise
@@ -179,13 +179,13 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
 
 
 def _query() -> str:
-    """The query that this task works for, the same for all that its checkpoint sees."""
+    """The query that this task works for: the same for all runs from its checkpoint."""
     task = TaskContext.get()
     return (task and task.getLocalProperty("sql.streaming.queryId")) or "unknown"
 
 
 def _for_stream(given: Mapping[str, str]) -> Path:
-    """Where a query stages its events: in its checkpoint, unless it is told otherwise."""
+    """Where a query stages its events: in its checkpoint by default."""
     if "staging" in given:
         return Path(given["staging"])
     checkpoint = given.get("checkpointlocation", "")

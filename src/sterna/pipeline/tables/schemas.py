@@ -27,7 +27,7 @@ def _columns(**columns: DataType) -> StructType:
 
 
 def _with(schema: StructType, **more: DataType) -> StructType:
-    """All columns may be null: parquet readers take them so anyway."""
+    """A schema with more columns. All may be null: Parquet readers take them so anyway."""
     fields = [StructField(field.name, field.dataType) for field in schema.fields]
     return StructType([*fields, *_columns(**more).fields])
 
