@@ -14,9 +14,9 @@ from sterna.bench.worker import Connect, Protocol, Roam, Worker
 from sterna.net.config import Durability
 
 FILTERS_EACH = 100
-"""Subscriptions of each client that only is there."""
+"""How many subscriptions each idle client has."""
 WARM_UP = 10
-"""Handovers that do not count."""
+"""How many handovers do not count."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Report:
     subscriptions: int
     handovers: int
     gaps_ms: dict[str, Gap]
-    """By level of durability."""
+    """The gaps by level of durability."""
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)

@@ -99,7 +99,7 @@ def run(
 
 
 def few_or_many(workload: Workload, events: int, progress: Progress) -> dict[int, Figures]:
-    """For small numbers of filters: asking them one by one, beside the compiled table."""
+    """For small numbers of filters: testing them one by one, beside the compiled table."""
     found = {}
     happening = workload.events(events, 1)
     for size in (4, 8, 16, 24, 32, 48, 64):
@@ -206,7 +206,7 @@ def _affordable(baseline: Baseline, events: list[Event]) -> list[Event]:
 
 
 def _agreed(index: MatchIndex[int], baselines: dict[str, Baseline], batch: dict[str, Any]) -> int:
-    """How many matches there are; all contenders have to find the same."""
+    """How many matches there are; all contenders have to agree."""
     positions, _ = index.match_batch(batch)
     first = {name: values[0] for name, values in batch.items()}
     few = {name: _first(values, 20) for name, values in batch.items()}
@@ -225,10 +225,10 @@ def _first(values: Any, count: int) -> Any:
 
 
 def _changes(workload: Workload, index: MatchIndex[int], seed: int) -> tuple[Timing, float, Timing]:
-    """The cost of adding a subscription whose normal form is known, of that, and of removing."""
+    """The costs of adding a subscription with a known normal form, of that form, of removing."""
     filters = list(workload.filters(CHANGES, seed + 7))
     each = []
-    for filter_ in filters:  # Only the first time is it work; the median leaves out pauses.
+    for filter_ in filters:  # Only the first time takes work; the median leaves out pauses.
         started = time.perf_counter()
         _ = filter_.normal_form
         each.append((time.perf_counter() - started) * 1e6)

@@ -37,7 +37,7 @@ class NativeSpeaker(Speaker):
     def __init__(self, name: str, filters: Sequence[str]) -> None:
         super().__init__(name, filters)
         self.stay_received = 0
-        """How many events came since the broker welcomed it."""
+        """How many events came since the broker welcomed the client."""
         self._routes = tuple(
             Route(f"{name}/{number}", Filter(text)) for number, text in enumerate(filters)
         )
@@ -50,9 +50,9 @@ class NativeSpeaker(Speaker):
         self._said_all = 0
         """The number of the message after which the broker knows all subscriptions."""
         self._number = 0
-        """Of its last event."""
+        """The number of its last event."""
         self._under_way: deque[tuple[int, int]] = deque()
-        """Frames with events that are not acknowledged, and how many events they have."""
+        """Frames of events that are not acknowledged, with the number of events in each."""
 
     def move(self) -> None:
         """The next connection is to another broker."""
@@ -103,7 +103,7 @@ class NativeSpeaker(Speaker):
             frames.append((frame(body), len(events)))
         return together(frames)
 
-    # ---- What comes
+    # ---- Incoming frames
 
     def _events_came(self, body: memoryview, head: bytes, at: int) -> None:
         seq, next_at = _integer(head, 2)
@@ -181,7 +181,7 @@ _NONE = Bodies()
 _HEAD_BYTES = 64
 _DATA, _ACK = b"\x94\x00", b"\x92\x01"
 _EVENTS = b"\xa6events"
-"""Messages that carry events begin with them, after their type."""
+"""How the content of messages with events begins, after their type."""
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -15,7 +15,7 @@ from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.filters import Filter
 
 CHANGES = 200
-"""In each round: so many subscriptions come, and as many go."""
+"""In each round, so many subscriptions come, and as many go."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Row:
     strategy: str
     entries: int
     change_us: float
-    """To add a subscription or to remove one: the table, and what a neighbour is told."""
+    """The cost of a subscription that comes or goes: the table, and what is announced."""
     rebuild_us: float
-    """To reduce all entries anew instead, at this size."""
+    """The cost of reducing all entries anew instead, at this size."""
     told: int
-    """Filters that the neighbour knows in the end."""
+    """How many filters the neighbour knows in the end."""
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
@@ -50,7 +50,7 @@ class Loaded:
             self._add(filter_)
 
     def change(self, filters: list[Filter]) -> None:
-        """Each filter comes, and an old one goes for it."""
+        """Add each filter, and remove an old one for it."""
         for filter_ in filters:
             self._add(filter_)
             self._tell(SubscriptionChange(removed=(self._there.pop(0),)))

@@ -27,28 +27,28 @@ class Report:
 
     brokers: int
     messages: int
-    """In each round."""
+    """How many messages each round has."""
     simulator: float
     simulator_spread: tuple[float, float]
     judged: float
-    """The same with the oracle, which keeps every fact."""
+    """Messages a second with the oracle, which keeps every fact."""
     bare: float
-    """A heap that takes and gives as many entries, and a call for each."""
+    """A heap that takes and gives as many entries, with a call for each, a second."""
     bare_times: float
-    """How many times as long the simulator takes."""
+    """How many times as long the simulator takes as the bare heap."""
     long_messages: int
-    """In one run without a pause."""
+    """How many messages the long run has, without a pause."""
     early_mib: float | None
-    """Memory of the process after a tenth of them."""
+    """Memory of the process after a tenth of the long run."""
     late_mib: float | None
-    """And at the end."""
+    """Memory of the process at the end of the long run."""
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
 
 
 class Flood:
-    """Burcea's tree of 85 brokers under flooding: what 100 publishers say goes everywhere."""
+    """Burcea's tree of 85 brokers under flooding: the events of 100 publishers go everywhere."""
 
     def __init__(self, *, judged: bool) -> None:
         topology = tree(4, 4)
@@ -71,7 +71,7 @@ class Flood:
 
     @property
     def messages(self) -> int:
-        """All that went over links so far, acknowledgements not counted."""
+        """All messages that went over links so far, acknowledgements not counted."""
         return _messages(self._simulation.network)
 
     def settle(self) -> None:
@@ -137,7 +137,7 @@ def _speed(flood: Flood) -> tuple[float, int]:
 
 
 def _bare_heap(messages: int) -> None:
-    """What any simulation of so many messages costs at least: each enters and leaves a heap."""
+    """The least cost of any simulation of so many messages: each enters and leaves a heap."""
     planned: list[tuple[int, int, Callable[[int], None], tuple[int]]] = []
     arrived = 0
 
@@ -158,7 +158,7 @@ def _messages(network: Network) -> int:
 
 
 def _memory_mib() -> float | None:
-    """What the process has in memory just now; None where the system does not say."""
+    """The memory of the process right now; None if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:

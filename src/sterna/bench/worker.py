@@ -1,4 +1,4 @@
-"""A process of the load generator, and how the benchmark speaks with it: a JSON line each way."""
+"""A process of the load generator, and how the benchmark talks to it: a JSON line each way."""
 
 import asyncio
 import ctypes
@@ -24,11 +24,11 @@ from sterna.bench.speaker import Content, Speaker
 from sterna.bench.stops import RoundTrips, watch_snapshot
 
 ANSWER_S = 90.0
-"""How long a worker may take for an order, unless it is told otherwise."""
+"""How many seconds a worker may take for an order by default."""
 
 
 class Protocol(StrEnum):
-    """What a client speaks."""
+    """The protocol of a client."""
 
     NATIVE = "native"
     MQTT_0 = "mqtt-0"
@@ -36,7 +36,7 @@ class Protocol(StrEnum):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Benchmark -> worker."""
+    """Benchmark -> worker: an order."""
 
 
 class Connect(Order, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class Connect(Order, frozen=True, kw_only=True):
     protocol: Protocol
     port: int
     filters: dict[str, list[str]]
-    """For each client by name."""
+    """The filters of each client, by name."""
 
 
 class Prepare(Order, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Prepare(Order, frozen=True, kw_only=True):
 
     contents: list[Content]
     events: int
-    """Of each client."""
+    """How many events each client gets."""
     batch: int
     window: int
 
@@ -105,9 +105,9 @@ class Watch(Order, frozen=True, kw_only=True):
 
     port: int
     snapshot_inputs: int
-    """After so many inputs the snapshot is due."""
+    """The snapshot is due after so many inputs."""
     calm_s: float
-    """How long it is pinged before that."""
+    """How many seconds the broker is pinged before that."""
 
 
 AnyOrder = Connect | Prepare | Publish | Expect | Drop | Return | Leave | Measure | Roam | Watch
@@ -119,7 +119,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     began: float = 0.0
     ended: float = 0.0
     too_many: int = 0
-    """Events that came and were not expected."""
+    """How many events arrived and were not expected."""
     latencies: Latencies | None = None
     gaps_ms: list[float] = []
     round_trips: RoundTrips | None = None
@@ -142,13 +142,13 @@ class Worker:
         self._process.wait()
 
     def tell(self, order: AnyOrder) -> None:
-        """Have it begin something."""
+        """Send an order, without waiting for its end."""
         assert self._process.stdin is not None  # noqa: S101 - for the type checker.
         self._process.stdin.write(msgspec.json.encode(order) + b"\n")
         self._process.stdin.flush()
 
     def hear(self, within_s: float = ANSWER_S) -> Answer:
-        """Wait until it is done; LoadError if it could not."""
+        """Wait for the answer; LoadError if the order failed."""
         assert self._process.stdout is not None  # noqa: S101
         if not select.select([self._process.stdout], [], [], within_s + 10)[0]:
             raise LoadError("the load generator does not answer; is the machine very busy?")
@@ -161,7 +161,7 @@ class Worker:
         return answer
 
     def ask(self, order: AnyOrder, within_s: float = ANSWER_S) -> Answer:
-        """Have it do something, and wait."""
+        """Send an order, and wait for the answer."""
         self.tell(order)
         return self.hear(within_s)
 
@@ -235,7 +235,7 @@ class _Work:
 
 
 async def _main() -> None:
-    gc.disable()  # Whatever is made for a round is let go of after it, without circles.
+    gc.disable()  # All that is made for a round is freed after it, without cycles.
     _sleep_exactly()
     reader = asyncio.StreamReader(limit=2**26)
     await asyncio.get_running_loop().connect_read_pipe(

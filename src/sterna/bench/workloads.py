@@ -28,9 +28,9 @@ class Workload:
     name: str
     about: str
     filters: Callable[[int, int], Iterator[Filter]]
-    """So many filters, from a seed."""
+    """Makes so many filters, from a seed."""
     events: Callable[[int, int], list[Event]]
-    """So many events, from a seed."""
+    """Makes so many events, from a seed."""
 
 
 def standard(match_rate: float) -> Workload:

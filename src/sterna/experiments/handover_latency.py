@@ -1,6 +1,6 @@
 """How long a client that has moved waits for its events, and what its handover costs. (PM-5)
 
-The time runs from the moment in which the client's link to the new broker stands.
+The time runs from the moment when the client's link to the new broker is up.
 """
 
 import random
@@ -39,25 +39,25 @@ from sterna.sim.script import Do, LinkModel, Script, Settle
 from sterna.sim.topology import line
 
 CLIENT, NEIGHBOUR = "C", "N"
-"""Who moves, and a client that stays and wants the same and more."""
+"""The client that moves, and one that stays and subscribes to the same and more."""
 LINK_MS = 10
-"""Of every link, also to clients."""
+"""The latency of every link, also to clients."""
 STAY_MS, AWAY_MS = 800, 200
 RATE = 100
 """Events per second of all producers together."""
 HOPS, PRODUCERS = 8, 1
-"""Where something else varies."""
+"""The values of the parameters that do not vary."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run is made from."""
+    """The settings of one run."""
 
     strategy: Strategy
     advertisements: bool
     hops: int
-    """From the old broker to the new one; 0: it is the same one."""
+    """The hops from the old broker to the new one; 0: it is the same one."""
     producers: int
-    """Spread evenly over the brokers between."""
+    """How many producers are spread evenly over the brokers between."""
     moves: int
 
 
@@ -70,9 +70,9 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     """From reconnecting to the first event that was published since."""
     to_live_ms_max: float
     naive_to_live_ms: float
-    """The same with naive handover, which has nothing to wait for, and loses what was before."""
+    """`to_live_ms` with naive handover, which has nothing to wait for and loses earlier events."""
     replayed: float
-    """How many events came that were published before the client reconnected."""
+    """How many events arrived that were published before the client reconnected."""
     held: float
     """How many later events had to wait for the replayed ones at the new broker."""
     requests: float
@@ -245,8 +245,8 @@ def _beginning(setting: Setting, producers: dict[NodeId, NodeId]) -> list[Do]:
 
 
 def expected_ms(hops: int) -> float:
-    """The client says who it is, a request goes to the old broker, the replay comes back and goes
-    to the client. If it is the same broker, that goes on as soon as the link stands.
+    """The client introduces itself, a request goes to the old broker, the replay comes back and
+    goes to the client. If it is the same broker, that goes on as soon as the link is up.
     """
     return LINK_MS * (2 * hops + 2 if hops else 1)
 
@@ -255,7 +255,7 @@ def expected_ms(hops: int) -> float:
 
 
 class Reception(msgspec.Struct):
-    """One handover, from the moment in which the new link stands."""
+    """One handover, from the moment when the new link is up."""
 
     since: Time
     to_replayed_ms: float = -1
@@ -265,7 +265,7 @@ class Reception(msgspec.Struct):
 
 
 class Watch(Observer):
-    """Notes when the client has a link, and which events come then."""
+    """Notes when the client has a link, and which events arrive then."""
 
     def __init__(self) -> None:
         self.handovers: list[Reception] = []
@@ -321,7 +321,7 @@ def _naive_gain(points: Points) -> float:
 
 
 def _latencies(points: Points) -> Table:
-    """Strategies that differ by less than a millisecond are shown as one."""
+    """The table of latencies; strategies within a millisecond of each other share a row."""
     rows = []
     for hops, producers in _places(points):
         group = [
@@ -389,7 +389,7 @@ CURVES: tuple[tuple[str, str, Callable[[Measures], float], tuple[Strategy, ...]]
     ("naive: live, covering", "s--", lambda m: m.naive_to_live_ms, (Strategy.COVERING,)),
     ("naive: live, flooding", "^--", lambda m: m.naive_to_live_ms, (Strategy.FLOODING,)),
 )
-"""The strategies do not differ otherwise."""
+"""The curves that are drawn; in all else, strategies do not differ."""
 
 
 def _lines(axes: Axes, points: Points, place: Callable[[Setting], float]) -> None:

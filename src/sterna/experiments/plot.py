@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 Axes = Any
-"""matplotlib has no types."""
+"""A matplotlib axes object; matplotlib has no types."""
 
 FORMATS = (".svg", ".png")
 DPI = 150
-"""Of pictures made of dots."""
+"""The resolution of bitmaps."""
 
 
 @contextmanager

@@ -33,30 +33,30 @@ from sterna.sim.topology import Topology, tree
 
 LEVELS = 3
 LOCALITY = 0.5
-"""Where the number of subscriptions varies."""
+"""The locality where the number of subscriptions varies."""
 WITHDRAWN = 0.5
 """The share of the subscriptions that end in the course of a run."""
 ORDERED = (Strategy.SIMPLE, Strategy.IDENTITY, Strategy.COVERING, Strategy.MERGING)
-"""Each is expected to cost at most what the one before does."""
+"""The strategies in order: each is expected to cost at most what the one before does."""
 WAYS = [
     *((strategy, False) for strategy in Strategy),
     *((strategy, True) for strategy in Strategy if strategy is not Strategy.FLOODING),
 ]
-"""To route, without and with advertisements; flooding has no use for them."""
+"""The ways to route, without and with advertisements; flooding has no use for them."""
 GAP_US = 10_000
-"""Between two subscriptions: longer than a change travels."""
+"""The time between two subscriptions: longer than a change travels."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run is made from."""
+    """The settings of one run."""
 
     strategy: Strategy
     advertisements: bool
     subscriptions: int
     locality: float
-    """How likely a subscription is about the subscriber's own region."""
+    """The probability that a subscription is about the subscriber's own region."""
     degree: int
-    """Of the tree of brokers, which has three levels."""
+    """The degree of the tree of brokers, which has three levels."""
     events: int
 
 
@@ -64,16 +64,16 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     """What one run costs. Messages and bytes are those between brokers."""
 
     entries: float
-    """In all routing tables, when all have subscribed."""
+    """Entries in all routing tables, when all have subscribed."""
     entries_largest: float
-    """In the largest of them."""
+    """Entries in the largest routing table."""
     entries_after: float
-    """In all routing tables, after the withdrawals."""
+    """Entries in all routing tables, after the withdrawals."""
     advertisement_entries: float
     control_subscribing: float
     control_withdrawing: float
     control_messages: float
-    """Altogether, advertisements included."""
+    """All messages that are no events, advertisements included."""
     control_bytes: float
     event_messages: float
     needless: float
@@ -206,10 +206,10 @@ class Routing(Experiment[Setting, Measures]):
 
 
 def make_script(setting: Setting, seed: int) -> Script:
-    """Everybody subscribes, events are published, some unsubscribe, events are published again.
+    """All clients subscribe, events are published, some unsubscribe, events are published again.
 
     The steps have five parts, each with a `Settle` at its end; the first is the advertisements.
-    Runs with the same seed differ in nothing but what the settings say.
+    Runs with the same seed differ in nothing but the settings.
     """
     chance = random.Random(f"routing {seed}")  # noqa: S311 - reproducible, not secret.
     topology = tree(setting.degree, LEVELS)

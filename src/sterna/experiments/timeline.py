@@ -1,4 +1,4 @@
-"""From things that happen at certain times to the steps of a script."""
+"""Makes the steps of a script from things that happen at certain times."""
 
 import random
 
@@ -22,7 +22,7 @@ def timed(plan: Plan) -> list[AnyStep]:
 
 
 def at_any_time(chance: random.Random, per_second: float, end_us: Time) -> list[Time]:
-    """Times of things that happen independently of each other, so many in a second."""
+    """The times of a Poisson process with so many in a second."""
     times: list[Time] = []
     at = chance.expovariate(per_second) * 1e6
     while at < end_us:

@@ -1,4 +1,4 @@
-"""A city and its services: what people in each region want to hear of, and what is published there.
+"""A city and its services: what people in each region subscribe to, and what is published there.
 
 Regions are numbered from 0. Subscriptions ask for a service in a region: for all of it, up to a
 cost, or along a few blocks. Services, costs and (for those who look beyond their own region)
@@ -17,14 +17,14 @@ SERVICES = (
     *("traffic", "parking", "charging", "fuel", "bus", "weather"),
     *("taxi", "roadworks", "bicycle", "toll", "air", "events"),
 )
-"""The most popular first."""
+"""The services, the most popular first."""
 
 COSTS = (5, 2, 10, 3, 1)
 """What people are ready to pay, in round numbers, the most popular first."""
 
 COST_MAX = 20.0
 BLOCKS = 20
-"""In each region."""
+"""How many blocks each region has."""
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ def popular(chance: random.Random, things: Sequence[T]) -> T:
 
 
 def interest(chance: random.Random, own: int, regions: int, locality: float) -> Filter:
-    """A subscription of someone in region `own`: about that region with the chance `locality`."""
+    """A subscription from region `own`: about that region with probability `locality`."""
     region = own if chance.random() < locality else popular(chance, range(regions))
     wanted = f"service = '{popular(chance, SERVICES)}' AND region = {region}"
     form = chance.random()
@@ -49,7 +49,7 @@ def interest(chance: random.Random, own: int, regions: int, locality: float) -> 
 
 
 PUBLISHERS = 2
-"""In each region; they share the services between them."""
+"""How many publishers each region has; they share the services between them."""
 
 
 def publisher_of(service: str) -> int:
@@ -58,7 +58,7 @@ def publisher_of(service: str) -> int:
 
 
 def offer(region: int, publisher: int) -> Filter:
-    """What a publisher of a region advertises."""
+    """The filter that a publisher of a region advertises."""
     services = ", ".join(f"'{name}'" for name in SERVICES if publisher_of(name) == publisher)
     return _filter(f"region = {region} AND service IN ({services})")
 

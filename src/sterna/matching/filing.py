@@ -11,10 +11,10 @@ FILED_VALUES_MIN = 1000
 """An attribute with so many known values is like an identifier: rows are filed under them."""
 
 FILED_ROWS_MAX = 64
-"""Rows that may be filed under a value; tiles handle more of them faster."""
+"""How many rows may be filed under a value; tiles handle more of them faster."""
 
 FILED_TOKEN_ROWS_MAX = 2048
-"""The same for parts of strings, where tiles help less."""
+"""How many rows may be filed under a part of a string, where tiles help less."""
 
 FILED_POINTS_MAX = 4
 """A row may be filed under so many values, if its test accepts any of them."""
@@ -41,7 +41,7 @@ def values_to_file_under(
 
 
 def token_to_file_under(term: Term, vocabulary: Vocabulary) -> list[int]:
-    """A part of a string that every match has and few other rows ask for, if there is one."""
+    """A part of a string that every match has and few other rows need, if there is one."""
     known = vocabulary.attributes
     choices = [
         (*known[name].tokens.rarest(tokens), name)

@@ -27,14 +27,14 @@ NUMBER, STRING = values.NUMBERS_RANK, values.STRINGS_RANK
 """Two of the kinds of values: their ranks on the value line."""
 
 UNSURE = 1
-"""Flag of a row whose record says less than its filter, which has to be asked as well."""
+"""Flag of a row whose record expresses less than its filter, which has to be tested as well."""
 
 SHARED = 2
 """Flag of a row that is one of several of its subscription."""
 
 
 TESTS_MAX = 1000
-"""Tests that a record may have."""
+"""How many tests a record may have."""
 
 
 def head(row: int, flags: int, tests: int) -> int:
@@ -44,7 +44,7 @@ def head(row: int, flags: int, tests: int) -> int:
 
 @dataclass(slots=True)
 class Written:
-    """What became of a test."""
+    """A test in the form of a record."""
 
     words: list[int]
     named: Sequence[int] = ()
@@ -52,7 +52,7 @@ class Written:
     selects: bool = False
     """Whether it accepts nothing but those."""
     exact: bool = True
-    """Whether it says all that the set of accepted values says."""
+    """Whether it expresses all of the set of accepted values."""
 
 
 def write_test(accepted: ValueSet, attribute: int, known: Callable[[Scalar], int]) -> Written:
@@ -99,13 +99,13 @@ class Description:
     kinds: int = 0
     """The kinds accepted as a whole, one bit each."""
     ranges: list[tuple[float, float]] = field(default_factory=list)
-    """Numbers: ranges with both ends included."""
+    """The ranges of numbers, with both ends included."""
     strings: list[str] = field(default_factory=list)
-    """Strings listed one by one."""
+    """The strings that are listed one by one."""
     all_but: bool = False
     """Whether the listed strings are those not accepted."""
     exact: bool = True
-    """Whether this says it all. If not, it accepts all strings."""
+    """Whether this expresses the whole set. If not, it accepts all strings."""
 
     def points(self) -> list[Scalar] | None:
         """The accepted values if all are listed one by one."""

@@ -1,4 +1,4 @@
-"""The experiment of Figure 9: what is tried, and what is measured."""
+"""The experiment of Figure 9: its settings, and what is measured."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from sterna.experiments.fiege_figure_9.simulation import run
 from sterna.sim.topology import tree
 
 CROWDS = {10: 10, 100: 4, 1000: 2}
-"""How many consumers, and for how many seconds they are watched."""
+"""The numbers of consumers, and how many seconds they are watched."""
 
 
 class FiegeFigure9(Experiment[Setting, Measures]):

@@ -25,7 +25,7 @@ from sterna.sim.topology import tree
 SHOWN = (1, 10)
 """The times that are shown besides the last."""
 COLOURS = {1: "#c2571a", 10: "#0b6e99"}
-"""By the seconds that a consumer stays."""
+"""The colours, by the seconds that a consumer stays."""
 
 
 def tables(points: Points) -> list[Table]:
@@ -34,7 +34,7 @@ def tables(points: Points) -> list[Table]:
 
 
 def draw(points: Points, path: Path) -> None:
-    """Messages over time, and what more consumers change."""
+    """Draw messages over time, and what more consumers change."""
     with panels(path, 1, 3, (16.5, 4.8)) as (left, middle, right):
         times = [0.5 * half for half in range(1, 2 * TIMES[-1] + 1)]
         per_second = PRODUCERS * DEGREE ** (LEVELS - 1) * len(tree(DEGREE, LEVELS).links)
@@ -110,7 +110,7 @@ def _crowds(points: Points) -> Table:
 
 
 def _draw_shares(axes: Axes, points: Points) -> None:
-    """What was really sent, over the number of consumers."""
+    """Draw what was really sent, over the number of consumers."""
     dwell_s = max(dwells(points))
     chosen = [
         point

@@ -1,4 +1,4 @@
-"""The quenching experiment: what is tried, and what came out."""
+"""The quenching experiment: its settings, and what came out."""
 
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ class Quenching(Experiment[Setting, Measures]):
         where = f"{in_words(setting)}, seed {seed}"
         off = run(make_script(setting, seed, quenching=False), where)
         on = run(make_script(setting, seed, quenching=True), where)
-        if not setting.disconnected:  # Else what was wanted may be wanted no more when it is sent.
+        if not setting.disconnected:  # Else what was wanted may no longer be when it is sent.
             compare(off, on, where)
         published = setting.events * len(PUBLISHERS)
         without, with_ = off.bytes.total(), on.bytes.total()

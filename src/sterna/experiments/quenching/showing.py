@@ -23,7 +23,7 @@ def tables(points: Points) -> list[Table]:
 
 
 def draw(points: Points, path: Path) -> None:
-    """What quenching saves, and where it breaks even."""
+    """Draw what quenching saves, and where it breaks even."""
     curves = curves_of(points)
     with panels(path, 1, 2, (10, 4.2)) as (left, right):
         for (match_rate, curve), colour in zip(curves.items(), COLOURS, strict=False):

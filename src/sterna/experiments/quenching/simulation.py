@@ -25,10 +25,10 @@ from sterna.sim.topology import line
 BROKER = "B1"
 PUBLISHERS = ("P1", "P2")
 SUBSCRIBER = "C1"
-"""Holds all subscriptions; to a publisher it makes no difference who holds them."""
+"""Holds all subscriptions; to a publisher it makes no difference which client does."""
 
 SEGMENTS = 2000
-"""The road is divided into so many."""
+"""How many segments the road is divided into."""
 STRETCH = (5, 15)
 """How many segments a subscription asks for, at least and at most."""
 ADVANCE = (1, 40)
@@ -54,7 +54,7 @@ def make_script(setting: Setting, seed: int, *, quenching: bool) -> Script:
 
     When all subscriptions are there, publishers publish for the first time and learn c_all. Then,
     in each round, some subscriptions are replaced by others, and each publisher publishes. The
-    first `Settle` stands before the first events, the second behind them.
+    first `Settle` precedes the first events, the second follows them.
     """
     chance = random.Random(f"quenching {seed}")  # noqa: S311 - reproducible, not secret.
     held = list(range(subscriptions(setting.match_rate)))
@@ -101,7 +101,7 @@ def _unsubscribe(number: int) -> Do:
 
 
 def _publish(at: dict[NodeId, int], chance: random.Random) -> list[Do]:
-    """Each publisher drives on and says where it is."""
+    """Each publisher drives on and publishes its position."""
     steps = []
     for publisher in PUBLISHERS:
         at[publisher] = (at[publisher] + chance.randint(*ADVANCE)) % SEGMENTS
@@ -153,13 +153,13 @@ class Watch(Observer):
 
 
 class Run(NamedTuple):
-    """What is of interest in a run."""
+    """The results of a run."""
 
     watch: Watch
     first: "Bytes"
-    """On the publishers' links, to learn of all subscriptions."""
+    """Bytes on the publishers' links, to learn of all subscriptions."""
     bytes: "Bytes"
-    """After that."""
+    """Bytes on the publishers' links after that."""
     delivered: int
 
 
@@ -203,5 +203,5 @@ def _sent(simulation: Simulation) -> Bytes:
 
 
 def updates(counted: Bytes) -> int:
-    """Bytes that tell publishers what is wanted."""
+    """Bytes that announce to publishers what is wanted."""
     return counted[SubscriptionChange] + counted[InterestKnown] + counted[InterestAsked]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 StringTest = Callable[[str], bool]
 
 Segment = tuple[str | None, ...]
-"""Characters that stand together; None is any one character."""
+"""Adjacent characters; None is any one character."""
 
 
 # ---- LIKE
@@ -48,7 +48,7 @@ def like_segments(pattern: str, escape: str | None) -> list[Segment]:
 
 
 def like_prefix(segments: list[Segment]) -> tuple[str, bool]:
-    """What every match starts with, and whether that is all the pattern asks for."""
+    """The beginning that every match has, and whether the pattern asks for no more."""
     first = segments[0]
     literal = first[: first.index(None)] if None in first else first
     complete = len(literal) == len(first) and len(segments) > 1 and not any(segments[1:])
@@ -84,7 +84,7 @@ def like_test(segments: list[Segment]) -> StringTest:
 
 
 class _Runs:
-    """A segment as the texts between its one-character wildcards, with the places they stand at."""
+    """A segment as the texts between its one-character wildcards, with their positions."""
 
     def __init__(self, segment: Segment) -> None:
         self.length = len(segment)
@@ -165,7 +165,7 @@ def topic_test(topic: str) -> StringTest:
 
 
 def topic_prefix(topic: str) -> str:
-    """What every topic that matches starts with (the levels before the first wildcard)."""
+    """The beginning of every topic that matches (the levels before the first wildcard)."""
     levels = topic.split("/")
     literals = levels[: next(i for i, level in enumerate(levels) if level in ("+", "#"))]
     prefix = "/".join(literals)
