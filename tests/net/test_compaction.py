@@ -92,7 +92,7 @@ def test_a_snapshot_from_the_log_is_the_one_that_the_broker_would_make() -> None
     assert compared > 50
 
 
-def compare_snapshots(inputs: Inputs, chance: random.Random) -> int:
+def compare_snapshots(inputs: Inputs, rng: random.Random) -> int:
     """Give a broker these inputs, and have snapshots made now and then; how many there were."""
     first = encode_began(Began(node="B1", incarnation=1, settings=inputs.settings))
     began = decode_began(first)
@@ -106,11 +106,11 @@ def compare_snapshots(inputs: Inputs, chance: random.Random) -> int:
         for each, now in inputs.all:
             log.append(encode_record(each, now, raw_of(each)))
             node.handle(each, now)
-            log.commit(sync=chance.random() < 0.5)
-            if making is None and chance.random() < 0.1:
+            log.commit(sync=rng.random() < 0.5)
+            if making is None and rng.random() < 0.1:
                 log.commit()
                 making = log.seal(), encode_state(node, began, now)
-            elif making is not None and chance.random() < 0.2:
+            elif making is not None and rng.random() < 0.2:
                 sealed, expected = making
                 compact(log.directory, sealed.position, sealed.path)
                 log.adopt(sealed)
@@ -446,7 +446,7 @@ def test_nothing_is_lost_whoever_is_killed_while_a_snapshot_is_made(
     tmp_path: Path, killed: str
 ) -> None:
     """At any moment; a client that was away gets each event once, and in order."""
-    chance = random.Random(f"compaction {killed}")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random(f"compaction {killed}")  # noqa: S311 - reproducible, not secret.
     network = network_in(tmp_path, 1, durability={"snapshot_inputs": 150})
     published: list[int] = []
     kills = 0
@@ -472,7 +472,7 @@ def test_nothing_is_lost_whoever_is_killed_while_a_snapshot_is_made(
             for _ in range(ROUNDS):
                 pids: list[int] = []
                 await until(lambda pids=pids: bool(pids.extend(second_processes(network)) or pids))  # type: ignore[misc]
-                await asyncio.sleep(chance.uniform(0, 0.8))
+                await asyncio.sleep(rng.uniform(0, 0.8))
                 if killed != "broker":
                     with suppress(ProcessLookupError):  # It may have been quicker.
                         os.kill(pids[0], signal.SIGKILL)

@@ -25,8 +25,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
 
 
 async def proxy_of(network: LocalNetwork, name: str = "B1") -> Proxy:
-    chance = random.Random("proxy")  # noqa: S311 - reproducible, not secret.
-    return await Proxy(network.addresses[name], chance).start()
+    rng = random.Random("proxy")  # noqa: S311 - reproducible, not secret.
+    return await Proxy(network.addresses[name], rng).start()
 
 
 # ---- Receipts

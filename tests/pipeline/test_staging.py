@@ -37,10 +37,10 @@ class ModelClient(Outbox):
     What it publishes is in its log first, synced some time later, and only then with a broker.
     """
 
-    def __init__(self, disk: ModelDisk, chance: Random) -> None:
+    def __init__(self, disk: ModelDisk, rng: Random) -> None:
         self.broker: dict[int, Row] = {}
         self._disk = disk
-        self._chance = chance
+        self._rng = rng
         self._log: list[tuple[int, Row | None]] = []
         """Numbers and rows; the first is the number before the first event."""
         self._synced = 0
@@ -57,7 +57,7 @@ class ModelClient(Outbox):
     def connect(self, name: str) -> Iterator[Outbox]:
         assert name == "client"
         if not self._log:
-            self._log = [(self._chance.randrange(10**6), None)]
+            self._log = [(self._rng.randrange(10**6), None)]
         self._maybe_sync()
         yield self
         self._sync()
@@ -72,11 +72,11 @@ class ModelClient(Outbox):
         """The process is gone; without power, so is some of what was not synced."""
         if power:
             return
-        kept = self._chance.randint(self._synced, len(self._log))
+        kept = self._rng.randint(self._synced, len(self._log))
         del self._log[kept:]
 
     def _maybe_sync(self) -> None:
-        if self._chance.random() < 0.3:
+        if self._rng.random() < 0.3:
             self._sync()
 
     def _sync(self) -> None:
@@ -91,28 +91,28 @@ class Query:
     """A streaming query through crashes of all kinds: it repeats what it is not sure of."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = Random(seed)  # noqa: S311
+        self.rng = Random(seed)  # noqa: S311
         self.disk = StagingDisk()
-        self.client = ModelClient(self.disk, self.chance)
+        self.client = ModelClient(self.disk, self.rng)
         self.attempts: list[list[list[int]]] = []
         """The orders of rows that were tried, batch by batch."""
 
     def run(self, batches: int) -> None:
         number = 0
         for batch in range(batches):
-            rows = list(range(number, number + self.chance.choice([0, 1, 3, 8])))
+            rows = list(range(number, number + self.rng.choice([0, 1, 3, 8])))
             number += len(rows)
             self.attempts.append([])
             is_over = False
             while not is_over:  # The source is asked again, and may order its rows anew.
-                self.chance.shuffle(rows)
+                self.rng.shuffle(rows)
                 self.attempts[-1].append(list(rows))
                 # A batch that Spark has not heard of comes again, published or not.
-                is_over = self.attempt(batch, rows) and self.chance.random() < 0.7
+                is_over = self.attempt(batch, rows) and self.rng.random() < 0.7
 
     def attempt(self, batch: int, rows: list[int]) -> bool:
-        steps = self.disk.operations + self.chance.randrange(40)
-        match self.chance.randrange(4):
+        steps = self.disk.operations + self.rng.randrange(40)
+        match self.rng.randrange(4):
             case 0:
                 self.disk.fail_at = steps
             case 1 | 2:
@@ -120,10 +120,10 @@ class Query:
         files: list[StagedFile] = []
         staging = Staging(DIRECTORY, disk=self.disk)
         try:
-            half = self.chance.randint(0, len(rows))
+            half = self.rng.randint(0, len(rows))
             for part in (rows[:half], rows[half:]):
                 files += staging.stage(map(event, part), job="stream")
-                if self.chance.random() < 0.2:
+                if self.rng.random() < 0.2:
                     staging.stage(map(event, part), job="stream")  # An attempt too many.
             staging.commit(
                 batch, files, self.client.connect, owner=QUERY, client="client", job="stream"
@@ -141,12 +141,12 @@ class Query:
         return False
 
     def stop(self) -> None:
-        power = self.chance.random() < 0.4
+        power = self.rng.random() < 0.4
         self.client.stop(power=power)
         if power:
             self.disk.kill()
         else:
-            self.disk.power_cut(self.chance)
+            self.disk.power_cut(self.rng)
 
     def received(self) -> list[int]:
         """What a subscriber gets, in the order of the numbers."""

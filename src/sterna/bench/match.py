@@ -255,8 +255,8 @@ def _churn(
 ) -> Figures:
     """Matching after half of the subscriptions were replaced, beside an index made afresh."""
     size = len(index)
-    chance = np.random.default_rng(seed)
-    replaced = set(chance.permutation(size)[: size // 2].tolist())
+    rng = np.random.default_rng(seed)
+    replaced = set(rng.permutation(size)[: size // 2].tolist())
     fresh: MatchIndex[int] = MatchIndex()
     replacements = workload.filters(len(replaced), seed + 3)
     pairs = zip(sorted(replaced), replacements, strict=True)

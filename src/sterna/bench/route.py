@@ -79,14 +79,14 @@ def run(sizes: list[int], progress: Progress, *, rounds: int = 3) -> Iterator[Ro
 
 def _filters(count_: int) -> list[Filter]:
     """Vehicles of a kind, in a cell, slower than so much: alike, covered by others, mergeable."""
-    chance = random.Random("route")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random("route")  # noqa: S311 - reproducible, not secret.
     filters = []
     for _ in range(count_):
-        tests = [f"kind = 'k{int(20 * chance.random() ** 2)}'", f"cell = {chance.randrange(1000)}"]
-        if chance.random() < 0.7:
-            tests.append(f"speed < {10 * chance.randint(1, 12)}")
-        if chance.random() < 0.1:
-            tests.pop(chance.randrange(2))  # Anywhere, or of any kind.
+        tests = [f"kind = 'k{int(20 * rng.random() ** 2)}'", f"cell = {rng.randrange(1000)}"]
+        if rng.random() < 0.7:
+            tests.append(f"speed < {10 * rng.randint(1, 12)}")
+        if rng.random() < 0.1:
+            tests.pop(rng.randrange(2))  # Anywhere, or of any kind.
         filters.append(Filter(" AND ".join(tests)))
     return filters
 

@@ -94,21 +94,20 @@ def scenario(name: ScenarioName, connections: int = 20) -> Scenario:
 
 def contents() -> list[Content]:
     """The contents of events, the same each time."""
-    chance = random.Random("contents")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random("contents")  # noqa: S311 - reproducible, not secret.
     return [
-        (f"s{chance.randrange(SYMBOLS)}", round(chance.uniform(0, PRICE_MAX), 1))
-        for _ in range(CONTENTS)
+        (f"s{rng.randrange(SYMBOLS)}", round(rng.uniform(0, PRICE_MAX), 1)) for _ in range(CONTENTS)
     ]
 
 
 def ranges(count: int, symbol: str = "s") -> list[Range]:
     """Content filters, of which an event matches about one in a hundred."""
-    chance = random.Random("ranges")  # noqa: S311
+    rng = random.Random("ranges")  # noqa: S311
     width = PRICE_MAX * SYMBOLS * SHARE
     made = []
     for _ in range(count):
-        low = chance.uniform(-width / 2, PRICE_MAX - width / 2)
-        drawn = f"{symbol}{chance.randrange(SYMBOLS)}"
+        low = rng.uniform(-width / 2, PRICE_MAX - width / 2)
+        drawn = f"{symbol}{rng.randrange(SYMBOLS)}"
         made.append(Range(drawn, round(low, 1), round(low + width, 1)))
     return made
 

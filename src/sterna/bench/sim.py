@@ -52,10 +52,10 @@ class Flood:
 
     def __init__(self, *, judged: bool) -> None:
         topology = tree(4, 4)
-        chance = random.Random("flood")  # noqa: S311 - reproducible, not secret.
+        rng = random.Random("flood")  # noqa: S311 - reproducible, not secret.
         leaves = topology.leaves()
-        publishers = {f"p{n}": chance.choice(leaves) for n in range(PUBLISHERS)}
-        subscribers = {f"s{n}": chance.choice(leaves) for n in range(SUBSCRIBERS)}
+        publishers = {f"p{n}": rng.choice(leaves) for n in range(PUBLISHERS)}
+        subscribers = {f"s{n}": rng.choice(leaves) for n in range(SUBSCRIBERS)}
         script = Script(
             topology=topology,
             clients=publishers | subscribers,
@@ -64,7 +64,7 @@ class Flood:
         )
         self._simulation = Simulation(script, judged=judged)
         for subscriber in subscribers:
-            filter_ = Filter(f"kind = {chance.randrange(KINDS)}")
+            filter_ = Filter(f"kind = {rng.randrange(KINDS)}")
             what = Subscribe(subscription="1", filter=filter_)
             self._simulation.do(Do(client=subscriber, what=what))
         self._simulation.do(Settle())

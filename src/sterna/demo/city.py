@@ -108,35 +108,33 @@ class City:
     # ---- Sensors
 
     async def _sense(self, sensor: Client) -> None:
-        chance = self._chance(sensor)
-        place = chance.choice(PLACES)
+        rng = self._rng(sensor)
+        place = rng.choice(PLACES)
         while self._goes_on():
-            sensor.publish(
-                service=chance.choice(SERVICES), location=place, price=chance.randint(1, 9)
-            )
+            sensor.publish(service=rng.choice(SERVICES), location=place, price=rng.randint(1, 9))
             self.tally.published += 1
-            await asyncio.sleep(chance.uniform(0.5, 1.5) * SENSOR_EVERY_S)
+            await asyncio.sleep(rng.uniform(0.5, 1.5) * SENSOR_EVERY_S)
         await sensor.drain()
 
     # ---- Vehicles
 
     async def _roam(self, vehicle: Client) -> None:
-        chance = self._chance(vehicle)
-        await asyncio.sleep(chance.uniform(0, 2 * ROAM_EVERY_S))
+        rng = self._rng(vehicle)
+        await asyncio.sleep(rng.uniform(0, 2 * ROAM_EVERY_S))
         while self._goes_on():
             await vehicle.detach()
-            await asyncio.sleep(chance.uniform(0, ROAM_EVERY_S / 4))  # In a tunnel.
-            await vehicle.attach(self._urls[chance.choice(list(self._urls))])
+            await asyncio.sleep(rng.uniform(0, ROAM_EVERY_S / 4))  # In a tunnel.
+            await vehicle.attach(self._urls[rng.choice(list(self._urls))])
             self.tally.roamed += 1
-            await asyncio.sleep(chance.uniform(0.5, 1.5) * ROAM_EVERY_S)
+            await asyncio.sleep(rng.uniform(0.5, 1.5) * ROAM_EVERY_S)
 
     async def _move(self, vehicle: Client) -> None:
-        chance = self._chance(vehicle, "moves")
+        rng = self._rng(vehicle, "moves")
         place = self._places[vehicle.name]
         while self._goes_on():
-            await asyncio.sleep(chance.uniform(0.5, 1.5) * MOVE_EVERY_S)
+            await asyncio.sleep(rng.uniform(0.5, 1.5) * MOVE_EVERY_S)
             self.tally.at[place] -= 1
-            origin, place = place, chance.choice(GRAPH[place])
+            origin, place = place, rng.choice(GRAPH[place])
             self.tally.at[place] += 1
             vehicle.move(place)
             self.tally.moved += 1
@@ -146,7 +144,7 @@ class City:
     def _goes_on(self) -> bool:
         return asyncio.get_running_loop().time() < self._ends_at
 
-    def _chance(self, client: Client, what: str = "") -> random.Random:
+    def _rng(self, client: Client, what: str = "") -> random.Random:
         return random.Random(f"{self._seed} {client.name} {what}")  # noqa: S311 - no secret.
 
     # ---- The clients
@@ -164,11 +162,11 @@ class City:
         names = list(self._urls)
         vehicle = await self._connect(f"vehicle-{number}", names[number % len(names)])
         self._vehicles.append(vehicle)
-        chance = self._chance(vehicle, "wishes")
-        place = self._places[vehicle.name] = chance.choice(PLACES)
+        rng = self._rng(vehicle, "wishes")
+        place = self._places[vehicle.name] = rng.choice(PLACES)
         vehicle.move(place)
         self.tally.at[place] += 1
-        service, price = chance.choice(SERVICES), chance.randint(2, 9)
+        service, price = rng.choice(SERVICES), rng.randint(2, 9)
         wanted = vehicle.subscribe(f"service = '{service}' AND price <= {price}", name="wanted")
         nearby = vehicle.subscribe("service = 'traffic' AND location IN myloc(1)", name="nearby")
         self._readers += [

@@ -87,7 +87,7 @@ class Play:
         self._sensors, self._vehicles = sensors, vehicles
         self._seconds = seconds
         self._seed = seed
-        self._chance = random.Random(seed)  # noqa: S311 - no secret.
+        self._rng = random.Random(seed)  # noqa: S311 - no secret.
         self._pipeline = Pipeline() if pipeline else None
 
     async def start(self) -> None:
@@ -132,11 +132,11 @@ class Play:
         scene.phase = "waiting until nothing is on its way"
         await self._settle(city, witness)
         audit = judge(oracle, city, kills.result())
-        scene.phase = "clients say goodbye"
+        scene.phase = "clients leave"
         await city.leave()
         witness.close()
         if self._pipeline is not None:
-            scene.phase = "the pipeline reads what everybody wrote down"
+            scene.phase = "the pipeline reads the journals"
             for url in self.network.urls.values():
                 await asyncio.to_thread(extent, url)  # All that brokers know is on disk then.
             audit.review = await self._pipeline.review(journals, city.tally.walked)
@@ -156,7 +156,7 @@ class Play:
     async def _trouble(self) -> int:
         """Kill a broker in the middle of a round, and start it again."""
         await asyncio.sleep(self._seconds / 3)
-        victim = self._chance.choice(self.network.names)
+        victim = self._rng.choice(self.network.names)
         self._say(f"kill -9 {victim} (pid {self.network.pid(victim)})")
         await asyncio.to_thread(self.network.kill, victim)
         self.scene.statuses[victim] = None

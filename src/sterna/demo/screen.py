@@ -89,7 +89,7 @@ def line(audit: Audit) -> str:
 def review_line(review: Review) -> str:
     """The pipeline's verdict in a few words."""
     if review.problem is not None:
-        return f"the pipeline has nothing to say: {review.problem}"
+        return f"the pipeline has no verdict: {review.problem}"
     verdict = f"{len(review.findings)} wrong" if review.findings else "clean"
     steps, streets = review.walked.total(), len(review.walked)
     graph = "is" if review.walked == review.mined else "IS NOT"

@@ -253,7 +253,7 @@ def producers(setting: Setting) -> dict[NodeId, NodeId]:
 
 def make_script(setting: Setting, seed: int) -> Script:
     """The client moves back and forth between the ends of a line, where the producers are."""
-    chance = random.Random(f"figure 2 {seed}")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random(f"figure 2 {seed}")  # noqa: S311 - reproducible, not secret.
     ends = list(producers(setting).values())
     moves = [STAY_MS * 1_000 * (number + 1) for number in range(setting.moves)]
     moves = [at + setting.away_ms * 1_000 * number for number, at in enumerate(moves)]
@@ -266,7 +266,7 @@ def make_script(setting: Setting, seed: int) -> Script:
         plan.append((at + setting.away_ms * 1_000, attach))
     for producer in producers(setting):
         publish = Do(client=producer, what=Publish(attributes={"n": 1}))
-        plan += [(at, publish) for at in at_any_time(chance, setting.rate, end)]
+        plan += [(at, publish) for at in at_any_time(rng, setting.rate, end)]
     subscribe = Do(client=CLIENT, what=Subscribe(subscription="all", filter=Filter("n = 1")))
     return Script(
         topology=line(setting.hops + 1),

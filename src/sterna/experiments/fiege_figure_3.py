@@ -156,7 +156,7 @@ class FiegeFigure3(Experiment[Setting, Measures]):
                 holds=all(2 <= p.blackout_per_delay <= 2 + _gap_share(points) for p in slow),
             ),
             Claim(
-                "Who stays less than 2·t_d starves (3.3)",
+                "A consumer that stays less than 2·t_d starves (3.3)",
                 f"{_percent([each.missed_share for each in fast])} missed",
                 holds=all(each.missed_share > 0.99 for each in fast),
             ),
@@ -252,7 +252,7 @@ def make_script(setting: Setting, seed: int) -> Script:
 
     The first `Settle` is before the walk.
     """
-    chance = random.Random(f"figure 3 {seed}")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random(f"figure 3 {seed}")  # noqa: S311 - reproducible, not secret.
     rooms = [f"r{number}" for number in range(PLACES)]
     plan: Plan = [
         (number * setting.stay_us, Do(client=CONSUMER, what=MoveTo(location=room)))
@@ -261,7 +261,7 @@ def make_script(setting: Setting, seed: int) -> Script:
     ]
     for room in rooms:
         publish = Do(client=PRODUCER, what=Publish(attributes={"room": room}))
-        first = chance.randrange(GAP_MS * 1_000)
+        first = rng.randrange(GAP_MS * 1_000)
         end = (setting.moves + 1) * setting.stay_us
         plan += [(at, publish) for at in range(first, end, GAP_MS * 1_000)]
     topology = line(setting.hops)

@@ -198,7 +198,7 @@ class HandoverLatency(Experiment[Setting, Measures]):
 
 def make_script(setting: Setting, seed: int, protocol: Handover) -> Script:
     """The client moves back and forth between the ends of a line, or leaves and comes back."""
-    chance = random.Random(f"handover {seed}")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random(f"handover {seed}")  # noqa: S311 - reproducible, not secret.
     topology = line(setting.hops + 1)
     ends = (topology.brokers[0], topology.brokers[-1])
     producers = _producers(setting, topology.brokers)
@@ -209,7 +209,7 @@ def make_script(setting: Setting, seed: int, protocol: Handover) -> Script:
         plan.append((number * cycle_us - AWAY_MS * 1_000, Do(client=CLIENT, what=Detach())))
         plan.append((number * cycle_us, back))
     for producer in producers:
-        times = at_any_time(chance, RATE / len(producers), (setting.moves + 1) * cycle_us)
+        times = at_any_time(rng, RATE / len(producers), (setting.moves + 1) * cycle_us)
         publish = Do(client=producer, what=Publish(attributes={"cost": 1}))
         plan += [(at, publish) for at in times]
     middle = topology.brokers[setting.hops // 2]

@@ -211,7 +211,7 @@ def make_script(setting: Setting, seed: int) -> Script:
     The steps have five parts, each with a `Settle` at its end; the first is the advertisements.
     Runs with the same seed differ in nothing but the settings.
     """
-    chance = random.Random(f"routing {seed}")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random(f"routing {seed}")  # noqa: S311 - reproducible, not secret.
     topology = tree(setting.degree, LEVELS)
     borders = topology.leaves()
     publishers = {
@@ -220,7 +220,7 @@ def make_script(setting: Setting, seed: int) -> Script:
         for number in range(workload.PUBLISHERS)
     }
     subscribers = {
-        f"C{number}": chance.randrange(len(borders)) for number in range(setting.subscriptions)
+        f"C{number}": rng.randrange(len(borders)) for number in range(setting.subscriptions)
     }
     steps: list[Do | Wait | Settle] = []
     if setting.advertisements:
@@ -229,15 +229,15 @@ def make_script(setting: Setting, seed: int) -> Script:
             steps += [Do(client=client, what=what), Wait(us=GAP_US)]
     steps.append(Settle())
     for client, region in subscribers.items():
-        wanted = workload.interest(chance, region, len(borders), setting.locality)
+        wanted = workload.interest(rng, region, len(borders), setting.locality)
         subscribe = Subscribe(subscription="interest", filter=wanted)
         steps += [Do(client=client, what=subscribe), Wait(us=GAP_US)]
     steps.append(Settle())
-    steps += _publications(chance, len(borders), setting.events // 2)
-    for client in chance.sample(list(subscribers), int(WITHDRAWN * len(subscribers))):
+    steps += _publications(rng, len(borders), setting.events // 2)
+    for client in rng.sample(list(subscribers), int(WITHDRAWN * len(subscribers))):
         steps += [Do(client=client, what=Unsubscribe(subscription="interest")), Wait(us=GAP_US)]
     steps.append(Settle())
-    steps += _publications(chance, len(borders), setting.events // 2)
+    steps += _publications(rng, len(borders), setting.events // 2)
     places = {client: region for client, (region, _) in publishers.items()} | subscribers
     return Script(
         topology=topology,
@@ -254,11 +254,11 @@ def _publisher(region: int, number: int) -> NodeId:
     return f"P{region}-{number}"
 
 
-def _publications(chance: random.Random, regions: int, count: int) -> list[Do | Wait | Settle]:
+def _publications(rng: random.Random, regions: int, count: int) -> list[Do | Wait | Settle]:
     steps: list[Do | Wait | Settle] = []
     for _ in range(count):
-        region = chance.randrange(regions)
-        attributes = workload.report(chance, region)
+        region = rng.randrange(regions)
+        attributes = workload.report(rng, region)
         client = _publisher(region, workload.publisher_of(str(attributes["service"])))
         publish = Publish(attributes=attributes, payload=bytes(64))
         steps += [Do(client=client, what=publish), Wait(us=GAP_US)]

@@ -29,22 +29,22 @@ BLOCKS = 20
 T = TypeVar("T")
 
 
-def popular(chance: random.Random, things: Sequence[T]) -> T:
+def popular(rng: random.Random, things: Sequence[T]) -> T:
     """One of them by Zipf's law: the second is half as likely as the first, and so on."""
-    return chance.choices(things, [1 / rank for rank in range(1, len(things) + 1)])[0]
+    return rng.choices(things, [1 / rank for rank in range(1, len(things) + 1)])[0]
 
 
-def interest(chance: random.Random, own: int, regions: int, locality: float) -> Filter:
+def interest(rng: random.Random, own: int, regions: int, locality: float) -> Filter:
     """A subscription from region `own`: about that region with probability `locality`."""
-    region = own if chance.random() < locality else popular(chance, range(regions))
-    wanted = f"service = '{popular(chance, SERVICES)}' AND region = {region}"
-    form = chance.random()
+    region = own if rng.random() < locality else popular(rng, range(regions))
+    wanted = f"service = '{popular(rng, SERVICES)}' AND region = {region}"
+    form = rng.random()
     if form < 0.35:
         return _filter(wanted)
     if form < 0.7:
-        return _filter(f"{wanted} AND cost <= {popular(chance, COSTS)}")
-    first = chance.randint(1, BLOCKS)
-    last = min(first + chance.randint(0, 4), BLOCKS)
+        return _filter(f"{wanted} AND cost <= {popular(rng, COSTS)}")
+    first = rng.randint(1, BLOCKS)
+    last = min(first + rng.randint(0, 4), BLOCKS)
     return _filter(f"{wanted} AND block BETWEEN {first} AND {last}")
 
 
@@ -63,13 +63,13 @@ def offer(region: int, publisher: int) -> Filter:
     return _filter(f"region = {region} AND service IN ({services})")
 
 
-def report(chance: random.Random, region: int) -> dict[str, Scalar]:
+def report(rng: random.Random, region: int) -> dict[str, Scalar]:
     """The attributes of an event."""
     return {
-        "service": popular(chance, SERVICES),
+        "service": popular(rng, SERVICES),
         "region": region,
-        "block": chance.randint(1, BLOCKS),
-        "cost": round(chance.uniform(0, COST_MAX), 1),
+        "block": rng.randint(1, BLOCKS),
+        "cost": round(rng.uniform(0, COST_MAX), 1),
     }
 
 

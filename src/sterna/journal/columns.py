@@ -39,19 +39,18 @@ MEANINGS: Final = {
     "(`Forwarded`), that came or went.",
     "source": "The link that forwarded events came from.",
     "peer": "What is at the other end of a link that came or went: `broker` or `client`.",
-    "client": "The client of a handover, or for whom events were kept.",
+    "client": "The client of a handover, or for which events were kept.",
     "name": "The name of a subscription, an advertisement or a variable.",
-    "filter": "What a subscription or an advertisement says, in the "
+    "filter": "The filter of a subscription or an advertisement, in the "
     "[filter language](filter-language.md).",
-    "location": "Where a client is now.",
+    "location": "The location of a client.",
     "value": "A variable's value as JSON (with `NaN`, `Infinity` and `-Infinity`).",
     "replayed": "How many events a handover fetched.",
     "held": "How many events waited for those that a handover fetched.",
     "given_up": "How many messages a link gave up.",
     "published": "The number of the last event of a client that has left.",
-    "anywhere": "Whether delivered events were kept for where the client was then.",
-    "publishers": "The publishers of the row's events, in order. A single one stands for all of "
-    "them.",
+    "anywhere": "Whether delivered events were kept for a place where the client was then.",
+    "publishers": "The publishers of the row's events, in order. A single one means all of them.",
     "seqs": "The sequence numbers of the row's events, in order.",
     "events": "The events in full, as a MessagePack array of "
     "`[publisher, seq, time_us, attributes, payload]`; only where events enter the network: "

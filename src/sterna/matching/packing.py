@@ -99,7 +99,7 @@ def _new_survey(attributes: int) -> Survey:
         uses=zeros((attributes, listed), np.int64),
         listed=np.zeros(attributes, np.int64),
         total=np.zeros(attributes, np.int64),
-        chance=np.ones(1, np.uint64),
+        rng=np.ones(1, np.uint64),
     )
 
 

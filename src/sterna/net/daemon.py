@@ -124,7 +124,7 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, _reload, server, reloads)
     ready(server)
     waiting = {
-        asyncio.create_task(stopping.wait(), name="told to stop"),
+        asyncio.create_task(stopping.wait(), name="asked to stop"),
         asyncio.create_task(server.over.wait(), name="cannot go on"),
     }
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

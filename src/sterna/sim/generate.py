@@ -99,17 +99,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def generate(plan: Plan, seed: int) -> Script:
     """The script for a plan and a seed: the same on every machine."""
-    chance = random.Random(f"script {seed}")  # noqa: S311 - reproducible, not secret.
-    return _Generator(chance, plan).script(seed)
+    rng = random.Random(f"script {seed}")  # noqa: S311 - reproducible, not secret.
+    return _Generator(rng, plan).script(seed)
 
 
 class _Generator:
-    def __init__(self, chance: random.Random, plan: Plan) -> None:
-        self._chance = chance
+    def __init__(self, rng: random.Random, plan: Plan) -> None:
+        self._rng = rng
         self._plan = plan
         self._clients = {
-            f"c{number}": chance.choice(plan.topology.brokers)
-            for number in range(1, plan.clients + 1)
+            f"c{number}": rng.choice(plan.topology.brokers) for number in range(1, plan.clients + 1)
         }
         self._at = {client: [broker] for client, broker in self._clients.items()}
         """The brokers that each client has been at."""
@@ -119,7 +118,7 @@ class _Generator:
         self._advertisements: dict[NodeId, dict[str, Filter]] = {}
 
     def script(self, seed: int) -> Script:
-        plan, chance = self._plan, self._chance
+        plan, rng = self._plan, self._rng
         early = plan.subscriptions // 2
         tasks = ["subscribe"] * (plan.subscriptions - early) + ["publish"] * plan.events
         tasks += ["unsubscribe"] * (plan.subscriptions // 3)
@@ -132,8 +131,8 @@ class _Generator:
         first += ["move"] * (plan.moves // 4) + ["nap"] * (plan.naps // 4)
         tasks += ["move"] * (plan.moves - plan.moves // 4)
         tasks += ["nap"] * (plan.naps - plan.naps // 4) + ["leave"] * plan.leaves
-        chance.shuffle(first)
-        chance.shuffle(tasks)
+        rng.shuffle(first)
+        rng.shuffle(tasks)
         steps: list[AnyStep] = []
         for place, task in enumerate([*first, *tasks]):
             if place == len(first) and plan.moves:
@@ -141,10 +140,10 @@ class _Generator:
             step = getattr(self, f"_{task}")()
             if step is not None:
                 steps.append(step)
-            if chance.random() < plan.settle:
+            if rng.random() < plan.settle:
                 steps.append(Settle())
             elif plan.wait_us:
-                steps.append(Wait(us=chance.randint(0, plan.wait_us)))
+                steps.append(Wait(us=rng.randint(0, plan.wait_us)))
         steps += [self._go(client) for client in list(self._offline)]
         return Script(
             topology=plan.topology,
@@ -167,7 +166,7 @@ class _Generator:
             return ()
         links = [*topology.links, *((c, b) for c in self._clients for b in topology.brokers)]
         some = (0, longest // 10, longest)
-        return tuple((a, b, self._chance.randint(0, self._chance.choice(some))) for a, b in links)
+        return tuple((a, b, self._rng.randint(0, self._rng.choice(some))) for a, b in links)
 
     # ---- What clients do
 
@@ -180,7 +179,7 @@ class _Generator:
     def _unsubscribe(self) -> Do | None:
         if not self._subscriptions:
             return None
-        place = self._chance.randrange(len(self._subscriptions))
+        place = self._rng.randrange(len(self._subscriptions))
         client, name = self._subscriptions.pop(place)
         return Do(client=client, what=Unsubscribe(subscription=name))
 
@@ -194,7 +193,7 @@ class _Generator:
         active = [(c, name) for c, names in self._advertisements.items() for name in names]
         if not active:
             return None
-        client, name = self._chance.choice(active)
+        client, name = self._rng.choice(active)
         del self._advertisements[client][name]
         return Do(client=client, what=Unadvertise(advertisement=name))
 
@@ -209,7 +208,7 @@ class _Generator:
             ]
         if not clients:
             return None
-        return Do(client=self._chance.choice(clients), what=Publish(attributes=event))
+        return Do(client=self._rng.choice(clients), what=Publish(attributes=event))
 
     def _move(self) -> Do:
         return self._go(self._some_client())
@@ -217,8 +216,8 @@ class _Generator:
     def _go(self, client: NodeId) -> Do:
         """Go to another broker, often back to the last one, or stay at the present one."""
         been = self._at[client]
-        broker = self._chance.choice(self._plan.topology.brokers)
-        if len(been) > 1 and self._chance.random() < 0.3:
+        broker = self._rng.choice(self._plan.topology.brokers)
+        if len(been) > 1 and self._rng.random() < 0.3:
             broker = been[-2]
         been.append(broker)
         self._offline.pop(client, None)
@@ -229,7 +228,7 @@ class _Generator:
         online = [c for c in self._clients if c not in self._offline and c not in self._left]
         if not online:
             return None
-        client = self._chance.choice(online)
+        client = self._rng.choice(online)
         self._offline[client] = None
         return Do(client=client, what=Detach())
 
@@ -248,29 +247,29 @@ class _Generator:
         links = [*self._plan.topology.links, *places]
         if not links:
             return None
-        a, b = self._chance.choice(links)
+        a, b = self._rng.choice(links)
         return Drop(a=a, b=b, us=self._while())
 
     def _pause(self) -> Pause:
-        return Pause(broker=self._chance.choice(self._plan.topology.brokers), us=self._while())
+        return Pause(broker=self._rng.choice(self._plan.topology.brokers), us=self._while())
 
     def _crash(self) -> Crash:
-        return Crash(broker=self._chance.choice(self._plan.topology.brokers), us=self._while())
+        return Crash(broker=self._rng.choice(self._plan.topology.brokers), us=self._while())
 
     def _partition(self) -> Partition:
         brokers = self._plan.topology.brokers
-        size = self._chance.randint(1, max(1, len(brokers) - 1))
-        return Partition(brokers=tuple(self._chance.sample(brokers, size)), us=self._while())
+        size = self._rng.randint(1, max(1, len(brokers) - 1))
+        return Partition(brokers=tuple(self._rng.sample(brokers, size)), us=self._while())
 
     def _while(self) -> Time:
-        return self._chance.randint(1_000, self._plan.faults.longest_us)
+        return self._rng.randint(1_000, self._plan.faults.longest_us)
 
     # ---- Filters and events
 
     def filter(self) -> Filter:
         """A filter of one to three tests, now and then with OR or NOT."""
-        chance = self._chance
-        form = chance.random()
+        rng = self._rng
+        form = rng.random()
         if form < 0.03:
             return Filter("TRUE")
         text = self._conjunction()
@@ -282,45 +281,45 @@ class _Generator:
 
     def event(self) -> Mapping[str, Scalar]:
         """The event of a vehicle; now and then an attribute is missing."""
-        chance = self._chance
+        rng = self._rng
         event: dict[str, Scalar] = {
             "kind": self._kind(),
             "line": f"{self._kind()}-{self._number()}",
             "speed": self._number(),
             "zone": self._number(),
         }
-        return {name: value for name, value in event.items() if chance.random() < 0.95}
+        return {name: value for name, value in event.items() if rng.random() < 0.95}
 
     def _conjunction(self) -> str:
         tests = (self._by_kind, self._by_speed, self._by_zone, self._by_line)
-        chosen = self._chance.sample(tests, self._chance.choice((1, 2, 2, 3, 3)))
+        chosen = self._rng.sample(tests, self._rng.choice((1, 2, 2, 3, 3)))
         return " AND ".join(test() for test in chosen)
 
     def _by_kind(self) -> str:
-        if self._chance.random() < 0.7:
+        if self._rng.random() < 0.7:
             return f"kind = '{self._kind()}'"
         return f"kind IN ('{self._kind()}', '{self._kind()}')"
 
     def _by_speed(self) -> str:
         low, high = sorted((self._number(), self._number()))
-        form = self._chance.choice(("speed > {0}", "speed <= {1}", "speed BETWEEN {0} AND {1}"))
+        form = self._rng.choice(("speed > {0}", "speed <= {1}", "speed BETWEEN {0} AND {1}"))
         return form.format(low, high)
 
     def _by_zone(self) -> str:
-        return f"zone {self._chance.choice(('=', '=', '<>', '<'))} {self._number()}"
+        return f"zone {self._rng.choice(('=', '=', '<>', '<'))} {self._number()}"
 
     def _by_line(self) -> str:
-        form = self._chance.choice(("line LIKE '{}%'", "line LIKE '%-{}'", "line IS NOT NULL"))
+        form = self._rng.choice(("line LIKE '{}%'", "line LIKE '%-{}'", "line IS NOT NULL"))
         return form.format(self._kind() if "{}%" in form else self._number())
 
     def _kind(self) -> str:
-        return self._chance.choice(KINDS[: self._plan.variety])
+        return self._rng.choice(KINDS[: self._plan.variety])
 
     def _number(self) -> int:
-        return self._chance.randrange(self._plan.variety)
+        return self._rng.randrange(self._plan.variety)
 
     def _some_client(self) -> NodeId:
-        return self._chance.choice(list(self._clients))
+        return self._rng.choice(list(self._clients))
 
     def _free_name(self, taken: Collection[str]) -> str:
         """A free name; names are used again."""

@@ -146,7 +146,7 @@ class Network:
         self.model = model
         self.hosts: dict[NodeId, Host] = {}
         self.connections: list[Connection] = []
-        self._chance = random.Random(f"network {seed}")  # noqa: S311 - reproducible, not secret.
+        self._rng = random.Random(f"network {seed}")  # noqa: S311 - reproducible, not secret.
         self._fact = _hooks(observers, "fact")
         self._given = _hooks(observers, "given")
         self._sent = _hooks(observers, "sent")
@@ -312,10 +312,10 @@ class Network:
                 arrival = pipe.last_arrival
             pipe.last_arrival = arrival
             self.kernel.at(arrival, self._arrive, pipe, frame, connection.epoch)
-        elif self._chance.random() < self.model.loss:
+        elif self._rng.random() < self.model.loss:
             fate = Fate(fate.again, lost=True)
         else:
-            fate = self._by_chance(pipe, frame, arrival, fate)
+            fate = self._random_fate(pipe, frame, arrival, fate)
         for seen in self._sent:
             seen(pipe, frame, fate, now)
 
@@ -328,15 +328,15 @@ class Network:
         pipe.free_at = begins + length * 1_000_000 // self.model.bytes_per_s
         return pipe.free_at + pipe.connection.latency_us
 
-    def _by_chance(self, pipe: Pipe, frame: Frame, arrival: Time, fate: Fate) -> Fate:
-        chance, model = self._chance, self.model
+    def _random_fate(self, pipe: Pipe, frame: Frame, arrival: Time, fate: Fate) -> Fate:
+        rng, model = self._rng, self.model
         if model.jitter_us:
-            arrival += chance.randrange(model.jitter_us + 1)
+            arrival += rng.randrange(model.jitter_us + 1)
         arrival = pipe.last_arrival = max(arrival, pipe.last_arrival)
         epoch = pipe.connection.epoch
         self.kernel.at(arrival, self._arrive, pipe, frame, epoch)
-        if chance.random() < model.duplication:
-            late = arrival + chance.randrange(model.stray_us + 1)
+        if rng.random() < model.duplication:
+            late = arrival + rng.randrange(model.stray_us + 1)
             self.kernel.at(late, self._arrive, pipe, frame, epoch)
             return Fate(fate.again, twice=True)
         return fate

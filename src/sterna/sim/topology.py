@@ -73,8 +73,8 @@ def star(brokers: int) -> Topology:
 
 def random_tree(brokers: int, seed: int) -> Topology:
     """Each broker is linked to an earlier one, chosen uniformly at random."""
-    chance = random.Random(f"topology {seed}")  # noqa: S311 - reproducible, not secret.
-    return from_parents([chance.randrange(child) for child in range(1, brokers)])
+    rng = random.Random(f"topology {seed}")  # noqa: S311 - reproducible, not secret.
+    return from_parents([rng.randrange(child) for child in range(1, brokers)])
 
 
 def from_parents(parents: list[int]) -> Topology:

@@ -22,10 +22,10 @@ def written(
     disk: ModelDisk, commits: int, *, options: LogOptions = ONE_SEGMENT, closed: bool = True
 ) -> list[list[bytes]]:
     """A log with so many commits of up to 9 records each."""
-    chance = Random(7)  # noqa: S311
+    rng = Random(7)  # noqa: S311
     log, _ = Log.open(DIRECTORY, disk=disk, options=options)
     batches = [
-        [chance.randbytes(chance.choice([20, 90, 150])) for _ in range(chance.randint(1, 9))]
+        [rng.randbytes(rng.choice([20, 90, 150])) for _ in range(rng.randint(1, 9))]
         for _ in range(commits)
     ]
     for batch in batches:

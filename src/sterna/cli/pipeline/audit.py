@@ -135,4 +135,4 @@ def _show(verdict: "Verdict") -> None:
     for finding in verdict.findings[:SHOWN_MAX]:
         errors.print(str(finding), markup=False, soft_wrap=True)
     if verdict.faults.total() > SHOWN_MAX:
-        errors.print("… --json or --out FILE tells more", markup=False)
+        errors.print("… --json or --out FILE shows more", markup=False)

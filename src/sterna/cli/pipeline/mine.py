@@ -98,8 +98,8 @@ def mine(
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="Fixes count as a visit only where somebody stays for so long; 0: also places "
-            "that they pass.",
+            help="Fixes count as a visit only where a client stays for so long; 0: also places "
+            "that it passes.",
             rich_help_panel=_PLACES,
         ),
     ] = 0.0,
@@ -108,7 +108,7 @@ def mine(
         typer.Option(
             min=0,
             metavar="METRES",
-            help="With --stay, how far somebody may move and still stay.",
+            help="With --stay, how far a client may move and still stay.",
             rich_help_panel=_PLACES,
         ),
     ] = 100.0,
@@ -116,7 +116,7 @@ def mine(
         Where,
         typer.Option(
             help="Of journals: whether places are the brokers that clients are at, or the "
-            "locations that they tell.",
+            "locations that they announce.",
             rich_help_panel=_PLACES,
         ),
     ] = Where.BROKER,

@@ -25,7 +25,7 @@ def run(
         str | None,
         typer.Argument(metavar="[TOPOLOGY]", help="The same as --topology.", show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="All chance comes from it.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="The seed of all randomness.")] = 0,
     runs: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Try so many seeds, from --seed on.")
     ] = 1,

@@ -81,9 +81,9 @@ class Run:
 
     def __init__(self, setting: Setting, seed: int) -> None:
         self.setting = setting
-        self.chance = random.Random(f"figure 9 {seed}")  # noqa: S311 - reproducible, not secret.
+        self.rng = random.Random(f"figure 9 {seed}")  # noqa: S311 - reproducible, not secret.
         self.watch = Watch(setting.run_s)
-        script = make_script(setting, self.chance, seed)
+        script = make_script(setting, self.rng, seed)
         self.simulation = Simulation(script, [self.watch], judged=False)
         self.at = {name: int(at[1:]) for name, at in script.locations.items()}
         self.walk: list[int] = []
@@ -132,23 +132,23 @@ class Run:
         return round(1_000 / TICK_MS / self.setting.rate)
 
     def _phases(self) -> tuple[dict[int, list[NodeId]], dict[int, list[NodeId]]]:
-        """The producers that publish, and the consumers that move, by tick of a period or a stay."""
+        """The producers that publish, and the consumers that move, by tick of period or stay."""
         publishing: dict[int, list[NodeId]] = {}
         for client in self.simulation.script.clients:
             if client not in self.at:
                 for _ in range(PRODUCERS):
-                    tick = self.chance.randrange(self._period)
+                    tick = self.rng.randrange(self._period)
                     publishing.setdefault(tick, []).append(client)
         moving: dict[int, list[NodeId]] = {}
         for consumer in self.at:
             stay = self.setting.dwell_s * 1_000 // TICK_MS
-            tick = self.chance.randrange(stay) if self.setting.consumers > 1 else 0
+            tick = self.rng.randrange(stay) if self.setting.consumers > 1 else 0
             moving.setdefault(tick, []).append(consumer)
         return publishing, moving
 
     def _move(self, consumers: Sequence[NodeId], tick: int) -> None:
         for consumer in consumers:
-            self.at[consumer] = (self.at[consumer] + self.chance.choice((-1, 1))) % PLACES
+            self.at[consumer] = (self.at[consumer] + self.rng.choice((-1, 1))) % PLACES
             what = MoveTo(location=place(self.at[consumer]))
             self.simulation.do(Do(client=consumer, what=what))
             self.moves[tick * TICK_MS // 1_000] += 1
@@ -157,7 +157,7 @@ class Run:
         second = tick * TICK_MS // 1_000
         admits = self._admits() if producers and self.setting.consumers == 1 else {}
         for producer in producers:
-            (about,) = self.chance.choices(range(PLACES), cum_weights=self.weights)
+            (about,) = self.rng.choices(range(PLACES), cum_weights=self.weights)
             what = Publish(attributes={"place": place(about)})
             self.simulation.do(Do(client=producer, what=what))
             self.published[second] += 1

@@ -56,11 +56,11 @@ def make_script(setting: Setting, seed: int, *, quenching: bool) -> Script:
     in each round, some subscriptions are replaced by others, and each publisher publishes. The
     first `Settle` precedes the first events, the second follows them.
     """
-    chance = random.Random(f"quenching {seed}")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random(f"quenching {seed}")  # noqa: S311 - reproducible, not secret.
     held = list(range(subscriptions(setting.match_rate)))
-    at = {publisher: chance.randrange(SEGMENTS) for publisher in PUBLISHERS}
-    steps: list[Do | Drop | Wait | Settle] = [_subscribe(number, chance) for number in held]
-    steps += [Settle(), *_publish(at, chance), Settle()]
+    at = {publisher: rng.randrange(SEGMENTS) for publisher in PUBLISHERS}
+    steps: list[Do | Drop | Wait | Settle] = [_subscribe(number, rng) for number in held]
+    steps += [Settle(), *_publish(at, rng), Settle()]
     down_rounds = round(setting.disconnected * CYCLE_ROUNDS)
     changes = 0
     for round_ in range(setting.events):
@@ -71,11 +71,11 @@ def make_script(setting: Setting, seed: int, *, quenching: bool) -> Script:
         # Nothing settles while a connection is missing.
         rest = [Settle(), Wait(us=REST_US)] if left > down_rounds else [Wait(us=REST_US)]
         while changes < int((round_ + 1) * setting.change_rate):
-            place = chance.randrange(len(held))
+            place = rng.randrange(len(held))
             old, held[place] = held[place], len(held) + changes
-            steps += [_subscribe(held[place], chance), _unsubscribe(old)]
+            steps += [_subscribe(held[place], rng), _unsubscribe(old)]
             changes += 1
-        steps += [*rest, *_publish(at, chance), *rest]
+        steps += [*rest, *_publish(at, rng), *rest]
     return Script(
         topology=line(1),
         clients=dict.fromkeys([*PUBLISHERS, SUBSCRIBER], BROKER),
@@ -89,9 +89,9 @@ def make_script(setting: Setting, seed: int, *, quenching: bool) -> Script:
     )
 
 
-def _subscribe(number: int, chance: random.Random) -> Do:
-    length = chance.randint(*STRETCH)
-    first = chance.randrange(SEGMENTS - length + 1)
+def _subscribe(number: int, rng: random.Random) -> Do:
+    length = rng.randint(*STRETCH)
+    first = rng.randrange(SEGMENTS - length + 1)
     stretch = Filter(f"segment BETWEEN {first} AND {first + length - 1}")
     return Do(client=SUBSCRIBER, what=Subscribe(subscription=str(number), filter=stretch))
 
@@ -100,12 +100,12 @@ def _unsubscribe(number: int) -> Do:
     return Do(client=SUBSCRIBER, what=Unsubscribe(subscription=str(number)))
 
 
-def _publish(at: dict[NodeId, int], chance: random.Random) -> list[Do]:
+def _publish(at: dict[NodeId, int], rng: random.Random) -> list[Do]:
     """Each publisher drives on and publishes its position."""
     steps = []
     for publisher in PUBLISHERS:
-        at[publisher] = (at[publisher] + chance.randint(*ADVANCE)) % SEGMENTS
-        attributes = {"segment": at[publisher], "speed": round(chance.uniform(0, 120), 1)}
+        at[publisher] = (at[publisher] + rng.randint(*ADVANCE)) % SEGMENTS
+        attributes = {"segment": at[publisher], "speed": round(rng.uniform(0, 120), 1)}
         what = Publish(attributes=attributes, payload=PAYLOAD)
         steps.append(Do(client=publisher, what=what))
     return steps

@@ -30,7 +30,7 @@ class Survey(NamedTuple):
     uses: Any  # How many tests name each of these strings.
     listed: Any  # How many strings are listed.
     total: Any  # How often any string is named.
-    chance: Any  # The state of the random number generator of the sample.
+    rng: Any  # The state of the random number generator of the sample.
 
 
 class Runs(NamedTuple):
@@ -77,11 +77,11 @@ def _choose(survey: Survey, attribute: int, number: float) -> None:
     survey.seen[attribute] = seen + 1
     place = seen
     if seen >= survey.constants.shape[1]:
-        state = survey.chance[0]
+        state = survey.rng[0]
         state ^= state << np.uint64(13)
         state ^= state >> np.uint64(7)
         state ^= state << np.uint64(17)
-        survey.chance[0] = state
+        survey.rng[0] = state
         place = np.int64((state >> ONE) % np.uint64(seen + 1))
         if place >= survey.constants.shape[1]:
             return

@@ -22,7 +22,7 @@ def like_problem(pattern: str, escape: str | None) -> str | None:
         if pattern[position] == escape:
             position += 1
             if position == len(pattern) or pattern[position] not in ("%", "_", escape):
-                return f"the escape character {escape} must stand before %, _ or itself"
+                return f"the escape character {escape} must be followed by %, _ or itself"
         position += 1
     return None
 
@@ -139,9 +139,9 @@ def topic_problem(topic: str) -> str | None:
     levels = topic.split("/")
     for position, level in enumerate(levels):
         if "#" in level and (level != "#" or position != len(levels) - 1):
-            return "# stands alone on the last level of a topic filter"
+            return "# must be alone on the last level of a topic filter"
         if "+" in level and level != "+":
-            return "+ stands alone on its level of a topic filter"
+            return "+ must be alone on its level of a topic filter"
     return None
 
 

@@ -39,7 +39,7 @@ class Finding(NamedTuple):
     path: tuple[str, ...]
 
     def __str__(self) -> str:
-        way = ", ".join(self.path) or "no broker says that it came by"
+        way = ", ".join(self.path) or "no broker states that it passed"
         whose = f" in {self.world}" if self.world else ""
         return f"{self.fault}: event {self.publisher} #{self.seq} for {self.client}{whose} ({way})"
 

@@ -265,6 +265,6 @@ def _require_unique(ids: pa.Array) -> None:
     twice = counted.filter(pc.greater(counted.field("counts"), 1))
     if len(twice):
         raise PipelineError(
-            f"subscription {twice.field('values')[0].as_py()!r} stands there "
+            f"subscription {twice.field('values')[0].as_py()!r} occurs "
             f"{twice.field('counts')[0].as_py()} times; give each an id of its own"
         )

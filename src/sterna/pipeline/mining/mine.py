@@ -153,9 +153,7 @@ def mine(
         clients=clients,
     )
     if not before.counted.num_rows:
-        raise PipelineError(
-            "nobody went anywhere in the time that is learnt from: give more data, or hold out less"
-        )
+        raise PipelineError("the training time has no moves: give more data, or hold out less")
     model = learnt(before)
     tests = [evaluated(steps, model.to_bytes(), TIME)]
     if clients:

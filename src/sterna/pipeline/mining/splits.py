@@ -46,7 +46,7 @@ def span(visits: DataFrame) -> Span:
         F.percentile(F.when(stayed_us > 0, stayed_us / 1e6), 0.5).alias("median_dwell_s"),
     ).first()
     if row is None or places is None or not row.clients:
-        raise PipelineError("nobody was anywhere: the input has no visits; give more data")
+        raise PipelineError("the input has no visits: give more data")
     found = {**row.asDict(), **places.asDict()}
     return Span(**{**found, "own_clocks": bool(row.own_clocks) and row.clients > 1})
 

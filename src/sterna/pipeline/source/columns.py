@@ -45,7 +45,7 @@ def attribute_columns(text: str) -> tuple[AttributeColumn, ...]:
         columns.append(AttributeColumn(name, _TYPES[found["type"].lower()].simpleString()))
         rest = rest[found.end() :]
     if len({column.name.lower() for column in columns}) < len(columns):
-        raise ValueError("a column stands there twice")
+        raise ValueError("a column is listed twice")
     return tuple(columns)
 
 

@@ -130,7 +130,7 @@ class Directory(Origin):
             if len(places) > 1:
                 raise PipelineError(
                     f"the journal of {node} is in {places[0]} and in {places[1]}: "
-                    "read a directory in which each journal stands once"
+                    "read a directory that has each journal once"
                 )
         return segments
 
