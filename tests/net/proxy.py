@@ -11,7 +11,7 @@ READ_BYTES = 65_536
 
 
 class Proxy:
-    """Passes bytes between whoever connects to it and a broker, well or badly."""
+    """Passes bytes between the peers that connect to it and a broker, well or badly."""
 
     def __init__(self, target: Address, rng: random.Random) -> None:
         self.target = target

@@ -90,7 +90,7 @@ class Attacker:
         await self.send(control(Hello(versions=(VERSION, VERSION), role=role, node=name)))
 
     async def come_in(self, name: str) -> None:
-        """As a client whose link stands."""
+        """Speak as a client whose link is up."""
         await self.hello(name)
         await self.send(framed(Resume(1, None, 0, True)))
 
@@ -103,7 +103,7 @@ class Attacker:
         await self.send(data)
 
     async def hung_up(self) -> str | None:
-        """Wait until the broker hangs up; why, if it has said so."""
+        """Wait until the broker closes the connection; return the reason, if it gave one."""
         reason = None
         async with asyncio.timeout(30):
             with suppress(OSError):

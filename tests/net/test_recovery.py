@@ -80,7 +80,7 @@ class Recorder(Driver):
         self.failure = error
 
     def acknowledged(self, link: LinkId) -> int:
-        """Up to where the broker has said that it has everything."""
+        """The number up to which the broker has acknowledged everything."""
         said = [f.acknowledged for to, f in self.frames if to == link and isinstance(f, Ack | Data)]
         return max(said, default=0)
 
@@ -170,7 +170,7 @@ def test_nothing_is_said_before_its_input_is_durable() -> None:
 
 @pytest.mark.spec("LV-1")
 def test_no_fact_is_told_before_its_input_is_durable() -> None:
-    """Not even that a link is lost, about which nothing is said to anybody."""
+    """Not even that a link is lost, about which nothing is sent."""
 
     async def run() -> list[type[Fact]]:
         engine, driver, log = start(ModelDisk())

@@ -117,7 +117,7 @@ def made_up() -> list[Run]:
 
 @dataclass
 class Judged:
-    """What went to Spark, and what it said."""
+    """What went to Spark, and what it answered."""
 
     runs: list[Run] = field(default_factory=list)
     live: list["LiveRun"] = field(default_factory=list)
@@ -268,7 +268,7 @@ def mislead(run: list[Any], place: int, rng: random.Random) -> None:
 
 
 def excuse(run: list[Any], place: int, rng: random.Random) -> None:
-    """Lost, and that was said."""
+    """An event is lost, and that was stated."""
     fact = run[place]
     if isinstance(fact, facts.Published):
         run.insert(place + 1, facts.Purged(at=fact.at, time=fact.time, events=fact.events[:1]))

@@ -14,7 +14,7 @@ from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source import staged as staged_module
 from sterna.pipeline.source import staging as staging_module
 from sterna.pipeline.source.staged import Row, StagedFile
-from sterna.pipeline.source.staging import BatchId, Outbox, Staging
+from sterna.pipeline.source.staging import BatchId, PublishingClient, Staging
 from tests.net.storage.model_disk import ModelDisk, PowerCut
 from tests.scale import examples
 
@@ -31,7 +31,7 @@ class StagingDisk(ModelDisk):
         super().remove(path)
 
 
-class ModelClient(Outbox):
+class ModelClient(PublishingClient):
     """A client with a state, and the network behind it, which outlives it.
 
     What it publishes is in its log first, synced some time later, and only then with a broker.
@@ -54,7 +54,7 @@ class ModelClient(Outbox):
         return 2**20
 
     @contextlib.contextmanager
-    def connect(self, name: str) -> Iterator[Outbox]:
+    def connect(self, name: str) -> Iterator[PublishingClient]:
         assert name == "client"
         if not self._log:
             self._log = [(self._rng.randrange(10**6), None)]
@@ -195,7 +195,7 @@ class Plain(ModelClient):
         return self.largest
 
     @contextlib.contextmanager
-    def connect(self, name: str) -> Iterator[Outbox]:  # noqa: ARG002
+    def connect(self, name: str) -> Iterator[PublishingClient]:  # noqa: ARG002
         with super().connect("client") as outbox:
             yield outbox
 
@@ -234,16 +234,16 @@ def test_transactions_are_remembered_for_good(staging: Staging) -> None:
 
 @pytest.mark.spec("PL-1")
 def test_a_job_that_was_committed_is_finished_by_the_next_one(staging: Staging) -> None:
-    """What is in the ledger will be published, whoever comes next; and first."""
+    """What is in the ledger will be published first, whichever process comes next."""
     client = Plain()
 
     @contextlib.contextmanager
-    def dies(name: str) -> Iterator[Outbox]:
+    def dies(name: str) -> Iterator[PublishingClient]:
         with client.connect(name) as outbox:
             yield Dying(outbox)
 
-    class Dying(Outbox):
-        def __init__(self, outbox: Outbox) -> None:
+    class Dying(PublishingClient):
+        def __init__(self, outbox: PublishingClient) -> None:
             self.outbox = outbox
 
         @property
@@ -357,7 +357,7 @@ def test_only_one_process_commits_at_a_time(
     files = list(chain.from_iterable(staging.stage([event(1)], job="job") for _ in range(2)))
 
     @contextlib.contextmanager
-    def busy(name: str) -> Iterator[Outbox]:
+    def busy(name: str) -> Iterator[PublishingClient]:
         other = Staging(staging.directory)
         with pytest.raises(PipelineError, match="another process publishes from"):
             other.commit(1, files, client.connect, owner=QUERY, client="client", job="job")

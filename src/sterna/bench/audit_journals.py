@@ -30,7 +30,7 @@ Planted = tuple[Fault, str, str, int]
 
 
 @dataclass
-class Written:
+class WrittenJournals:
     """The content of the journals."""
 
     facts: int = 0
@@ -42,14 +42,14 @@ class Written:
 
 def write_journals(
     directory: Path, events: int, *, batch: int = 1_000, clients: int = 200, publishers: int = 50
-) -> Written:
+) -> WrittenJournals:
     """Write what brokers and clients would: each event published once, and delivered five times.
 
     It is accepted by one broker and forwarded by three. A fact has up to `batch` events. One event
     is lost, one comes twice, and two of a publisher change places, each for another client.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    written = Written()
+    written = WrittenJournals()
     city = _City(events, clients, publishers)
     for publisher in range(publishers):
         mine = np.arange(publisher, events, publishers)
@@ -131,7 +131,7 @@ class _Sheet:
     """The journal of one node."""
 
     def __init__(
-        self, directory: Path, node: str, city: _City, batch: int, written: Written
+        self, directory: Path, node: str, city: _City, batch: int, written: WrittenJournals
     ) -> None:
         self._node, self._city, self._batch, self._written = node, city, batch, written
         self._path = directory / file_name(node, 0, START_US)

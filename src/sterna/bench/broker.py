@@ -132,7 +132,7 @@ class Drain:
 
 
 @dataclass
-class Report:
+class BrokerReport:
     """All that was measured."""
 
     settings: dict[str, object]
@@ -150,10 +150,10 @@ class Report:
         return asdict(self)
 
 
-def run(options: Options, progress: Progress) -> Report:
+def run(options: Options, progress: Progress) -> BrokerReport:
     """Measure everything that was asked for; LoadError says what went wrong."""
     mosquitto = find_mosquitto()
-    report = Report(
+    report = BrokerReport(
         settings={
             "rounds": options.rounds,
             "scale": options.scale,

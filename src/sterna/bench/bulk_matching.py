@@ -20,7 +20,7 @@ from sterna.bench.workloads import ATTRIBUTES, standard, standard_columns
 from sterna.matching import MatchIndex
 from sterna.model.filters import Filter
 from sterna.pipeline.matching import Layout, Matching
-from sterna.pipeline.matching.figures import Told, listener
+from sterna.pipeline.matching.figures import WorkerFigures, listener
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,7 +49,7 @@ def run(setting: "Setting") -> "Figures":
     events = spark.read.parquet(str(setting.folder / "events"))
     subscriptions = spark.read.parquet(str(setting.folder / "subscriptions.parquet"))
 
-    contenders: dict[str, Contender] = {}
+    contenders: dict[str, MatchingContender] = {}
     for layout in (Layout.EVENTS, Layout.SUBSCRIPTIONS):
         progress(f"compiling {setting.subscriptions:,} subscriptions (layout {layout})")
         contenders[f"spark, {layout}"] = Spark(events, subscriptions, layout)
@@ -86,7 +86,7 @@ def run(setting: "Setting") -> "Figures":
 # ---- Contenders
 
 
-class Contender(ABC):
+class MatchingContender(ABC):
     """Something that counts all pairs of events and subscriptions that match."""
 
     def __init__(self) -> None:
@@ -116,13 +116,13 @@ class Contender(ABC):
         }
 
 
-class Spark(Contender):
+class Spark(MatchingContender):
     """Bulk matching, counting: what `sterna pipeline match --count` does."""
 
     def __init__(self, events: "DataFrame", subscriptions: "DataFrame", layout: Layout) -> None:
         super().__init__()
         self._context = events.sparkSession.sparkContext
-        self._told: list[Told] = []
+        self._told: list[WorkerFigures] = []
         started = time.perf_counter()
         self.matching = Matching.plan(events, subscriptions, layout=layout)
         self._plan_s = time.perf_counter() - started
@@ -175,7 +175,7 @@ class Spark(Contender):
         }
 
 
-class Plain(Contender):
+class Plain(MatchingContender):
     """Processes of their own with `match_batch`, their events in memory before the clock starts."""
 
     def __init__(self, place: Path, filters: list[Filter], files: list[Path]) -> None:
@@ -286,7 +286,9 @@ def _pairs_written(spark: Spark, setting: "Setting") -> "Figures":
     }
 
 
-def _ratios(contenders: dict[str, Contender], plain: Plain, sql_s: float) -> dict[str, float]:
+def _ratios(
+    contenders: dict[str, MatchingContender], plain: Plain, sql_s: float
+) -> dict[str, float]:
     """How many times as fast bulk matching is, round by round for what ran side by side."""
     found = {}
     for name, contender in contenders.items():

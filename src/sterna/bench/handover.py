@@ -29,7 +29,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Report:
+class HandoverReport:
     """All that was measured."""
 
     brokers: int
@@ -44,7 +44,7 @@ class Report:
 
 def run(
     progress: Progress, *, brokers: int, subscriptions: int, handovers: int, data: Path | None
-) -> Report:
+) -> HandoverReport:
     """Measure with and without durability; LoadError says what went wrong."""
     gaps = {}
     for level in (Durability.NONE, Durability.BATCH):
@@ -52,7 +52,7 @@ def run(
             gaps[str(level)] = _measure(
                 progress, level, Path(directory), brokers, subscriptions, handovers
             )
-    return Report(brokers, subscriptions, handovers, gaps)
+    return HandoverReport(brokers, subscriptions, handovers, gaps)
 
 
 def _measure(

@@ -24,10 +24,10 @@ class LoadError(SternaError):
     """A run that does not count; the message says what went wrong."""
 
 
-class Client(asyncio.Protocol):
+class LoadConnection(asyncio.Protocol):
     """The socket of a speaker, and the goal that it is to reach next."""
 
-    def __init__(self, speaker: Speaker, group: "Group") -> None:
+    def __init__(self, speaker: Speaker, group: "LoadGroup") -> None:
         self.speaker = speaker
         self.goal: Callable[[], bool] | None = None
         self.wanted = 0
@@ -127,12 +127,12 @@ class Client(asyncio.Protocol):
             self._transport.write(data)
 
 
-class Group:
+class LoadGroup:
     """Clients with a common goal."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.clients: list[Client] = []
+        self.clients: list[LoadConnection] = []
         self._missing = 0
         self._all_reached: asyncio.Future[float] | None = None
         self._problem: str | None = None
@@ -141,7 +141,7 @@ class Group:
     async def connect(self, host: str, port: int, speakers: Sequence[Speaker]) -> None:
         """Connect them one after the other, until the broker has accepted them."""
         for speaker in speakers:
-            client = Client(speaker, self)
+            client = LoadConnection(speaker, self)
             self.clients.append(client)
             await self._connect(client, host, port)
 
@@ -150,7 +150,7 @@ class Group:
         for client in self.clients:
             await self._connect(client, host, port)
 
-    async def _connect(self, client: Client, host: str, port: int) -> None:
+    async def _connect(self, client: LoadConnection, host: str, port: int) -> None:
         client.speaker.is_ready = False
         reached = self.aim([client], [lambda: client.speaker.is_ready])
         await self.loop.create_connection(lambda: client, host, port)
@@ -171,7 +171,7 @@ class Group:
         return reached
 
     def aim(
-        self, clients: Sequence[Client], goals: Sequence[Callable[[], bool]]
+        self, clients: Sequence[LoadConnection], goals: Sequence[Callable[[], bool]]
     ) -> "asyncio.Future[float]":
         """The time at which the last client has reached its goal."""
         self._missing = len(clients)
@@ -210,10 +210,10 @@ class Group:
         )
 
 
-def _received(client: Client) -> Callable[[], bool]:
+def _received(client: LoadConnection) -> Callable[[], bool]:
     speaker, wanted = client.speaker, client.wanted
     return lambda: speaker.received >= wanted
 
 
-def _done(client: Client) -> Callable[[], bool]:
+def _done(client: LoadConnection) -> Callable[[], bool]:
     return lambda: client.is_done

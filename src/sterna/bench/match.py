@@ -50,7 +50,7 @@ class Figures:
 
 
 @dataclass
-class Report:
+class MatchReport:
     """All that was measured on a workload."""
 
     workload: str
@@ -65,7 +65,7 @@ class Report:
     build_s: float
     bytes_per_subscription: float
     churn: Figures | None = None
-    curve: "list[Report]" = field(default_factory=list)
+    curve: "list[MatchReport]" = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -79,12 +79,12 @@ def run(
     *,
     seed: int = 1,
     curve: bool = False,
-) -> Report:
+) -> MatchReport:
     """Measure a workload; with `curve`, also at every power of ten from 1,000 up to that size."""
     index: MatchIndex[int] = MatchIndex()
     filters = enumerate(workload.filters(subscriptions, seed))
     happening = workload.events(events, seed)
-    smaller: list[Report] = []
+    smaller: list[MatchReport] = []
     build_s = 0.0
     sizes = [size for size in (10**k for k in range(3, 7)) if size < subscriptions and curve]
     for size in (*sizes, subscriptions):
@@ -147,7 +147,7 @@ def _measure(
     build_s: float,
     seed: int,
     progress: Progress,
-) -> Report:
+) -> MatchReport:
     size = len(index)
     progress(f"preparing the baselines for {size:,} subscriptions")
     baselines = {
@@ -168,7 +168,7 @@ def _measure(
     batched = Figures.of(compare(contenders))
     progress(f"adding and removing in {size:,} subscriptions")
     insert, normal_form, remove = _changes(workload, index, seed)
-    return Report(
+    return MatchReport(
         workload=workload.name,
         about=workload.about,
         subscriptions=size,

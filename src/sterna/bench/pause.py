@@ -86,7 +86,7 @@ class Skipped:
 
 
 @dataclass
-class Report:
+class PauseReport:
     """All that was measured."""
 
     rows: list[Row] = field(default_factory=list)
@@ -100,9 +100,9 @@ class SkippedError(SternaError):
     """Something cannot be measured, here or in time; the message says why."""
 
 
-def run(options: Options, progress: Progress) -> Report:
+def run(options: Options, progress: Progress) -> PauseReport:
     """Measure every size for which there is time; LoadError says what went wrong."""
-    report = Report()
+    report = PauseReport()
     deadline = monotonic() + options.at_most_s
     series: tuple[tuple[str, Sequence[int], Measure], ...] = (
         ("snapshot, kept events", options.events, _KeptEvents(options, progress).rows),

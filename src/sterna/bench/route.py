@@ -35,7 +35,7 @@ class Row:
         return asdict(self)
 
 
-class Loaded:
+class LoadedBroker:
     """A broker with a neighbour, and a client that has many subscriptions."""
 
     def __init__(self, strategy: Strategy, filters: list[Filter]) -> None:
@@ -94,14 +94,14 @@ def _filters(count_: int) -> list[Filter]:
 def _measure(strategy: Strategy, size: int, filters: list[Filter], rounds: int) -> Row:
     for filter_ in filters:
         _ = filter_.normal_form  # Made once for each filter, whatever the strategy.
-    loaded = Loaded(strategy, filters[:size])
+    loaded = LoadedBroker(strategy, filters[:size])
     fresh = iter(filters[size:])
 
     def change() -> None:
         loaded.change(list(islice(fresh, CHANGES)))  # New ones in every round.
 
     def rebuild() -> None:
-        Loaded(strategy, filters[:size])
+        LoadedBroker(strategy, filters[:size])
 
     times: dict[str, Timing] = compare(
         {"change": (change, 2 * CHANGES), "rebuild": (rebuild, 1)}, rounds

@@ -22,7 +22,7 @@ ROUNDS = 5
 
 
 @dataclass(frozen=True)
-class Report:
+class SimReport:
     """Messages over links a second; each figure is the median of rounds run in turns."""
 
     brokers: int
@@ -89,7 +89,7 @@ class Flood:
                 self._simulation.do(Wait(us=600))
 
 
-def run(progress: Progress, *, rounds: int = ROUNDS, long: int = 100) -> Report:
+def run(progress: Progress, *, rounds: int = ROUNDS, long: int = 100) -> SimReport:
     """Measure; `long` is how many rounds of 100 events the long run has."""
     progress("building the network")
     plain = Flood(judged=False)
@@ -114,7 +114,7 @@ def run(progress: Progress, *, rounds: int = ROUNDS, long: int = 100) -> Report:
     progress("with the oracle")
     judged = Flood(judged=True)  # Its memory of all facts would slow the others down.
     judged.publish(1)
-    return Report(
+    return SimReport(
         brokers=85,
         messages=messages,
         simulator=median(simulator),

@@ -16,7 +16,7 @@ import msgspec
 import uvloop
 
 from sterna.bench.latency import Latencies, Pair
-from sterna.bench.load import Group, LoadError
+from sterna.bench.load import LoadError, LoadGroup
 from sterna.bench.mqtt import MqttSpeaker, Qos
 from sterna.bench.native import NativeSpeaker
 from sterna.bench.roaming import roam
@@ -113,7 +113,7 @@ class Watch(Order, frozen=True, kw_only=True):
 AnyOrder = Connect | Prepare | Publish | Expect | Drop | Return | Leave | Measure | Roam | Watch
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Worker -> benchmark: done. Times are of a clock that all processes of a machine share."""
 
     began: float = 0.0
@@ -147,7 +147,7 @@ class Worker:
         self._process.stdin.write(msgspec.json.encode(order) + b"\n")
         self._process.stdin.flush()
 
-    def hear(self, within_s: float = ANSWER_S) -> Answer:
+    def hear(self, within_s: float = ANSWER_S) -> WorkerAnswer:
         """Wait for the answer; LoadError if the order failed."""
         assert self._process.stdout is not None  # noqa: S101
         if not select.select([self._process.stdout], [], [], within_s + 10)[0]:
@@ -155,12 +155,12 @@ class Worker:
         line = self._process.stdout.readline()
         if not line:
             raise LoadError("a process of the load generator has ended by itself")
-        answer = msgspec.json.decode(line, type=Answer)
+        answer = msgspec.json.decode(line, type=WorkerAnswer)
         if answer.problem:
             raise LoadError(answer.problem)
         return answer
 
-    def ask(self, order: AnyOrder, within_s: float = ANSWER_S) -> Answer:
+    def ask(self, order: AnyOrder, within_s: float = ANSWER_S) -> WorkerAnswer:
         """Send an order, and wait for the answer."""
         self.tell(order)
         return self.hear(within_s)
@@ -180,10 +180,10 @@ def speaker(protocol: Protocol, name: str, filters: Sequence[str]) -> Speaker:
 
 class _Work:
     def __init__(self) -> None:
-        self.group = Group()
+        self.group = LoadGroup()
         self._pair: tuple[int, Pair] | None = None
 
-    async def obey(self, order: AnyOrder) -> Answer:
+    async def obey(self, order: AnyOrder) -> WorkerAnswer:
         group = self.group
         match order:
             case Connect():
@@ -197,7 +197,7 @@ class _Work:
                 gc.collect()
             case Publish():
                 began = perf_counter()
-                return Answer(began=began, ended=await group.publish())
+                return WorkerAnswer(began=began, ended=await group.publish())
             case Expect():
                 return await self._expect(0.0, order.counts)
             case Drop():
@@ -212,18 +212,18 @@ class _Work:
                 self._pair = None
             case Measure():
                 contents = list(islice(cycle(order.contents), order.events))
-                return Answer(latencies=self._pair_for(order).measure(contents, order.rate))
+                return WorkerAnswer(latencies=self._pair_for(order).measure(contents, order.rate))
             case Roam():
-                return Answer(gaps_ms=roam(order.ports, order.handovers))
+                return WorkerAnswer(gaps_ms=roam(order.ports, order.handovers))
             case Watch():
                 trips = watch_snapshot(order.port, order.snapshot_inputs, order.calm_s)
-                return Answer(round_trips=trips)
-        return Answer()
+                return WorkerAnswer(round_trips=trips)
+        return WorkerAnswer()
 
-    async def _expect(self, began: float, counts: Sequence[int]) -> Answer:
+    async def _expect(self, began: float, counts: Sequence[int]) -> WorkerAnswer:
         ended = await self.group.expect(counts)
         too_many = sum(client.speaker.received - client.wanted for client in self.group.clients)
-        return Answer(began=began, ended=ended, too_many=too_many)
+        return WorkerAnswer(began=began, ended=ended, too_many=too_many)
 
     def _pair_for(self, order: Measure) -> Pair:
         """The two clients that measure this broker; the same for each round."""
@@ -248,9 +248,9 @@ async def _main() -> None:
             async with asyncio.timeout(ANSWER_S):
                 answer = await work.obey(order)
         except TimeoutError:
-            answer = Answer(problem=f"{type(order).__name__} took too long: {work.group}")
+            answer = WorkerAnswer(problem=f"{type(order).__name__} took too long: {work.group}")
         except (LoadError, OSError) as problem:
-            answer = Answer(problem=str(problem) or type(problem).__name__)
+            answer = WorkerAnswer(problem=str(problem) or type(problem).__name__)
         sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
         sys.stdout.flush()
 

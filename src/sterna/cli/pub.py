@@ -67,7 +67,7 @@ def pub(
 
     Exit status: 0 when a broker has all events for good, 2 on an error.
     """
-    tally = Tally()
+    tally = PublishTally()
     if assignments and assignments != ["-"]:
         attributes, content = _event(assignments, payload, as_json=as_json)
         events = repeated(attributes, content, count)
@@ -96,7 +96,7 @@ def pub(
         sys.stdout.write(f"{said} by {tally.broker} ({tally.seconds:.3f} s{rate})\n")
 
 
-class Tally:
+class PublishTally:
     """How many events were published and acknowledged."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ Events = AsyncIterator[Iterable[tuple[int | None, dict[str, Any], bytes]]]
 """Events, some at a time, each with the number of its line if it was one."""
 
 
-async def _publish(tally: Tally, urls: list[str], name: str | None, events: Events) -> None:
+async def _publish(tally: PublishTally, urls: list[str], name: str | None, events: Events) -> None:
     async with connect(*urls, client=name) as client:
         began = perf_counter()
         try:
@@ -121,7 +121,7 @@ async def _publish(tally: Tally, urls: list[str], name: str | None, events: Even
             tally.broker = client.broker
 
 
-async def _publish_all(client: Client, events: Events, tally: Tally) -> None:
+async def _publish_all(client: Client, events: Events, tally: PublishTally) -> None:
     """Publish until the end, or until something is no event; what was published stays so."""
     marks: deque[tuple[int, Receipt]] = deque()
     published = 0

@@ -35,7 +35,7 @@ MOVE_EVERY_S = 0.5
 
 
 @dataclass
-class Tally:
+class CityTally:
     """What the clients have done so far."""
 
     published: int = 0
@@ -63,7 +63,7 @@ class City:
         facts: Callable[[Fact], None],
         journal: Path | None = None,
     ) -> None:
-        self.tally = Tally()
+        self.tally = CityTally()
         self.clients: list[Client] = []
         self._urls = urls
         self._facts = facts

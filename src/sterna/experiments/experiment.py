@@ -59,7 +59,7 @@ class Point(Generic[S, M]):
         return row
 
 
-class Table(NamedTuple):
+class PrintedTable(NamedTuple):
     """A table for people."""
 
     title: str
@@ -99,7 +99,7 @@ class Experiment(ABC, Generic[S, M]):
         """What was expected, beside what came out."""
 
     @abstractmethod
-    def tables(self, points: Sequence[Point[S, M]]) -> list[Table]:
+    def tables(self, points: Sequence[Point[S, M]]) -> list[PrintedTable]:
         """The results for people."""
 
     def summary(self, points: Sequence[Point[S, M]]) -> dict[str, Any]:

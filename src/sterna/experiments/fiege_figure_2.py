@@ -27,7 +27,7 @@ from sterna.experiments.experiment import (
     DeliveryError,
     Experiment,
     Point,
-    Table,
+    PrintedTable,
     in_words,
 )
 from sterna.experiments.plot import Axes, panels
@@ -164,7 +164,7 @@ class FiegeFigure2(Experiment[Setting, Measures]):
             ),
         ]
 
-    def tables(self, points: Points) -> list[Table]:
+    def tables(self, points: Points) -> list[PrintedTable]:
         rows = []
         pairs = {_place(point.setting): point for point in points}
         for point in points:
@@ -194,7 +194,7 @@ class FiegeFigure2(Experiment[Setting, Measures]):
             f"naive handover and of relocation. {LINK_MS} ms a hop; rate: events per second and "
             "producer, of which there are two."
         )
-        return [Table("Missed and delivered twice, per move", head, rows, note)]
+        return [PrintedTable("Missed and delivered twice, per move", head, rows, note)]
 
     def summary(self, points: Points) -> dict[str, Any]:
         computed = []

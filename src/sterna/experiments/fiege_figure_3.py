@@ -29,7 +29,7 @@ from sterna.experiments.experiment import (
     DeliveryError,
     Experiment,
     Point,
-    Table,
+    PrintedTable,
     in_words,
 )
 from sterna.experiments.plot import Axes, panels
@@ -177,7 +177,7 @@ class FiegeFigure3(Experiment[Setting, Measures]):
             ),
         ]
 
-    def tables(self, points: Points) -> list[Table]:
+    def tables(self, points: Points) -> list[PrintedTable]:
         places = list(dict.fromkeys((p.setting.hops, p.setting.stay_per_delay) for p in points))
         missed, sent = [], []
         for hops, ratio in places:
@@ -197,14 +197,14 @@ class FiegeFigure3(Experiment[Setting, Measures]):
         first = ("t_d, ms", "stay / t_d")
         names = tuple(map(str, RULES))
         return [
-            Table(
+            PrintedTable(
                 "Blackout (in t_d) of three rules, and events missed (%) of four",
                 (*first, "sub-unsub", "safe", "everywhere", *names[:-1]),
                 missed,
                 "Medians. A blackout ends with the next move at the latest. Missed: of what "
                 "flooding (everywhere) delivers from the first move on.",
             ),
-            Table(
+            PrintedTable(
                 "Event messages between brokers (% of those of flooding)",
                 (*first, *names),
                 sent,

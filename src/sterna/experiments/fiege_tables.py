@@ -22,7 +22,7 @@ from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
 from sterna.core.messages import Events
 from sterna.core.names import NodeId, Time
-from sterna.experiments.experiment import Claim, Experiment, Point, Table
+from sterna.experiments.experiment import Claim, Experiment, Point, PrintedTable
 from sterna.experiments.plot import panels
 from sterna.model.filters import Filter
 from sterna.sim.network import Fate, Observer, Pipe
@@ -167,7 +167,7 @@ class FiegeTables(Experiment[Setting, Measures]):
             ),
         ]
 
-    def tables(self, points: Points) -> list[Table]:
+    def tables(self, points: Points) -> list[PrintedTable]:
         rows = [
             (
                 point.setting.table,
@@ -185,7 +185,7 @@ class FiegeTables(Experiment[Setting, Measures]):
             "times: floor is the rule of section 5.3, which made it; ceil that of Fig. 13; safe is "
             "ours."
         )
-        return [Table("Row by row", head, rows, note)]
+        return [PrintedTable("Row by row", head, rows, note)]
 
     def summary(self, points: Points) -> dict[str, Any]:
         del points

@@ -26,7 +26,7 @@ from sterna.experiments.experiment import (
     DeliveryError,
     Experiment,
     Point,
-    Table,
+    PrintedTable,
     in_words,
 )
 from sterna.experiments.plot import Axes, panels
@@ -163,7 +163,7 @@ class HandoverLatency(Experiment[Setting, Measures]):
             ),
         ]
 
-    def tables(self, points: Points) -> list[Table]:
+    def tables(self, points: Points) -> list[PrintedTable]:
         return [_latencies(points), _messages(points)]
 
     def draw(self, points: Points, path: Path) -> None:
@@ -320,7 +320,7 @@ def _naive_gain(points: Points) -> float:
     return max(point.median.to_live_ms - point.median.naive_to_live_ms for point in points)
 
 
-def _latencies(points: Points) -> Table:
+def _latencies(points: Points) -> PrintedTable:
     """The table of latencies; strategies within a millisecond of each other share a row."""
     rows = []
     for hops, producers in _places(points):
@@ -351,10 +351,10 @@ def _latencies(points: Points) -> Table:
         f"(11 with those with advertisements). {LINK_MS} ms a link; {RATE} events per second; "
         f"{AWAY_MS} ms away. 0 hops: back at the same broker."
     )
-    return Table("Waiting for the first event", head, rows, note)
+    return PrintedTable("Waiting for the first event", head, rows, note)
 
 
-def _messages(points: Points) -> Table:
+def _messages(points: Points) -> PrintedTable:
     places = _places(points)
     groups: dict[tuple[str, ...], list[str]] = {}
     for advertisements in (False, True):
@@ -371,7 +371,7 @@ def _messages(points: Points) -> Table:
     rows = [(", ".join(names), *costs) for costs, names in groups.items()]
     head = ("strategies", *(f"{hops}, {producers}" for hops, producers in places))
     note = "Between brokers; requests and replays take 2 a hop of these. *: with advertisements."
-    return Table("Control messages per handover, over hops and producers", head, rows, note)
+    return PrintedTable("Control messages per handover, over hops and producers", head, rows, note)
 
 
 def _places(points: Points) -> list[tuple[int, int]]:

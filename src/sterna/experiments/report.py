@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from sterna import __version__
-from sterna.experiments.experiment import Claim, Experiment, Point, Table
+from sterna.experiments.experiment import Claim, Experiment, Point, PrintedTable
 from sterna.experiments.plot import FORMATS
 from sterna.wire.codec import to_json
 
@@ -69,7 +69,9 @@ class Report:
 
     def _write_text(self, path: Path) -> None:
         rows = [point.as_row() for point in self.points]
-        whole = Table("All rows", tuple(rows[0]), [tuple(map(_cell, r.values())) for r in rows])
+        whole = PrintedTable(
+            "All rows", tuple(rows[0]), [tuple(map(_cell, r.values())) for r in rows]
+        )
         with path.open("w", encoding="utf-8") as file:
             file.write(f"{self.command}\n")
             self.show(Console(file=file, width=TEXT_WIDTH, no_color=True, legacy_windows=False))
@@ -90,7 +92,7 @@ def _claims(claims: Sequence[Claim]) -> Grid:
     return grid
 
 
-def _grid(table: Table, *, repeat: bool = False) -> Grid:
+def _grid(table: PrintedTable, *, repeat: bool = False) -> Grid:
     """Numbers are right-aligned; the first column omits a value that equals the one above."""
     grid = Grid(title=f"[bold]{table.title}[/bold]", title_justify="left", caption=table.note,
                 caption_justify="left", box=box.SIMPLE)  # fmt: skip

@@ -22,7 +22,7 @@ from sterna.experiments.experiment import (
     DeliveryError,
     Experiment,
     Point,
-    Table,
+    PrintedTable,
     in_words,
 )
 from sterna.experiments.plot import Axes, panels
@@ -158,7 +158,7 @@ class Routing(Experiment[Setting, Measures]):
             claim("Control messages: the same order", lambda m: m.control_messages),
         ]
 
-    def tables(self, points: Sequence[Point[Setting, Measures]]) -> list[Table]:
+    def tables(self, points: Sequence[Point[Setting, Measures]]) -> list[PrintedTable]:
         return [
             _table(
                 f"Over the number of subscriptions (locality {LOCALITY:.0%})",
@@ -338,7 +338,7 @@ def _table(
     first: str,
     points: Sequence[Point[Setting, Measures]],
     place: Callable[[Setting], str],
-) -> Table:
+) -> PrintedTable:
     rows = []
     for point in points:
         setting, median = point.setting, point.median
@@ -357,7 +357,7 @@ def _table(
         "Medians. *: with advertisements. after: entries after half the subscriptions ended. "
         "control, events: messages between brokers; kB: of control messages."
     )
-    return Table(title, head, rows, note)
+    return PrintedTable(title, head, rows, note)
 
 
 PANELS: dict[str, tuple[Callable[[Measures], float], str]] = {

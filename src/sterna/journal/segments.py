@@ -64,7 +64,7 @@ class SegmentName(NamedTuple):
         return cls(unquote(node), int(position), int(started_us), ending == OPEN, path)
 
 
-class Message(NamedTuple):
+class ArrowMessage(NamedTuple):
     """One intact message of a file."""
 
     data: bytes
@@ -114,7 +114,7 @@ def between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
     return batch.slice(first, last - first)
 
 
-def read_messages(path: Path, start: int = 0, end: int = END_OF_TIME) -> Iterator[Message]:
+def read_messages(path: Path, start: int = 0, end: int = END_OF_TIME) -> Iterator[ArrowMessage]:
     """The schema and the intact messages of a file with facts from `start` to before `end`.
 
     SegmentDamagedError at the first that is not intact; but a file that is still written to may end
@@ -136,7 +136,7 @@ def read_messages(path: Path, start: int = 0, end: int = END_OF_TIME) -> Iterato
                 first, last = positions_of(message)
                 if first >= end:
                     return
-                yield Message(message, file.tell(), first, last)
+                yield ArrowMessage(message, file.tell(), first, last)
             elif message is not SKIPPED:
                 what = "is cut off" if message is None else "has been changed"
                 raise SegmentDamagedError(

@@ -22,7 +22,7 @@ from sterna.matching.growth import LargeDict
 from sterna.matching.kernels.entries import match_event
 from sterna.matching.kernels.layout import Arrays
 from sterna.matching.kernels.matching import prefetch_keys
-from sterna.matching.records import SHARED, TESTS_MAX, UNSURE, Written, head, write_test
+from sterna.matching.records import SHARED, TESTS_MAX, UNSURE, EncodedTest, head, write_test
 from sterna.matching.vocabulary import Attribute, Vocabulary
 from sterna.model.event import Scalar
 from sterna.model.filters.filter import Filter
@@ -162,7 +162,7 @@ class CompiledSubscriptions:
 
     def _write(self, row: int, term: Term, *, shared: bool, loose: bool) -> None:
         """Write the record of a row and put the row where it belongs."""
-        tests: list[tuple[Attribute, Written]] = []
+        tests: list[tuple[Attribute, EncodedTest]] = []
         left_open = tuple(islice(term.constraints, TESTS_MAX, None))
         vocabulary = self.vocabulary
         for name, accepted in islice(term.constraints.items(), TESTS_MAX):
@@ -351,6 +351,6 @@ class CompiledSubscriptions:
         return kept
 
 
-def _form(test: tuple[Attribute, Written]) -> int:
+def _form(test: tuple[Attribute, EncodedTest]) -> int:
     """Tests are sorted by form, the cheapest first, which helps branch prediction."""
     return test[1].words[0] & 255

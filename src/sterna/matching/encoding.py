@@ -8,12 +8,12 @@ import numpy as np
 
 from sterna.matching.columns import Columns
 from sterna.matching.floats import EXACT_MAX, floor
-from sterna.matching.kernels.layout import FALSE, NAN, NUMBER, STRING, TRUE, Events, Room
+from sterna.matching.kernels.layout import FALSE, NAN, NUMBER, STRING, TRUE, EventArrays, Room
 from sterna.matching.tiles import SubscriptionTiles
 from sterna.matching.vocabulary import Vocabulary
 from sterna.model.event import Scalar, plain_scalar
 
-_WRITTEN = Events._fields[:4]
+_WRITTEN = EventArrays._fields[:4]
 """The arrays into which an event is written."""
 
 
@@ -54,7 +54,9 @@ def room_for(matched: Iterable[SubscriptionTiles]) -> Room:
     )
 
 
-def encode(vocabulary: Vocabulary, attributes: Mapping[str, Scalar | None], spare: Spare) -> Events:
+def encode(
+    vocabulary: Vocabulary, attributes: Mapping[str, Scalar | None], spare: Spare
+) -> EventArrays:
     """Write an event into the spare arrays."""
     numbers, rests, values, kinds = spare.views
     value: Any
@@ -96,7 +98,7 @@ def encode(vocabulary: Vocabulary, attributes: Mapping[str, Scalar | None], spar
     return spare.events._replace(tokens=np.array(sorted(tokens), np.int32))
 
 
-def encode_batch(vocabulary: Vocabulary, columns: Columns) -> Events:
+def encode_batch(vocabulary: Vocabulary, columns: Columns) -> EventArrays:
     """Write the events of a batch into new arrays."""
     events = _new_events(len(columns), len(vocabulary.by_place))
     tokens: list[dict[int, None]] | None = None
@@ -122,9 +124,9 @@ def encode_batch(vocabulary: Vocabulary, columns: Columns) -> Events:
     return events._replace(tokens=np.array(flat, np.int32), token_ends=ends)
 
 
-def _new_events(count: int, attributes: int) -> Events:
+def _new_events(count: int, attributes: int) -> EventArrays:
     shape = count, attributes
-    return Events(
+    return EventArrays(
         numbers=np.full(shape, math.nan),
         rests=np.zeros(shape),
         values=np.full(shape, -1, np.int32),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sterna.matching.records import Written
+from sterna.matching.records import EncodedTest
 from sterna.matching.tokens import required
 from sterna.matching.vocabulary import Attribute, Vocabulary
 from sterna.model.filters.normal_form import Term
@@ -21,7 +21,7 @@ FILED_POINTS_MAX = 4
 
 
 def values_to_file_under(
-    tests: Iterable[tuple[Attribute, Written]], vocabulary: Vocabulary
+    tests: Iterable[tuple[Attribute, EncodedTest]], vocabulary: Vocabulary
 ) -> list[int]:
     """The values of the test that few other rows name, if there is such a test."""
     filed = vocabulary.filed

@@ -43,7 +43,7 @@ def head(row: int, flags: int, tests: int) -> int:
 
 
 @dataclass(slots=True)
-class Written:
+class EncodedTest:
     """A test in the form of a record."""
 
     words: list[int]
@@ -55,7 +55,7 @@ class Written:
     """Whether it expresses all of the set of accepted values."""
 
 
-def write_test(accepted: ValueSet, attribute: int, known: Callable[[Scalar], int]) -> Written:
+def write_test(accepted: ValueSet, attribute: int, known: Callable[[Scalar], int]) -> EncodedTest:
     """Write down which values a test accepts; `known` gives the number of a value."""
     cuts = accepted.cuts
     if len(cuts) == 2:  # One stretch, as most tests have: no need to take it apart.
@@ -65,31 +65,31 @@ def write_test(accepted: ValueSet, attribute: int, known: Callable[[Scalar], int
             if low == high:
                 return _point(known(low), attribute)
             if is_float(low) and is_float(high):
-                return Written([attribute << 8 | RANGE, *_as_words(_pack(low, high))])
+                return EncodedTest([attribute << 8 | RANGE, *_as_words(_pack(low, high))])
         elif start[0] == end[0] == STRING and end[1] == start[1] + "\0":
             return _point(known(start[1]), attribute)
     return _write_set(describe(accepted), attribute, known)
 
 
-def _point(value: int, attribute: int) -> Written:
-    return Written([value << 32 | attribute << 8 | POINT], (value,), selects=True)
+def _point(value: int, attribute: int) -> EncodedTest:
+    return EncodedTest([value << 32 | attribute << 8 | POINT], (value,), selects=True)
 
 
-def _write_set(what: "Description", attribute: int, known: Callable[[Scalar], int]) -> Written:
+def _write_set(what: "Description", attribute: int, known: Callable[[Scalar], int]) -> EncodedTest:
     listed = what.points()
     if listed is not None:
         named = [known(value) for value in listed]
         words = [len(named) << 32 | attribute << 8 | POINTS, *named]
-        return Written(words, named, selects=True)
+        return EncodedTest(words, named, selects=True)
     if not what.ranges and not what.strings:
-        return Written([what.kinds << 32 | attribute << 8 | KINDS], exact=what.exact)
+        return EncodedTest([what.kinds << 32 | attribute << 8 | KINDS], exact=what.exact)
     named = [known(string) for string in what.strings]
     body = [what.kinds, len(what.ranges), (NOT_IN if what.all_but else IN) if named else 0]
     for low, high in what.ranges:
         body += _as_words(_pack(*floor(low)))
         body += _as_words(_pack(*floor(high)))
     body += named
-    return Written([len(body) << 32 | attribute << 8 | SET, *body], named, exact=what.exact)
+    return EncodedTest([len(body) << 32 | attribute << 8 | SET, *body], named, exact=what.exact)
 
 
 @dataclass(slots=True)

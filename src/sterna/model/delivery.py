@@ -49,7 +49,7 @@ Truth = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Lifetime:
     """When a subscription or advertisement was asked, settled, ended, and then forgotten."""
 
     asked: Moment
@@ -59,17 +59,17 @@ class Span:
     """When no broker knew it any more."""
 
 
-def is_settled(span: Span, published: Moment) -> Truth:
+def is_settled(span: Lifetime, published: Moment) -> Truth:
     """Whether a subscription or advertisement was in force everywhere at a publication."""
     return (span.settled <= published) & (published <= span.ended)
 
 
-def is_owed(subscription: Span, published: Moment, calm: Moment) -> Truth:
+def is_owed(subscription: Lifetime, published: Moment, calm: Moment) -> Truth:
     """Whether an event that the subscription matches must be delivered."""
     return is_settled(subscription, published) & (calm <= subscription.ended)
 
 
-def is_allowed(subscription: Span, delivered: Moment, *, anywhere: Truth = False) -> Truth:
+def is_allowed(subscription: Lifetime, delivered: Moment, *, anywhere: Truth = False) -> Truth:
     """Whether an event that the subscription matches may be delivered.
 
     What was kept for a place where the client was then (`anywhere`) may come after the end.
@@ -77,7 +77,7 @@ def is_allowed(subscription: Span, delivered: Moment, *, anywhere: Truth = False
     return (subscription.asked <= delivered) & (anywhere | (delivered <= subscription.ended))
 
 
-def is_explained(subscription: Span, published: Moment, arrived: Moment) -> Truth:
+def is_explained(subscription: Lifetime, published: Moment, arrived: Moment) -> Truth:
     """Whether an event that the subscription matches may arrive without being delivered."""
     return (subscription.asked <= arrived) & (published <= subscription.forgotten)
 

@@ -34,7 +34,7 @@ class ArchiveError(SternaError):
     """The archive cannot be read; says why and what to do."""
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """A part of a file whose events were published between two times."""
 
     newest_us: int
@@ -52,7 +52,7 @@ class Archive:
         self._table = tables / "events"
         self._events_max = events_max
         self._bytes_max = bytes_max
-        self._groups: dict[Path, tuple[tuple[int, int], list[Group]]] = {}
+        self._groups: dict[Path, tuple[tuple[int, int], list[RowGroup]]] = {}
         """The groups of each file, and the version of the file: a refresh replaces files."""
         self.is_stopped = False
         """Set by another thread that waits for this one."""
@@ -116,7 +116,7 @@ class Archive:
         first, last = _day(since_us), _day(until_us)
         return [days[day] for day in sorted(days, reverse=True) if first <= day <= last]
 
-    def _groups_of(self, path: Path) -> list[Group]:
+    def _groups_of(self, path: Path) -> list[RowGroup]:
         about = path.stat()
         version = (about.st_mtime_ns, about.st_size)
         known = self._groups.get(path)
@@ -163,19 +163,19 @@ class _Newest:
         return [event for *_, event in found if event.time_us >= time_us]
 
 
-def _groups(path: Path) -> Iterator[Group]:
+def _groups(path: Path) -> Iterator[RowGroup]:
     metadata = pq.read_metadata(path)
     names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     place = names.index("time")
     for number in range(metadata.num_row_groups):
         known = metadata.row_group(number).column(place).statistics
         if known is None or not known.has_min_max:
-            yield Group(_GREATEST_US, _LEAST_US, path, number)
+            yield RowGroup(_GREATEST_US, _LEAST_US, path, number)
         else:
-            yield Group(_us(known.max), _us(known.min), path, number)
+            yield RowGroup(_us(known.max), _us(known.min), path, number)
 
 
-def _events(group: Group, since_us: int, until_us: int) -> Iterator[Event]:
+def _events(group: RowGroup, since_us: int, until_us: int) -> Iterator[Event]:
     """The events of a part of a file that were published between two times."""
     with pq.ParquetFile(group.path) as file:
         table = file.read_row_group(group.number, columns=COLUMNS)

@@ -106,7 +106,7 @@ class Driver(Listener, ABC):
         """The engine cannot continue."""
 
 
-class Held(NamedTuple):
+class HeldOutput(NamedTuple):
     """What is held back until an input is durable."""
 
     position: int
@@ -259,7 +259,7 @@ class Engine(Generic[N]):
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._waking_at: Time = NEVER
-        self._held: deque[Held] = deque()
+        self._held: deque[HeldOutput] = deque()
         self._binding = 0
         """The position that has to be durable before anything more is released."""
         self._is_committing = False
@@ -297,7 +297,7 @@ class Engine(Generic[N]):
             return
         if turn.is_binding:
             self._binding = position
-        self._held.append(Held(self._binding, prepared, position, turn.facts))
+        self._held.append(HeldOutput(self._binding, prepared, position, turn.facts))
         if self._level is Durability.SYNC:
             if self._commit_now(self._log):
                 self._snapshot_if_due()

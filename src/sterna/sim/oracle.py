@@ -11,7 +11,7 @@ from sterna.core.names import NodeId
 from sterna.model.delivery import (
     FOREVER,
     Fault,
-    Span,
+    Lifetime,
     faults_of_order,
     is_allowed,
     is_explained,
@@ -45,11 +45,11 @@ class Ask:
     """A subscription or an advertisement, and how long it was in force."""
 
     filter: Filter
-    span: Span
+    span: Lifetime
 
 
 @dataclass(frozen=True)
-class Arrival:
+class ArrivedEvent:
     """An event that reached a client."""
 
     event: Event
@@ -76,7 +76,7 @@ class Oracle(Observer):
         self._offers: dict[NodeId, list[Ask]] = defaultdict(list)
         self._unsettled: list[tuple[NodeId, Ask]] = []
         self._published: dict[EventId, tuple[Event, int]] = {}
-        self._arrived: dict[NodeId, list[Arrival]] = defaultdict(list)
+        self._arrived: dict[NodeId, list[ArrivedEvent]] = defaultdict(list)
         self._purged: set[tuple[NodeId, EventId]] = set()
         self._settled: list[int] = []
         self._away = set(clients)
@@ -122,7 +122,7 @@ class Oracle(Observer):
                 is_stray = isinstance(fact, facts.Stray)
                 anywhere = not isinstance(fact, facts.Stray) and fact.anywhere
                 self._arrived[fact.at] += [
-                    Arrival(event, self._moment, is_stray, anywhere) for event in fact.events
+                    ArrivedEvent(event, self._moment, is_stray, anywhere) for event in fact.events
                 ]
             case facts.Published():
                 self._published |= {event.id: (event, self._moment) for event in fact.events}
@@ -173,7 +173,7 @@ class Oracle(Observer):
         self._subscriptions[client].append(ask)
 
     def _ask(self, client: NodeId, filter_: Filter) -> Ask:
-        ask = Ask(filter_, Span(self._moment))
+        ask = Ask(filter_, Lifetime(self._moment))
         self._unsettled.append((client, ask))
         return ask
 
@@ -234,7 +234,7 @@ class Oracle(Observer):
         got = set(received)
         yield from ((Fault.LOST, id_) for id_ in self._owed(client) if id_ not in got)
 
-    def _is_permitted(self, arrival: Arrival, published: int, client: NodeId) -> bool:
+    def _is_permitted(self, arrival: ArrivedEvent, published: int, client: NodeId) -> bool:
         asks = self._subscriptions[client] + self._strays[client] * arrival.is_stray
         matching = (ask.span for ask in asks if ask.filter.matches(arrival.event.attributes))
         if arrival.is_stray:

@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 
 from sterna.cli.output import Json, console, print_json
-from sterna.cli.pipeline.options import LOCAL, Master, Out, spark_for, told
+from sterna.cli.pipeline.options import LOCAL, Master, Out, reporting_errors, spark_for
 from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def mine(
     Parquet, and the model as one file, which brokers take as their movement graph and programs load
     with `MobilityModel.load`.
     """
-    with told(as_json=as_json):
+    with reporting_errors(as_json=as_json):
         from sterna.pipeline.mining.sources import Kind, chosen  # noqa: PLC0415 - no Spark yet.
 
         given = {Kind.TRIPS: trips, Kind.FIXES: fixes, Kind.JOURNAL: journal}

@@ -36,7 +36,7 @@ ADVICE = (
 @contextmanager
 def spark_for(command: str, master: str, *, as_json: bool) -> "Iterator[SparkSession]":
     """A session for one command, or the running one. Errors are printed in one line."""
-    with told(as_json=as_json), errors.status(f"starting Spark ({master}) …") as status:
+    with reporting_errors(as_json=as_json), errors.status(f"starting Spark ({master}) …") as status:
         from sterna.pipeline.progress import shown  # noqa: PLC0415 - Spark is large and optional.
         from sterna.pipeline.session import running_session, spark_session  # noqa: PLC0415
 
@@ -51,7 +51,7 @@ def spark_for(command: str, master: str, *, as_json: bool) -> "Iterator[SparkSes
 
 
 @contextmanager
-def told(*, as_json: bool) -> Iterator[None]:
+def reporting_errors(*, as_json: bool) -> Iterator[None]:
     """Print errors that the user can do something about, in one line each."""
     try:
         yield

@@ -10,7 +10,7 @@ from sterna.model.filters import Filter
 from sterna.model.filters.normal_form import NormalForm
 
 
-class Advertised(Stage):
+class AdvertisementGate(Stage):
     """Passes on the routes that overlap an advertisement; the others wait for one that does."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ ATTRIBUTES_MAX = 12
 """Filters on more attributes are passed on as they are; they have too many ways to be joined."""
 
 
-class Group:
+class MergeGroup:
     """Routes that are passed on as one."""
 
     def __init__(self, id_: RouteId, key: "Key", first: Route) -> None:
@@ -49,10 +49,10 @@ class Merged(Stage):
         self._alone: dict[RouteId, tuple[Route, tuple[Key, ...]]] = {}
         """Routes that are passed on as they are, with the keys under which others may join them."""
         self._joinable: dict[Key, dict[RouteId, Route]] = {}
-        self._open: dict[Key, dict[RouteId, Group]] = {}
+        self._open: dict[Key, dict[RouteId, MergeGroup]] = {}
         """Groups with room, by key."""
-        self._group_of: dict[RouteId, Group] = {}
-        self._changed: dict[RouteId, Group] = {}
+        self._group_of: dict[RouteId, MergeGroup] = {}
+        self._changed: dict[RouteId, MergeGroup] = {}
 
     def add(self, route: Route) -> None:
         keys = self._keys(route.filter)
@@ -64,7 +64,7 @@ class Merged(Stage):
             if key in self._joinable:
                 first = next(iter(self._joinable[key].values()))
                 self._no_longer_alone(first)
-                group = Group(self._name(), key, first)
+                group = MergeGroup(self._name(), key, first)
                 self._join(group, first)
                 self._join(group, route)
                 return
@@ -122,7 +122,7 @@ class Merged(Stage):
         groups = {}
         for each in kept.groups:
             (term,) = each.first.filter.normal_form or ()
-            group = groups[each.id] = Group(each.id, _key(term, each.differing), each.first)
+            group = groups[each.id] = MergeGroup(each.id, _key(term, each.differing), each.first)
             group.members = {route.id: route for route in each.members}
             group.merged = each.merged
             self._group_of |= dict.fromkeys(group.members, group)
@@ -130,7 +130,7 @@ class Merged(Stage):
             self._open.setdefault(groups[id_].key, {})[id_] = groups[id_]
         self._changed = {id_: groups[id_] for id_ in kept.changed}
 
-    def _join(self, group: Group, route: Route) -> None:
+    def _join(self, group: MergeGroup, route: Route) -> None:
         group.members[route.id] = route
         self._group_of[route.id] = group
         self._changed[group.id] = group
@@ -139,12 +139,12 @@ class Merged(Stage):
         else:
             self._close(group)
 
-    def _leave(self, group: Group, route: Route) -> None:
+    def _leave(self, group: MergeGroup, route: Route) -> None:
         del group.members[route.id], self._group_of[route.id]
         self._changed[group.id] = group
         self._open.setdefault(group.key, {})[group.id] = group
 
-    def _close(self, group: Group) -> None:
+    def _close(self, group: MergeGroup) -> None:
         groups = self._open.get(group.key, {})
         if groups.pop(group.id, None) is not None and not groups:
             del self._open[group.key]

@@ -16,7 +16,7 @@ from sterna.core.facts import Forwarded
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import AdvertisementChange, Message, Route, SubscriptionChange
 from sterna.core.names import LinkId, Peer, RouteId, Time
-from sterna.core.routing.advertisements import Advertised
+from sterna.core.routing.advertisements import AdvertisementGate
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.routing.stages import (
     EVERYTHING,
@@ -33,7 +33,7 @@ from sterna.model.event import Event
 from sterna.model.filters import Filter
 
 
-class Told(NamedTuple):
+class Announcement(NamedTuple):
     """What is announced to one neighbour of subscriptions or advertisements."""
 
     chain: Chain
@@ -44,10 +44,10 @@ class Told(NamedTuple):
 class Neighbour(NamedTuple):
     """All that is announced to one neighbour."""
 
-    subscriptions: Told
-    advertisements: Told | None = None
+    subscriptions: Announcement
+    advertisements: Announcement | None = None
     """What is announced to it of advertisements; None if nothing is."""
-    gate: Advertised | None = None
+    gate: AdvertisementGate | None = None
     """Where its own advertisements admit subscriptions; None if all are announced to it."""
     sends_everything: bool = False
     """Whether it asked for all events, whatever the subscriptions."""
@@ -161,9 +161,9 @@ class Router(BrokerComponent):
                 self._neighbours[link] = after = after._replace(advertisements=offers)
             after.advertisements.difference.follow(before.advertisements.difference)  # type: ignore[union-attr]
 
-    def _offering_everything(self) -> Told:
+    def _offering_everything(self) -> Announcement:
         offers = Difference()
-        return Told(Chain([Everything(self._name)], offers), offers)
+        return Announcement(Chain([Everything(self._name)], offers), offers)
 
     # ---- Events
 
@@ -304,7 +304,7 @@ class Router(BrokerComponent):
         if link not in self._neighbours:
             told = difference(Strategy.MERGING)
             self._publishers.join(told)
-            self._neighbours[link] = Neighbour(Told(cast("Chain", self._interest), told))
+            self._neighbours[link] = Neighbour(Announcement(cast("Chain", self._interest), told))
         self.tell(now)
 
     def _share_interest(self) -> None:
@@ -322,7 +322,7 @@ class Router(BrokerComponent):
             before, told = self._neighbours[link].subscriptions, difference(Strategy.MERGING)
             self._publishers.join(told)
             told.follow(before.difference)
-            self._neighbours[link] = Neighbour(Told(self._interest, told))
+            self._neighbours[link] = Neighbour(Announcement(self._interest, told))
 
     def _interest_chain(self, *, begins: bool = True) -> Chain:
         reduction = stages(
@@ -357,7 +357,7 @@ class Router(BrokerComponent):
         advertising = options.by_advertisements
         upwards = options.hierarchical and link == options.parent
         downwards = options.hierarchical and not upwards
-        gate = Advertised() if advertising and not upwards else None
+        gate = AdvertisementGate() if advertising and not upwards else None
         reduction = stages(strategy, self._name, members_max=options.merge_members_max)
         if downwards and not advertising:
             reduction = [Everything(self._name)]  # All events come up.
@@ -369,10 +369,10 @@ class Router(BrokerComponent):
         if advertising and not downwards:
             offers = difference(strategy)
             offering = stages(strategy, self._name, members_max=options.merge_members_max)
-            advertisements = Told(Chain(offering, offers, begins=begins), offers)
+            advertisements = Announcement(Chain(offering, offers, begins=begins), offers)
         elif not advertising and self._advertises(link):
             advertisements = self._offering_everything()
-        told = Told(Chain(reduction, end, begins=begins), end)
+        told = Announcement(Chain(reduction, end, begins=begins), end)
         return Neighbour(told, advertisements, gate, sends_everything)
 
     def _begin(self, link: LinkId) -> None:
@@ -506,7 +506,7 @@ class Router(BrokerComponent):
             told = difference(Strategy.MERGING)
             told.restore(kept.difference)
             self._publishers.rejoin(told)
-            return Neighbour(Told(cast("Chain", self._interest), told))
+            return Neighbour(Announcement(cast("Chain", self._interest), told))
         neighbour = self._neighbour(link, begins=False)
         neighbour.subscriptions.chain.restore(kept.subscriptions)
         neighbour.subscriptions.difference.restore(kept.difference)

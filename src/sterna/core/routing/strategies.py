@@ -1,6 +1,6 @@
 """The routing strategies, as the chains of stages that they are."""
 
-from sterna.core.routing.advertisements import Advertised, KeptAdvertised
+from sterna.core.routing.advertisements import AdvertisementGate, KeptAdvertised
 from sterna.core.routing.covering import KeptMaximal, Maximal
 from sterna.core.routing.merging import KeptMerged, Merged
 from sterna.core.routing.options import Strategy
@@ -19,7 +19,7 @@ KeptStage = KeptEverything | KeptDistinct | KeptMaximal | KeptMerged | KeptAdver
 """What a snapshot holds of any stage of a chain."""
 
 
-def difference(strategy: Strategy, gate: Advertised | None = None) -> Difference:
+def difference(strategy: Strategy, gate: AdvertisementGate | None = None) -> Difference:
     """The end of a chain, for a neighbour that gets only what its advertisements admit."""
     if strategy in {Strategy.MERGING, Strategy.IMPERFECT}:
         return UnionDifference(gate)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from sterna.core.messages import Route
-from sterna.core.routing.advertisements import Advertised
+from sterna.core.routing.advertisements import AdvertisementGate
 from sterna.core.routing.stages import Difference, KeptDifference
 from sterna.model.filters import Filter, algebra
 from sterna.model.filters.normal_form import NormalForm
@@ -22,7 +22,7 @@ class UnionDifference(Difference):
     Until then it accumulates, and goes along with the next change that does.
     """
 
-    def __init__(self, gate: Advertised | None = None) -> None:
+    def __init__(self, gate: AdvertisementGate | None = None) -> None:
         super().__init__()
         self._gate = gate
         self._looked_at = True

@@ -7,7 +7,7 @@ import msgspec
 
 from sterna.core.location.steps import StepRule
 from sterna.core.routing.options import Strategy
-from sterna.experiments.experiment import Claim, Experiment, Table
+from sterna.experiments.experiment import Claim, Experiment, PrintedTable
 from sterna.experiments.fiege_figure_9.claims import claims
 from sterna.experiments.fiege_figure_9.formula import formula_messages
 from sterna.experiments.fiege_figure_9.settings import (
@@ -104,7 +104,7 @@ class FiegeFigure9(Experiment[Setting, Measures]):
     def claims(self, points: Points) -> list[Claim]:
         return claims(points)
 
-    def tables(self, points: Points) -> list[Table]:
+    def tables(self, points: Points) -> list[PrintedTable]:
         return tables(points)
 
     def summary(self, points: Points) -> dict[str, Any]:

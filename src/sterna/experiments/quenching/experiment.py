@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from sterna.core.messages import Events
-from sterna.experiments.experiment import Claim, Experiment, Table, in_words
+from sterna.experiments.experiment import Claim, Experiment, PrintedTable, in_words
 from sterna.experiments.quenching.break_even import break_even, curves_of
 from sterna.experiments.quenching.settings import (
     BUFFER_MAX,
@@ -97,7 +97,7 @@ class Quenching(Experiment[Setting, Measures]):
         paper = "Whether quenching pays for a mobile publisher is not apparent (Huang, 3.2)"
         return [Claim(paper, f"it pays up to {', '.join(evens)}", holds=True)]
 
-    def tables(self, points: Points) -> list[Table]:
+    def tables(self, points: Points) -> list[PrintedTable]:
         return tables(points)
 
     def summary(self, points: Points) -> dict[str, Any]:

@@ -136,8 +136,8 @@ class Reading(NamedTuple):
     keys: Any
 
 
-class Events(NamedTuple):
-    """Events: one for each row of the arrays, with a column for each attribute."""
+class EventArrays(NamedTuple):
+    """Events as arrays: one for each row, with a column for each attribute."""
 
     numbers: Any  # The largest float up to the number; NaN if the value is no number.
     rests: Any  # The remainder to the number: zero, except for large integers.

@@ -68,7 +68,7 @@ class Damage(Exception):  # noqa: N818 - a finding, as above.
     """Not as it was written; the message says in what way."""
 
 
-class Group(NamedTuple):
+class RecordGroup(NamedTuple):
     """A group found intact in a segment."""
 
     offset: int
@@ -122,12 +122,12 @@ def encode_mark(position: int, seed: int, *, closed: bool) -> list[bytes]:
     return _group(position, position, 0, b"", _CLOSED if closed else b"", seed)
 
 
-def is_closed(data: bytes, group: Group) -> bool:
+def is_closed(data: bytes, group: RecordGroup) -> bool:
     """Whether this group is the mark of a log that was closed."""
     return group.records == 0 and data[group.offset + GROUP_BYTES : group.end] == _CLOSED
 
 
-def group_at(data: bytes, offset: int, seed: int) -> Group | None:
+def group_at(data: bytes, offset: int, seed: int) -> RecordGroup | None:
     """The intact group at this place, if there is one."""
     begin = offset + GROUP_BYTES
     if begin > len(data):
@@ -138,10 +138,10 @@ def group_at(data: bytes, offset: int, seed: int) -> Group | None:
     end = begin + size
     if end > len(data) or body_sum != crc32(data[begin:end]):
         return None
-    return Group(offset, end, first, synced, records)
+    return RecordGroup(offset, end, first, synced, records)
 
 
-def groups_after(data: bytes, offset: int, seed: int) -> Iterator[Group]:
+def groups_after(data: bytes, offset: int, seed: int) -> Iterator[RecordGroup]:
     """All intact groups that can be found from this place on, wherever they begin."""
     while (offset := data.find(GROUP_MAGIC, offset)) >= 0:
         group = group_at(data, offset, seed)
@@ -152,7 +152,7 @@ def groups_after(data: bytes, offset: int, seed: int) -> Iterator[Group]:
             offset = group.end
 
 
-def decode_group(data: bytes, group: Group) -> Iterator[bytes]:
+def decode_group(data: bytes, group: RecordGroup) -> Iterator[bytes]:
     """The records of an intact group."""
     begin = group.offset + GROUP_BYTES
     table_end = begin + 4 * group.records

@@ -19,7 +19,7 @@ from sterna.net.storage.format import (
 )
 from sterna.net.storage.options import LogOptions
 from sterna.net.storage.recovery import (
-    Found,
+    FoundLog,
     Load,
     LogFile,
     Recovery,
@@ -65,7 +65,7 @@ class Log:
     """
 
     def __init__(
-        self, directory: Path, disk: Disk, options: LogOptions, kind: str, found: Found
+        self, directory: Path, disk: Disk, options: LogOptions, kind: str, found: FoundLog
     ) -> None:
         self.directory = directory
         self.options = options

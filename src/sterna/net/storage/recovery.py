@@ -22,8 +22,8 @@ from sterna.net.storage.format import (
     LOG_ID_BYTES,
     SEGMENT_BYTES,
     Damage,
-    Group,
     OtherFormat,
+    RecordGroup,
     decode_group,
     decode_segment,
     decode_snapshot,
@@ -113,7 +113,7 @@ class Snapshot(LogFile, kw_only=True):
     position: int
 
 
-class Found(NamedTuple):
+class FoundLog(NamedTuple):
     """Everything that a log continues from."""
 
     recovery: Recovery
@@ -133,7 +133,7 @@ def segment_path(directory: Path, first: int) -> Path:
 
 def recover(
     disk: Disk, directory: Path, kinds: Sequence[str], load: Load, *, salvage: bool
-) -> Found:
+) -> FoundLog:
     """Read what is there; cut off what is torn, set aside what is damaged, make the rest last."""
     search = _Search(disk, directory, kinds, salvage=salvage)
     search.load_snapshot(load)
@@ -253,7 +253,7 @@ class _Search:
             if self.position >= self.up_to or not self._read_segment(index):
                 break
 
-    def mend(self) -> Found:
+    def mend(self) -> FoundLog:
         """Repair what was found. Doing it twice does no harm."""
         set_aside = [self._copy_aside(self.copied)] if self.copied is not None else []
         # The last ones first: while one is left, the damage before it is still recognised.
@@ -271,7 +271,7 @@ class _Search:
         if end is not None and self.last_format < FORMAT:
             self._leave_old_segment()
             end = None
-        return Found(recovery, self.log_id, position, self.segments, end, self.snapshots)
+        return FoundLog(recovery, self.log_id, position, self.segments, end, self.snapshots)
 
     def recovery(self, set_aside: Sequence[str] = ()) -> Recovery:
         """What was found, as the beginning of a log."""
@@ -345,10 +345,10 @@ class _Search:
         segment = self.segments[index]
         base = self.base
         position = synced = segment.first  # A segment is synced before the next one is begun.
-        doubtful: deque[Group] = deque()
+        doubtful: deque[RecordGroup] = deque()
         """The groups that may not be durable."""
         begin = offset = SEGMENT_BYTES
-        later: list[Group] = []
+        later: list[RecordGroup] = []
         while position < self.up_to:
             group = group_at(data, offset, seed)
             if group is None or group.first != position:

@@ -66,7 +66,7 @@ CONDUCT = """
     discarded ARRAY<BIGINT>,
     settled ARRAY<BIGINT>
 """
-"""A client: its connections; its asks with the moments of `sterna.model.delivery.Span`, and the
+"""A client: its connections; its asks with the moments of `sterna.model.delivery.Lifetime`, and the
 last moment (`lasted`) at which an event may have left its publisher to arrive before the end; when
 it left for good, and its last event that had arrived; when it was forgotten, and its last event
 that had reached the network; its events that it had no room for. The row without a client has the

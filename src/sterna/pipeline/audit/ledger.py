@@ -5,7 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.model.delivery import (
     Fault,
-    Span,
+    Lifetime,
     is_allowed,
     is_explained,
     is_out_of_order,
@@ -54,7 +54,7 @@ def identities(facts: DataFrame, *columns: str) -> DataFrame:
 
 def _wanted(events: DataFrame, asks: DataFrame) -> DataFrame:
     """A row for each event and each subscription that matches it."""
-    span = Span(asked=F.col("asked"), settled=F.col("settled"), ended=F.col("ended"))
+    span = Lifetime(asked=F.col("asked"), settled=F.col("settled"), ended=F.col("ended"))
     # It was calm before the end if it left its publisher by the last moment early enough for that.
     was_calm = F.coalesce(F.col("out") <= F.col("lasted"), F.lit(col=False))
     is_owed = (F.col("role") == SUBSCRIPTION) & is_settled(span, F.col("published")) & was_calm
@@ -158,7 +158,7 @@ def _fault_of(arrival: Column, slack: Column) -> Column:
     moment = arrival["moment"]
 
     def permits(ask: Column) -> Column:
-        span = Span(asked=ask["asked"], ended=ask["ended"], forgotten=ask["forgotten"])
+        span = Lifetime(asked=ask["asked"], ended=ask["ended"], forgotten=ask["forgotten"])
         explains = is_explained(span, F.col("published") - slack, moment)
         allows = is_allowed(span, moment, anywhere=arrival["anywhere"])
         return F.when(arrival["is_stray"], explains).otherwise(ask["is_exact"] & allows)

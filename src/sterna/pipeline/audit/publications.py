@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.matching import MatchIndex
-from sterna.model.delivery import Span, is_settled
+from sterna.model.delivery import Lifetime, is_settled
 from sterna.model.filters import Filter
 from sterna.pipeline.audit.conduct import FOLLOWING, OFFER, PARTITIONS
 from sterna.pipeline.audit.presence import Presence
@@ -138,7 +138,7 @@ class _World:
             ask["filter_id"]
             for ask in self.conducts.get(publisher, _NOBODY)["asks"]
             if ask["role"] == OFFER
-            and is_settled(Span(ask["asked"], ask["settled"], ask["ended"]), moment)
+            and is_settled(Lifetime(ask["asked"], ask["settled"], ask["ended"]), moment)
         }
 
 

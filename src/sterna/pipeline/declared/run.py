@@ -42,7 +42,7 @@ SETTINGS = {
 not start in time is tried again. The identities of known events are kept on disk, not in memory."""
 
 
-class Rows(msgspec.Struct, frozen=True, kw_only=True):
+class RowCount(msgspec.Struct, frozen=True, kw_only=True):
     """How many rows a table has."""
 
     total: int
@@ -53,12 +53,12 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The results of a run."""
 
-    tables: dict[str, Rows]
+    tables: dict[str, RowCount]
     seconds: float
 
 
 @dataclass(frozen=True)
-class Tables:
+class TableFolder:
     """The tables in a folder."""
 
     root: Path
@@ -101,10 +101,10 @@ def run(
         if full_refresh:
             fresh = stack.enter_context(place.replacing(root))
             stack.enter_context(place.held(fresh))
-            tables = Tables(fresh)
+            tables = TableFolder(fresh)
         else:
             place.check_version(root)
-            tables = Tables(root)
+            tables = TableFolder(root)
         before = _recovered(tables)
         views = stack.enter_context(place.views_folder(tables.root, made))
         definition = partial(define, names=names, fail_on_data_loss=fail_on_data_loss)
@@ -115,10 +115,10 @@ def run(
                 found = delivery_audit(spark, journals, fail_on_data_loss=fail_on_data_loss)
                 found.write.parquet(str(views / AUDIT))
         counts = {
-            name: Rows(total=total, new=total - before[name])
+            name: RowCount(total=total, new=total - before[name])
             for name, total in tables.totals().items()
             if name in names
-        } | {name: Rows(total=_rows_in(views / name)) for name in made}
+        } | {name: RowCount(total=_rows_in(views / name)) for name in made}
     return Summary(tables=counts, seconds=round(time.monotonic() - began, 2))
 
 
@@ -136,7 +136,7 @@ def _chosen(only: Collection[str], *, full_refresh: bool) -> frozenset[str]:
     return with_inputs(only)
 
 
-def _recovered(tables: Tables) -> dict[str, int]:
+def _recovered(tables: TableFolder) -> dict[str, int]:
     """The rows of each table after what a killed run left is finished."""
     for name in GROWING:
         files = tables.files(name)
@@ -156,7 +156,7 @@ def _recovered(tables: Tables) -> dict[str, int]:
 
 def _update(
     spark: "SparkSession",
-    tables: Tables,
+    tables: TableFolder,
     views: Path,
     definition: "Callable[[SparkSession], None]",
     say: Callable[[str], None],

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark import Accumulator, SparkContext
 from pyspark.accumulators import AccumulatorParam
 
-Told = dict[str, dict[str, Any]]
+WorkerFigures = dict[str, dict[str, Any]]
 """The reported figures, by worker process."""
 
 _UNIT = 1 if sys.platform == "darwin" else 1024
@@ -37,7 +37,7 @@ class Work:
     memory_bytes: int = 0
     """The most memory that the process has ever had."""
 
-    def tell(self, listener: "Accumulator[Told] | None") -> None:
+    def tell(self, listener: "Accumulator[WorkerFigures] | None") -> None:
         if listener is None:
             return
         self.cpu_s += time.process_time()
@@ -45,11 +45,11 @@ class Work:
         listener.add({f"{os.uname().nodename}:{os.getpid()}": asdict(self)})
 
 
-class _Sum(AccumulatorParam[Told]):
-    def zero(self, value: Told) -> Told:  # noqa: ARG002
+class _Sum(AccumulatorParam[WorkerFigures]):
+    def zero(self, value: WorkerFigures) -> WorkerFigures:  # noqa: ARG002
         return {}
 
-    def addInPlace(self, value1: Told, value2: Told) -> Told:  # noqa: N802 - Spark's name.
+    def addInPlace(self, value1: WorkerFigures, value2: WorkerFigures) -> WorkerFigures:  # noqa: N802 - Spark's name.
         for worker, told in value2.items():
             known = value1.get(worker)
             value1[worker] = told if known is None else _together(known, told)
@@ -60,6 +60,6 @@ def _together(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     return {name: max(a[name], b[name]) if "bytes" in name else a[name] + b[name] for name in a}
 
 
-def listener(context: SparkContext) -> "Accumulator[Told]":
+def listener(context: SparkContext) -> "Accumulator[WorkerFigures]":
     """An accumulator to which workers report their figures; its `value` has them by process."""
     return context.accumulator({}, _Sum())

@@ -21,8 +21,8 @@ from sterna.model.filters.spark import attribute_column
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.matching import workers
 from sterna.pipeline.matching.events import attribute_schema, shipped, without_map
-from sterna.pipeline.matching.figures import Told
-from sterna.pipeline.matching.subscriptions import Parsed, Share, parsed
+from sterna.pipeline.matching.figures import WorkerFigures
+from sterna.pipeline.matching.subscriptions import Parsed, SubscriptionShare, parsed
 from sterna.pipeline.matching.versions import Versions
 from sterna.pipeline.matching.workers import LOADING, Broadcasts, Orders
 
@@ -92,7 +92,7 @@ class Matching:
         layout: Layout = Layout.AUTO,
         identity: Sequence[str] | None = None,
         worker_memory_bytes: int = WORKER_MEMORY_BYTES,
-        listener: "Accumulator[Told] | None" = None,
+        listener: "Accumulator[WorkerFigures] | None" = None,
     ) -> "Matching":
         """Parse and compile the subscriptions, and choose a layout."""
         if isinstance(subscriptions, Versions):
@@ -200,7 +200,7 @@ def _fixed(
 
 def _divided(
     useful: Parsed, layout: Layout, memory_max: int, cores: int
-) -> tuple[Layout, str, list[Share]]:
+) -> tuple[Layout, str, list[SubscriptionShare]]:
     """The layout, why it was chosen, and the shares that it needs."""
     if layout is not Layout.SUBSCRIPTIONS:
         fits = LOADING * useful.estimate_bytes() <= memory_max
@@ -212,7 +212,7 @@ def _divided(
     return Layout.SUBSCRIPTIONS, _why(layout, shares, memory_max), shares
 
 
-def _why(layout: Layout, shares: Sequence[Share], memory_max: int) -> str:
+def _why(layout: Layout, shares: Sequence[SubscriptionShare], memory_max: int) -> str:
     if layout is not Layout.AUTO:
         return "as asked for"
     size = sum(share.index_bytes for share in shares)

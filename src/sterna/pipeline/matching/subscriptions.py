@@ -54,7 +54,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Share:
+class SubscriptionShare:
     """Compiled subscriptions, pickled; `digest` names the content."""
 
     data: bytes
@@ -100,18 +100,20 @@ class Parsed:
         """About how many bytes an index of all of them takes."""
         return sum(len(form) if isinstance(form, tuple) else 1 for form in self.forms) * ROW_BYTES
 
-    def compiled(self, shares: int) -> list[Share]:
+    def compiled(self, shares: int) -> list[SubscriptionShare]:
         """So many shares, about equally large."""
         return [self._share(range(first, len(self), shares)) for first in range(shares)]
 
-    def _share(self, places: range) -> Share:
+    def _share(self, places: range) -> SubscriptionShare:
         index: MatchIndex[int] = MatchIndex()
         index.compiled()  # However few there are: the workers query the table.
         for key, place in enumerate(places):
             index.add(key, _filter(self.forms[place]))
         ids = self.ids.take(pa.array(places, pa.int64()))
         data = pickle.dumps((index, ids, sorted(self.attributes)), protocol=5)
-        return Share(data, hashlib.sha256(data).hexdigest(), len(places), index.memory())
+        return SubscriptionShare(
+            data, hashlib.sha256(data).hexdigest(), len(places), index.memory()
+        )
 
     def cover(self) -> Filter | None:
         """A short filter that matches every event that some subscription matches.

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from pyspark.sql.types import DataType, StructType
 
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.matching.subscriptions import Share, parsed
+from sterna.pipeline.matching.subscriptions import SubscriptionShare, parsed
 
 CURRENT = "CURRENT"
 ABOUT = "about.json"
@@ -100,7 +100,7 @@ class Versions:
     def shelf(self) -> "Folder":
         return Folder(str(self.folder))
 
-    def _write(self, about: About, shares: list[Share]) -> None:
+    def _write(self, about: About, shares: list[SubscriptionShare]) -> None:
         final = self.folder / about.version
         if final.exists():  # The same subscriptions were published before.
             final.touch()

@@ -36,7 +36,7 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".csv.gz": "csv"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Input:
+class MiningInput:
     """The visits of an input, and facts about it."""
 
     visits: DataFrame
@@ -51,7 +51,7 @@ class Input:
     """How many rows could not be read."""
 
 
-def visited(spark: SparkSession, source: Source) -> Input:
+def visited(spark: SparkSession, source: Source) -> MiningInput:
     """The visits of a source."""
     match source.kind:
         case Kind.TRIPS:
@@ -62,7 +62,7 @@ def visited(spark: SparkSession, source: Source) -> Input:
             return _journal_visited(movements(spark, source.path), source)
 
 
-def _trips_visited(table: DataFrame, source: Source) -> Input:
+def _trips_visited(table: DataFrame, source: Source) -> MiningInput:
     found = trips(table, source.columns)
     places = stations(table, source.columns)
     grid = ""
@@ -84,7 +84,7 @@ def _trips_visited(table: DataFrame, source: Source) -> Input:
         grid, places = f"h3:{source.h3}", None
     complete, rows, left_out = _complete(found.to(TRIPS), source)
     known = "client" in source.columns or any(_plain(n) in VEHICLES for n in table.columns)
-    return Input(
+    return MiningInput(
         visits=visits.docked(complete),
         grid=grid,
         clients=known,
@@ -94,7 +94,7 @@ def _trips_visited(table: DataFrame, source: Source) -> Input:
     )
 
 
-def _fixes_visited(table: DataFrame, source: Source) -> Input:
+def _fixes_visited(table: DataFrame, source: Source) -> MiningInput:
     found = fixes(table, source.columns)
     on_globe = "latitude" in found.columns
     if on_globe and source.square_m is not None:
@@ -106,7 +106,7 @@ def _fixes_visited(table: DataFrame, source: Source) -> Input:
     complete, rows, left_out = _complete(found, source)
     positions = stays(complete, source.radius_m, source.stay_s) if source.stay_s else complete
     places = in_hexagons(positions, resolution) if on_globe else in_squares(positions, metres)
-    return Input(
+    return MiningInput(
         visits=visits.joined(places) if source.stay_s else visits.passed(places),
         grid=f"h3:{resolution}" if on_globe else f"square:{metres:g}",
         clients=True,
@@ -116,13 +116,15 @@ def _fixes_visited(table: DataFrame, source: Source) -> Input:
     )
 
 
-def _journal_visited(found: DataFrame, source: Source) -> Input:
+def _journal_visited(found: DataFrame, source: Source) -> MiningInput:
     if source.at_locations:
         told = found.where("kind = 'moved' AND location IS NOT NULL")
         made = visits.passed(told.select("client", "time", F.col("location").alias("place")))
     else:
         made = visits.attached(found)
-    return Input(visits=made, grid="", clients=True, places=None, rows=found.count(), left_out=0)
+    return MiningInput(
+        visits=made, grid="", clients=True, places=None, rows=found.count(), left_out=0
+    )
 
 
 def _complete(found: DataFrame, source: Source) -> tuple[DataFrame, int, int]:

@@ -19,7 +19,7 @@ from sterna.pipeline.mining.graph import dwell, moves, ploc, transitions
 from sterna.pipeline.mining.inputs import visited
 from sterna.pipeline.mining.learning import known, lean, learnt
 from sterna.pipeline.mining.sources import Source
-from sterna.pipeline.mining.splits import Span, span, with_cuts
+from sterna.pipeline.mining.splits import ObservedPeriod, span, with_cuts
 
 STEPS_MAX = 3
 """How many steps the table `ploc` has."""
@@ -34,7 +34,7 @@ class Mined:
     visits: DataFrame
     places: DataFrame | None
     model: MobilityModel
-    span: Span
+    span: ObservedPeriod
     holdout: float
     rows: int
     left_out: int
@@ -141,7 +141,7 @@ def mine(
     visits = visits.cache()
     whole = span(visits)
     if own_clocks is not None:
-        whole = Span(**{**asdict(whole), "own_clocks": own_clocks})
+        whole = ObservedPeriod(**{**asdict(whole), "own_clocks": own_clocks})
     moved = with_cuts(moves(visits), visits, whole, holdout).cache()
     steps = with_features(moved)
     before = known(

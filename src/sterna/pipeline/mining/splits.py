@@ -14,7 +14,7 @@ HELD_OUT_CLIENTS = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class ObservedPeriod:
     """The time of the first observation, and of the last departure, in microseconds."""
 
     begin_us: int
@@ -27,7 +27,7 @@ class Span:
     median_dwell_s: float | None
 
 
-def span(visits: DataFrame) -> Span:
+def span(visits: DataFrame) -> ObservedPeriod:
     """The time that visits cover."""
     row = (
         clients(visits)
@@ -48,7 +48,7 @@ def span(visits: DataFrame) -> Span:
     if row is None or places is None or not row.clients:
         raise PipelineError("the input has no visits: give more data")
     found = {**row.asDict(), **places.asDict()}
-    return Span(**{**found, "own_clocks": bool(row.own_clocks) and row.clients > 1})
+    return ObservedPeriod(**{**found, "own_clocks": bool(row.own_clocks) and row.clients > 1})
 
 
 def clients(visits: DataFrame) -> DataFrame:
@@ -60,7 +60,9 @@ def clients(visits: DataFrame) -> DataFrame:
     )
 
 
-def with_cuts(rows: DataFrame, visits: DataFrame, whole: Span, holdout: float) -> DataFrame:
+def with_cuts(
+    rows: DataFrame, visits: DataFrame, whole: ObservedPeriod, holdout: float
+) -> DataFrame:
     """Rows of clients, with the beginning and the cuts of their time.
 
     What is known before `validation` is for training, what happens between it and `cut` is for

@@ -25,7 +25,7 @@ Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Tables:
+class ReportTables:
     """The folders of tables by name; some may be missing."""
 
     spark: SparkSession
@@ -59,7 +59,7 @@ def folders_in(*directories: Path) -> dict[str, Path]:
     return found
 
 
-def traffic(tables: Tables) -> Rows | None:
+def traffic(tables: ReportTables) -> Rows | None:
     """Events per link over time; links with little traffic are joined."""
     found = tables.get("traffic")
     if found is None:
@@ -76,7 +76,7 @@ def traffic(tables: Tables) -> Rows | None:
     )
 
 
-def handovers(tables: Tables) -> Rows | None:
+def handovers(tables: ReportTables) -> Rows | None:
     """Steps of handovers over time, by kind."""
     found = tables.get("handovers")
     if found is None:
@@ -84,7 +84,7 @@ def handovers(tables: Tables) -> Rows | None:
     return _rows(_sliced(found).groupBy("kind", "time").agg(F.count(F.lit(1)).alias("count")))
 
 
-def waiting(tables: Tables) -> Rows:
+def waiting(tables: ReportTables) -> Rows:
     """How long handovers took, and how long clients waited for a first event: percentiles of each.
 
     A handover takes from its start at a broker to the end of the same at the same broker.
@@ -105,7 +105,7 @@ def waiting(tables: Tables) -> Rows:
     return found
 
 
-def movement_graph(tables: Tables) -> Rows | None:
+def movement_graph(tables: ReportTables) -> Rows | None:
     """The most frequent moves from place to place."""
     found = tables.get("movement_graph")
     if found is None:
@@ -117,19 +117,19 @@ def movement_graph(tables: Tables) -> Rows | None:
     )
 
 
-def visits_per_place(tables: Tables) -> Rows | None:
+def visits_per_place(tables: ReportTables) -> Rows | None:
     """How often each place was visited."""
     found = tables.get("visits")
     return None if found is None else _rows(found.groupBy("place").count())
 
 
-def places(tables: Tables) -> Rows | None:
+def places(tables: ReportTables) -> Rows | None:
     """The positions of places."""
     found = tables.get("places")
     return None if found is None else _rows(found)
 
 
-def dwell(tables: Tables) -> Rows | None:
+def dwell(tables: ReportTables) -> Rows | None:
     """How long clients stay at the places with the most visits."""
     found = tables.get("dwell")
     if found is None:
@@ -137,13 +137,13 @@ def dwell(tables: Tables) -> Rows | None:
     return _rows(found.orderBy(F.desc("count"), "place").limit(PLACES_MAX))
 
 
-def evaluation(tables: Tables) -> Rows | None:
+def evaluation(tables: ReportTables) -> Rows | None:
     """How good predictions were."""
     found = tables.get("evaluation")
     return None if found is None else _rows(found)
 
 
-def audit(tables: Tables) -> dict[str, Any] | None:
+def audit(tables: ReportTables) -> dict[str, Any] | None:
     """What was lost, repeated or out of order, and how much was delivered."""
     found = tables.get("delivery_audit")
     if found is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.report.gathering import Rows
-from sterna.pipeline.report.plan import Plan
+from sterna.pipeline.report.plan import MapPlan
 
 COLOURS = ("#0b6e99", "#c2571a", "#4d7f3a", "#8a5a9e", "#b8860b", "#5a7d8a", "#a0463c", "#6b6b3a")
 OTHERS = "#8a8a8a"
@@ -23,7 +23,7 @@ Axes = Any
 """A matplotlib axes object; matplotlib has no types."""
 
 
-class Picture:
+class Figure:
     """A figure, and then its SVG text."""
 
     def __init__(self, figure: Any) -> None:
@@ -38,7 +38,7 @@ def require_matplotlib() -> None:
 
 
 @contextmanager
-def picture(columns: int = 1, height: float = 3.2) -> Iterator[tuple[Picture, list[Axes]]]:
+def picture(columns: int = 1, height: float = 3.2) -> Iterator[tuple[Figure, list[Axes]]]:
     """Panels side by side; at the end the picture is in `svg`, the same each time."""
     import matplotlib as mpl  # noqa: PLC0415 - only needed here, and not installed by default.
 
@@ -47,7 +47,7 @@ def picture(columns: int = 1, height: float = 3.2) -> Iterator[tuple[Picture, li
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     figure, grid = plt.subplots(1, columns, figsize=(WIDTH, height), squeeze=False)
-    made = Picture(figure)
+    made = Figure(figure)
     axes = list(grid.flat)
     try:
         yield made, axes
@@ -120,7 +120,7 @@ def movement_map(moves: Rows, visits: Rows | None, where: Rows | None) -> str:
         counts.setdefault(row["destination"], 0)
     counts = _most_of(counts)
     moves = [row for row in moves if row["origin"] in counts and row["destination"] in counts]
-    plan = Plan.of(list(counts), where or [])
+    plan = MapPlan.of(list(counts), where or [])
     most = max(counts.values(), default=1) or 1
     with picture(1, 6.0) as (made, [axes]):
         from matplotlib import colormaps  # noqa: PLC0415 - only needed here.
@@ -233,7 +233,7 @@ def _most_of(counts: dict[str, int]) -> dict[str, int]:
     return found
 
 
-def _arrows(axes: Axes, moves: Rows, plan: "Plan") -> None:
+def _arrows(axes: Axes, moves: Rows, plan: "MapPlan") -> None:
     """Draw ways, bent a little so that there and back are two."""
     most = max((row["count"] for row in moves), default=1)
     for row in moves:

@@ -14,7 +14,7 @@ _SQUARE = re.compile(r"(-?\d+),(-?\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class MapPlan:
     """Positions of places, and their outlines if they are cells."""
 
     points: dict[str, Point]
@@ -25,7 +25,7 @@ class Plan:
     """Whether names mean something to people; those of cells do not."""
 
     @classmethod
-    def of(cls, places: list[str], where: Rows) -> "Plan":
+    def of(cls, places: list[str], where: Rows) -> "MapPlan":
         """The plan of places, the positions of some of which may be given."""
         if all(h3.is_valid_cell(place) for place in places):
             return cls._of_hexagons(places)
@@ -38,7 +38,7 @@ class Plan:
         return cls._around_a_circle(places)
 
     @classmethod
-    def _of_hexagons(cls, places: list[str]) -> "Plan":
+    def _of_hexagons(cls, places: list[str]) -> "MapPlan":
         outlines = {
             place: [(longitude, latitude) for latitude, longitude in h3.cell_to_boundary(place)]
             for place in places
@@ -51,7 +51,7 @@ class Plan:
         return cls(points=points, outlines=outlines, aspect=_aspect(points), are_named=False)
 
     @classmethod
-    def _of_squares(cls, places: list[str]) -> "Plan":
+    def _of_squares(cls, places: list[str]) -> "MapPlan":
         corners = {place: tuple(map(int, place.split(","))) for place in places}
         outlines = {
             place: [(float(x + a), float(y + b)) for a, b in ((0, 0), (1, 0), (1, 1), (0, 1))]
@@ -61,7 +61,7 @@ class Plan:
         return cls(points=points, outlines=outlines, aspect=1.0, are_named=False)
 
     @classmethod
-    def _around_a_circle(cls, places: list[str]) -> "Plan":
+    def _around_a_circle(cls, places: list[str]) -> "MapPlan":
         turn = 2 * math.pi / max(len(places), 1)
         points = {
             place: (math.sin(number * turn), math.cos(number * turn))

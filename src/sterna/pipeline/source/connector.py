@@ -15,18 +15,18 @@ from pyspark.sql.types import StructField, StructType
 
 from sterna.pipeline import schemas
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.source.options import BadRecords, ReadOptions, Table, read_options
+from sterna.pipeline.source.options import BadRecords, ReadOptions, SourceTable, read_options
 from sterna.pipeline.source.query import AttributeTest, Query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TABLES = {
-    Table.FACTS: schemas.FACTS,
-    Table.EVENTS: schemas.EVENTS,
-    Table.DELIVERIES: schemas.DELIVERIES,
-    Table.MOVEMENTS: schemas.MOVEMENTS,
-    Table.STATISTICS: schemas.STATISTICS,
+    SourceTable.FACTS: schemas.FACTS,
+    SourceTable.EVENTS: schemas.EVENTS,
+    SourceTable.DELIVERIES: schemas.DELIVERIES,
+    SourceTable.MOVEMENTS: schemas.MOVEMENTS,
+    SourceTable.STATISTICS: schemas.STATISTICS,
 }
 
 

@@ -20,7 +20,7 @@ Offsets = dict[str, int]
 """For each journal, the position to read next."""
 
 
-class Table(StrEnum):
+class SourceTable(StrEnum):
     """The tables that can be made of the facts."""
 
     FACTS = "facts"
@@ -51,7 +51,7 @@ class ReadOptions:
 
     path: str | None = None
     brokers: tuple[str, ...] = ()
-    table: Table = Table.EVENTS
+    table: SourceTable = SourceTable.EVENTS
     publications: bool = False
     filter: Filter | None = None
     columns: tuple[AttributeColumn, ...] = ()
@@ -112,7 +112,7 @@ def _check_together(options: ReadOptions, given: set[str]) -> None:
     ):
         if {offsets.lower(), timestamp.lower()} <= given:
             raise PipelineError(f"{offsets} and {timestamp} say the same in two ways: give one")
-    if options.table is not Table.EVENTS or options.bad_records is BadRecords.ONLY:
+    if options.table is not SourceTable.EVENTS or options.bad_records is BadRecords.ONLY:
         what = "bad records" if options.bad_records is BadRecords.ONLY else options.table
         for name in ("filter", "columns", "publications"):
             if name in given:
@@ -211,7 +211,7 @@ def _path(text: str) -> str:
 _ALL = (
     _Option("path", "path", _path),
     _Option("brokers", "brokers", _brokers),
-    _Option("table", "table", _one_of(Table)),
+    _Option("table", "table", _one_of(SourceTable)),
     _Option("publications", "publications", _truth),
     _Option("filter", "filter", _filter),
     _Option("columns", "columns", attribute_columns),

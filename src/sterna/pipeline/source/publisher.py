@@ -14,13 +14,13 @@ from sterna.net.client import Client, connect
 from sterna.net.loop import new_event_loop
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source.staged import Row
-from sterna.pipeline.source.staging import Outbox
+from sterna.pipeline.source.staging import PublishingClient
 
 BROKERS_S = 60.0
 """How many seconds no broker may answer before a batch is given up. The next attempt goes on."""
 
 
-class Publisher(Outbox):
+class Publisher(PublishingClient):
     """A client with all calls that a commit needs."""
 
     def __init__(

@@ -14,7 +14,7 @@ from pyspark.sql import datasource as spark
 
 from sterna.model.filters import Filter, tree
 from sterna.pipeline.source.columns import AttributeColumn
-from sterna.pipeline.source.options import BadRecords, Table
+from sterna.pipeline.source.options import BadRecords, SourceTable
 from sterna.pipeline.source.origins import Span, Spans
 from sterna.pipeline.source.query import AttributeTest, Condition, Query
 
@@ -113,7 +113,7 @@ def _as_condition(plain: spark.Filter, query: Query, *, negated: bool) -> Condit
     column = _column(plain)
     if column is None or column not in query.schema.names:
         return None
-    if query.table is Table.EVENTS and column not in _OF_EVENTS:
+    if query.table is SourceTable.EVENTS and column not in _OF_EVENTS:
         return None
     if isinstance(plain, spark.IsNull | spark.IsNotNull):
         return Condition(column, "null", negated=negated != isinstance(plain, spark.IsNotNull))

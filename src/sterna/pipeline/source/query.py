@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.pipeline.source.columns import AttributeColumn
-from sterna.pipeline.source.options import BadRecords, Table
+from sterna.pipeline.source.options import BadRecords, SourceTable
 
 
 class Condition(NamedTuple):
@@ -68,7 +68,7 @@ class AttributeTest(NamedTuple):
 class Query:
     """Which rows of which table, with which columns."""
 
-    table: Table
+    table: SourceTable
     schema: pa.Schema
     publications: bool = False
     columns: tuple[AttributeColumn, ...] = ()

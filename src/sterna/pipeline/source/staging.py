@@ -61,7 +61,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     pending: Batch | None = None
 
 
-class Outbox(Protocol):
+class PublishingClient(Protocol):
     """A client of the broker network that remembers what it has published."""
 
     @property
@@ -79,7 +79,7 @@ class Outbox(Protocol):
         ...
 
 
-Connect = Callable[[str], AbstractContextManager[Outbox]]
+Connect = Callable[[str], AbstractContextManager[PublishingClient]]
 """Connects the client of this name; when it exits without an error, its state is durable."""
 
 
@@ -157,7 +157,7 @@ class Staging:
                 self._write(ledger)
                 self._finish(ledger, pending, outbox)
 
-    def _finish(self, ledger: Ledger, pending: Batch, outbox: Outbox) -> Ledger:
+    def _finish(self, ledger: Ledger, pending: Batch, outbox: PublishingClient) -> Ledger:
         published = outbox.published - pending.first + 1
         if not 0 <= published <= pending.rows:
             raise PipelineError(
@@ -178,7 +178,7 @@ class Staging:
         self._discard(pending.files)
         return ledger
 
-    def _check(self, files: Sequence[StagedFile], outbox: Outbox) -> None:
+    def _check(self, files: Sequence[StagedFile], outbox: PublishingClient) -> None:
         """Make sure that a batch can be published as a whole; else nothing of it is."""
         here = {*self._disk.names(self.directory)}
         for file in files:

@@ -43,7 +43,7 @@ _STREAM = "stream"
 
 
 @dataclass(frozen=True)
-class Staged(WriterCommitMessage):
+class StagedEvents(WriterCommitMessage):
     """The files that a task has staged, and its query."""
 
     files: tuple[StagedFile, ...]
@@ -108,9 +108,9 @@ class SternaStreamWriter(DataSourceStreamArrowWriter):
         attributes_of(schema)
         self._staging = Staging(self._options.staging)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedEvents:
         files = self._staging.stage(rows(iterator, self._schema), job=_STREAM)
-        return Staged(files, _query())
+        return StagedEvents(files, _query())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name.
         queries = {each.query for each in _staged(messages)}
@@ -143,8 +143,8 @@ class SternaWriter(DataSourceArrowWriter):
         name = self._options.transaction or uuid4().hex
         self._job = sha256(name.encode()).hexdigest()[:16]  # The next attempt sweeps up.
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return Staged(self._staging.stage(rows(iterator, self._schema), job=self._job), "")
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedEvents:
+        return StagedEvents(self._staging.stage(rows(iterator, self._schema), job=self._job), "")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         remembers = self._options.transaction is not None
@@ -169,8 +169,8 @@ class SternaWriter(DataSourceArrowWriter):
             shutil.rmtree(self._staging.directory, ignore_errors=True)
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return [each for each in messages if isinstance(each, Staged)]
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedEvents]:
+    return [each for each in messages if isinstance(each, StagedEvents)]
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
