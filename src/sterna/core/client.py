@@ -164,7 +164,7 @@ class Client(Node):
     def flush(self, now: Time) -> None:
         """Send everything that waited, if it can be sent now."""
         self.offers.flush(now)
-        self._say_farewell(now)
+        self._send_farewell(now)
 
     def unsubscribed(self, name: str, now: Time) -> None:
         """The application has ended a subscription."""
@@ -187,7 +187,7 @@ class Client(Node):
     def on_interest_known(self, message: InterestKnown, _link: LinkId, now: Time) -> None:
         """The broker has announced everything that is wanted."""
         self.offers.interest_known(message, now)
-        self._say_farewell(now)
+        self._send_farewell(now)
 
     # ---- Links
 
@@ -226,7 +226,7 @@ class Client(Node):
             self._introduce_itself(now)
         super().link_up(link, now)
         self.offers.link_up(now)
-        self._say_farewell(now)
+        self._send_farewell(now)
 
     def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         self.offers.take_back(unconfirmed)
@@ -281,7 +281,7 @@ class Client(Node):
     # ---- Leaving for good
 
     @property
-    def has_said_farewell(self) -> bool:
+    def has_sent_farewell(self) -> bool:
         """Whether the broker was asked to forget the client."""
         return self._leaving is Leaving.FAREWELL_SENT
 
@@ -293,9 +293,9 @@ class Client(Node):
         if self._leaving is Leaving.STAYING:
             self._leaving = Leaving.LEAVING
         self._comes_back = False
-        self._say_farewell(now)
+        self._send_farewell(now)
 
-    def _say_farewell(self, now: Time) -> None:
+    def _send_farewell(self, now: Time) -> None:
         """Ask to be forgotten, after everything else is sent."""
         is_heard = self.is_introduced and self.link in self.up
         if self._leaving is not Leaving.STAYING and is_heard and not self.offers.waits:
@@ -305,7 +305,7 @@ class Client(Node):
 
     def _received(self, given: inputs.Received, now: Time) -> None:
         super()._received(given, now)
-        if self.has_said_farewell and not self.backlog(self._broker()):
+        if self.has_sent_farewell and not self.backlog(self._broker()):
             self._left(now)
 
     def _left(self, now: Time) -> None:
@@ -325,7 +325,7 @@ class Client(Node):
     def reconfigured(self, before: Settings, now: Time) -> None:
         del before
         self.offers.configure(self.settings.client, now)
-        self._say_farewell(now)
+        self._send_farewell(now)
 
     def keep(self, writer: Writer) -> list[Part]:
         kept = KeptClient(

@@ -265,7 +265,7 @@ class Publishing:
 
     def _announce_in_order(self, change: AdvertisementChange, now: Time) -> None:
         """Announce a change that must not overtake the events that wait, nor a farewell."""
-        if self._outbox or self._client.has_said_farewell:
+        if self._outbox or self._client.has_sent_farewell:
             self._outbox.put_message(change)
         else:
             self._announce(change, now)

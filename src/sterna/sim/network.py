@@ -349,12 +349,12 @@ class Network:
 
     def drop(self, connections: Sequence[Connection], us: Time, what: str) -> None:
         """Connections break for a while."""
-        self._say(f"{what} is cut for {us / 1000:g} ms")
+        self._report(f"{what} is cut for {us / 1000:g} ms")
         for connection in connections:
             self._burden(connection)
 
         def stand() -> None:
-            self._say(f"{what} stands again")
+            self._report(f"{what} stands again")
             for connection in connections:
                 self._relieve(connection)
 
@@ -365,12 +365,12 @@ class Network:
         host = self.hosts[broker]
         if self._is_idle(host):
             return
-        self._say(f"{broker} pauses for {us / 1000:g} ms")
+        self._report(f"{broker} pauses for {us / 1000:g} ms")
         host.waiting = []
         self.kernel.at(self.kernel.now + us, self._go_on, host)
 
     def _go_on(self, host: Host) -> None:
-        self._say(f"{host.node.id} goes on")
+        self._report(f"{host.node.id} goes on")
         waiting, host.waiting = host.waiting or [], None
         host.behind.update(given.link for given in waiting if isinstance(given, LinkUp))
         for given in _gathered(waiting):
@@ -384,14 +384,14 @@ class Network:
         host = self.hosts[broker]
         if self._is_idle(host):
             return
-        self._say(f"{broker} crashes for {us / 1000:g} ms" + " and forgets" * forgets)
+        self._report(f"{broker} crashes for {us / 1000:g} ms" + " and forgets" * forgets)
         host.is_down = True
         for pipe in host.pipes.values():
             self._burden(pipe.connection)
         self.kernel.at(self.kernel.now + us, self._restart, host, forgets)
 
     def _restart(self, host: Host, forgets: bool) -> None:  # noqa: FBT001 - planned, not called.
-        self._say(f"{host.node.id} starts again")
+        self._report(f"{host.node.id} starts again")
         if forgets:
             host.node = host.make(host.lives)
             host.settings = host.node.settings
@@ -417,7 +417,7 @@ class Network:
     def _is_idle(self, host: Host) -> bool:
         """Whether a broker is down or paused, so that it can neither pause nor crash."""
         if host.is_down or host.waiting is not None:
-            self._say(f"{host.node.id} is {'down' if host.is_down else 'pausing'} already")
+            self._report(f"{host.node.id} is {'down' if host.is_down else 'pausing'} already")
             return True
         return False
 
@@ -460,7 +460,7 @@ class Network:
         host = self.hosts[broker]
         if host.is_down:
             return
-        self._say(f"{broker} is configured anew")
+        self._report(f"{broker} is configured anew")
         host.settings = settings
         self._turn(host, Configured(settings=settings))
         for pipe in host.pipes.values():
@@ -468,7 +468,7 @@ class Network:
             if tells and connected and pipe.target.peer is Peer.CLIENT:
                 self._follow_settings(pipe.target, host)
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         for say in self._trouble:
             say(text, self.kernel.now)
 

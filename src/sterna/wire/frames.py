@@ -105,10 +105,10 @@ def digest(settings: Settings) -> str:
     return sha256(to_json(parts)).hexdigest()
 
 
-def known_settings(said: Hello) -> Settings:
+def known_settings(hello: Hello) -> Settings:
     """The settings that a broker has sent; it does not decide which modules are imported here."""
-    settings = msgspec.structs.replace(said.settings or Settings(), modules={})
-    if SETTINGS in said.features:
+    settings = msgspec.structs.replace(hello.settings or Settings(), modules={})
+    if SETTINGS in hello.features:
         return settings
     # Release 0.1 did not list the protocols that every live node takes part in.
     return client_settings(msgspec.structs.replace(settings, protocols=LIVE))

@@ -272,7 +272,7 @@ class Recall(ClientComponent):
     def __init__(self) -> None:
         self._asked: dict[RouteId, PastAsked] = {}
         """Requests that are not answered yet; they are sent again wherever the client goes."""
-        self._said: dict[RouteId, None] = {}
+        self._requested: dict[RouteId, None] = {}
         """Requests that the present broker has; it answers as long as it knows the client."""
         self._held: list[Held] = []
         self._recalled: dict[str, dict[NodeId, int]] = {}
@@ -283,7 +283,7 @@ class Recall(ClientComponent):
     def keep(self, writer: Writer) -> KeptRecall:
         return KeptRecall(
             asked=list(self._asked.values()),
-            sent=list(self._said),
+            sent=list(self._requested),
             held=[
                 KeptHeld(writer.event(each.event), each.subscriptions, each.anywhere, each.is_past)
                 for each in self._held
@@ -294,7 +294,7 @@ class Recall(ClientComponent):
 
     def restore(self, kept: KeptRecall, reader: Reader) -> None:
         self._asked = {asked.route.id: asked for asked in kept.asked}
-        self._said = dict.fromkeys(kept.sent)
+        self._requested = dict.fromkeys(kept.sent)
         self._held = [
             Held(reader.event(each.event), each.subscriptions, each.anywhere, is_past=each.is_past)
             for each in kept.held
@@ -306,21 +306,21 @@ class Recall(ClientComponent):
         """Ask for the past of a subscription that the client has just made."""
         self._number += 1
         self._asked[asked.route.id] = msgspec.structs.replace(asked, number=self._number)
-        self._say(now)
+        self._send_requests(now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
         del link
-        self._say(now)
+        self._send_requests(now)
 
     def introduction_sent(self, now: Time) -> None:
-        self._said.clear()
-        self._say(now)
+        self._requested.clear()
+        self._send_requests(now)
 
     def unsubscribed(self, name: str, now: Time) -> None:
         id_ = self.client.route(name)
         self._recalled.pop(name, None)
         if self._asked.pop(id_, None) is not None:
-            self._said.pop(id_, None)
+            self._requested.pop(id_, None)
             self._release(now)
 
     def delivering(
@@ -371,7 +371,7 @@ class Recall(ClientComponent):
         if asked is None or asked.number != message.number:
             return
         del self._asked[message.subscription]
-        self._said.pop(message.subscription, None)
+        self._requested.pop(message.subscription, None)
         name = self._name(message.subscription)
         if message.events:
             self._recalled[name] = {event.publisher: event.seq for event in message.events}
@@ -419,14 +419,14 @@ class Recall(ClientComponent):
         )
         return tuple(name for name in held.subscriptions if name in wanting)
 
-    def _say(self, now: Time) -> None:
+    def _send_requests(self, now: Time) -> None:
         """Send the requests that were not sent yet, once the broker has sent all that it kept."""
         client = self.client
         if client.link is None or not (client.is_introduced and client.is_welcome):
             return
         for id_, asked in self._asked.items():
-            if id_ not in self._said:
-                self._said[id_] = None
+            if id_ not in self._requested:
+                self._requested[id_] = None
                 route = client.wants.told(self._name(id_))
                 client.send(client.link, msgspec.structs.replace(asked, route=route), now)
 

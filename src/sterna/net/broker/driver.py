@@ -62,7 +62,7 @@ class BrokerDriver(Driver):
         self._released: list[float] = []
         """When the inputs arrived whose consequences are sent with the next flush."""
         self._is_flushing = False
-        self._untold: list[tuple[int, Sequence[Fact]]] = []
+        self._unreported: list[tuple[int, Sequence[Fact]]] = []
         """Facts that are not reported yet, with the numbers of their inputs."""
         self._sessions: Sessions
         self._pausing: Pausing
@@ -179,7 +179,7 @@ class BrokerDriver(Driver):
         now = perf_counter()
         for arrived in released:
             self._metrics.released(now - arrived)
-        if self._untold:
+        if self._unreported:
             self.tell()
 
     def _forget(self, session: "Session") -> None:
@@ -189,13 +189,13 @@ class BrokerDriver(Driver):
 
     def stated(self, position: int, facts: Sequence[Fact]) -> None:
         if facts:  # They are reported once everything urgent is sent.
-            self._untold.append((position, facts))
+            self._unreported.append((position, facts))
             self._flush_soon()
 
     def tell(self) -> None:
         """Report the facts so far: to the metrics, to the journal, and some to the operator."""
-        untold, self._untold = self._untold, []
-        for position, facts in untold:
+        unreported, self._unreported = self._unreported, []
+        for position, facts in unreported:
             self._metrics.facts(facts)
             self.stated_before(position, facts)
             for fact in facts:
