@@ -24,7 +24,7 @@ from sterna.matching.kernels.layout import (
     POINTS,
     RANGE,
     SET,
-    EventArrays,
+    Events,
 )
 from sterna.model.event import Scalar
 from sterna.model.filters import patterns, values
@@ -48,7 +48,7 @@ def compiled(function: Function) -> Function:
     return made
 
 
-class BaselineRows(NamedTuple):
+class Rows(NamedTuple):
     """The rows of a table, for the kernels."""
 
     records: Any
@@ -97,7 +97,7 @@ class Baseline(ABC):
         return positions, np.concatenate([self._found[:0], *found])
 
     @abstractmethod
-    def _match(self, events: EventArrays, texts: Texts, event: int) -> Array:
+    def _match(self, events: Events, texts: Texts, event: int) -> Array:
         """The numbers of the subscriptions that match one of the events."""
 
     def _texts(self, columns: Columns) -> Texts:
@@ -115,7 +115,7 @@ class Baseline(ABC):
                 end[i, place] = length
         return Texts(start, end, np.frombuffer(b"".join(parts) or bytes(4), np.int32))
 
-    def _list_rows(self) -> BaselineRows:
+    def _list_rows(self) -> Rows:
         arrays = self._table.arrays
         live = np.flatnonzero(arrays.row_slot != 0)
         subscription: dict[int, int] = {}
@@ -135,7 +135,7 @@ class Baseline(ABC):
         self._programmed = [(name, self._table.vocabulary.attributes[name].place) for name in names]
         place = dict(self._programmed)
         lengths = [len(letters) for _, _, letters in programs]
-        return BaselineRows(
+        return Rows(
             records=arrays.records,
             numbers=arrays.numbers,
             start=arrays.row_record[live].astype(np.int64),
@@ -151,7 +151,7 @@ class Baseline(ABC):
 class BruteForce(Baseline):
     """Tests every row, and leaves it at the first test that fails."""
 
-    def _match(self, events: EventArrays, texts: Texts, event: int) -> Array:
+    def _match(self, events: Events, texts: Texts, event: int) -> Array:
         self._asked += 1
         count = _ask_all(self.rows, events, texts, event, self._asked, self._seen, self._found)
         return self._found[:count]
@@ -169,7 +169,7 @@ class Counting(Baseline):
         self._postings = _index_tests(self.rows, table)
         self._counts = np.zeros(len(self._postings.needed), np.uint8)
 
-    def _match(self, events: EventArrays, texts: Texts, event: int) -> Array:
+    def _match(self, events: Events, texts: Texts, event: int) -> Array:
         self._asked += 1
         count = _count_all(
             self.rows,
@@ -340,7 +340,7 @@ class Postings(NamedTuple):
     needed_words: Any  # The needed hits, eight rows at a time.
 
 
-def _index_tests(rows: BaselineRows, table: CompiledSubscriptions) -> Postings:
+def _index_tests(rows: Rows, table: CompiledSubscriptions) -> Postings:
     count = _list_tests(rows, None)
     listed = np.empty((count, 5))
     _list_tests(rows, listed)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from sterna.matching.encoding import room_for
 from sterna.matching.kernels import matching as kernels
-from sterna.matching.kernels.layout import TILE_ROWS, TILES, EventArrays, Reading
+from sterna.matching.kernels.layout import TILE_ROWS, TILES, Events, Reading
 from sterna.matching.tiles import SubscriptionTiles
 
 VISITS_MIN = 1 << 19
@@ -33,7 +33,7 @@ class BatchRoom:
         hits = max(HITS_MIN, TILE_ROWS, nodes)  # An event's hits have room.
         self._hits = np.empty((hits, 2), np.int32)
 
-    def hits(self, readings: Iterable[Reading], events: EventArrays) -> tuple[Array, int]:
+    def hits(self, readings: Iterable[Reading], events: Events) -> tuple[Array, int]:
         """All pairs of an event and a row that hold, and the flags of those rows."""
         portions = [self._hits[:0]]
         flags = 0
@@ -43,7 +43,7 @@ class BatchRoom:
                 flags |= self._in_tiles(reading, events, portions)
         return np.concatenate(portions), flags
 
-    def _filed(self, reading: Reading, events: EventArrays, portions: list[Array]) -> int:
+    def _filed(self, reading: Reading, events: Events, portions: list[Array]) -> int:
         hits = self._hits
         flags = event = 0
         while event < len(events.values):
@@ -52,7 +52,7 @@ class BatchRoom:
             flags |= more
         return flags
 
-    def _in_tiles(self, reading: Reading, events: EventArrays, portions: list[Array]) -> int:
+    def _in_tiles(self, reading: Reading, events: Events, portions: list[Array]) -> int:
         hits, ends, visits = self._hits, self._ends, self._visits
         tiles = int(reading.counts[TILES])
         most = len(hits) // TILE_ROWS

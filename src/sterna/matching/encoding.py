@@ -8,12 +8,12 @@ import numpy as np
 
 from sterna.matching.columns import Columns
 from sterna.matching.floats import EXACT_MAX, floor
-from sterna.matching.kernels.layout import FALSE, NAN, NUMBER, STRING, TRUE, EventArrays, Room
+from sterna.matching.kernels.layout import FALSE, NAN, NUMBER, STRING, TRUE, Events, Room
 from sterna.matching.tiles import SubscriptionTiles
 from sterna.matching.vocabulary import Vocabulary
 from sterna.model.event import Scalar, plain_scalar
 
-_WRITTEN = EventArrays._fields[:4]
+_WRITTEN = Events._fields[:4]
 """The arrays into which an event is written."""
 
 
@@ -54,9 +54,7 @@ def room_for(matched: Iterable[SubscriptionTiles]) -> Room:
     )
 
 
-def encode(
-    vocabulary: Vocabulary, attributes: Mapping[str, Scalar | None], spare: Spare
-) -> EventArrays:
+def encode(vocabulary: Vocabulary, attributes: Mapping[str, Scalar | None], spare: Spare) -> Events:
     """Write an event into the spare arrays."""
     numbers, rests, values, kinds = spare.views
     value: Any
@@ -98,7 +96,7 @@ def encode(
     return spare.events._replace(tokens=np.array(sorted(tokens), np.int32))
 
 
-def encode_batch(vocabulary: Vocabulary, columns: Columns) -> EventArrays:
+def encode_batch(vocabulary: Vocabulary, columns: Columns) -> Events:
     """Write the events of a batch into new arrays."""
     events = _new_events(len(columns), len(vocabulary.by_place))
     tokens: list[dict[int, None]] | None = None
@@ -124,9 +122,9 @@ def encode_batch(vocabulary: Vocabulary, columns: Columns) -> EventArrays:
     return events._replace(tokens=np.array(flat, np.int32), token_ends=ends)
 
 
-def _new_events(count: int, attributes: int) -> EventArrays:
+def _new_events(count: int, attributes: int) -> Events:
     shape = count, attributes
-    return EventArrays(
+    return Events(
         numbers=np.full(shape, math.nan),
         rests=np.zeros(shape),
         values=np.full(shape, -1, np.int32),

@@ -6,7 +6,7 @@ To pass arrays one by one costs half of what a tuple of them costs.
 from typing import Any
 
 from sterna.matching.kernels.compiling import kernel
-from sterna.matching.kernels.layout import Arrays, EventArrays, Reading, Room
+from sterna.matching.kernels.layout import Arrays, Events, Reading, Room
 from sterna.matching.kernels.matching import match_one
 from sterna.matching.kernels.tiles import insert
 
@@ -64,9 +64,7 @@ def match_event(
             t_summary,
             t_keys,
         ),
-        EventArrays(
-            e_numbers, e_rests, e_values, e_kinds, e_tokens, e_token_ends, e_cells, e_groups
-        ),
+        Events(e_numbers, e_rests, e_values, e_kinds, e_tokens, e_token_ends, e_cells, e_groups),
         Room(r_excluded, r_tiles, r_records, r_found),
     )
 

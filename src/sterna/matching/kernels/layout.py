@@ -136,7 +136,7 @@ class Reading(NamedTuple):
     keys: Any
 
 
-class EventArrays(NamedTuple):
+class Events(NamedTuple):
     """Events as arrays: one for each row, with a column for each attribute."""
 
     numbers: Any  # The largest float up to the number; NaN if the value is no number.

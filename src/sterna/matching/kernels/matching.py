@@ -24,14 +24,14 @@ from sterna.matching.kernels.layout import (
     TILE_ROWS,
     TILES,
     TILES_AHEAD,
-    EventArrays,
+    Events,
     Reading,
     Room,
 )
 
 
 @kernel
-def match_one(t: Reading, e: EventArrays, room: Room) -> tuple[int, int]:
+def match_one(t: Reading, e: Events, room: Room) -> tuple[int, int]:
     """Find the rows that match the one event; return how many, and all their flags together."""
     count = 0
     flags = 0
@@ -81,7 +81,7 @@ def match_one(t: Reading, e: EventArrays, room: Room) -> tuple[int, int]:
 
 
 @kernel
-def _first_node(t: Reading, e: EventArrays, event: int, i: int) -> int:
+def _first_node(t: Reading, e: Events, event: int, i: int) -> int:
     """The first row filed under the i-th of the event's values and tokens, or 0."""
     attributes = e.values.shape[1]
     value = np.int64(e.values[event, i] if i < attributes else e.tokens[i - attributes])
@@ -89,7 +89,7 @@ def _first_node(t: Reading, e: EventArrays, event: int, i: int) -> int:
 
 
 @kernel
-def _find_cells(t: Reading, e: EventArrays, event: int) -> None:
+def _find_cells(t: Reading, e: Events, event: int) -> None:
     for attribute in range(e.values.shape[1]):
         kind = np.int64(e.kinds[event, attribute])
         cell = kind
@@ -103,7 +103,7 @@ def _find_cells(t: Reading, e: EventArrays, event: int) -> None:
 
 
 @kernel
-def _list_tiles(t: Reading, e: EventArrays, event: int, excluded: Any, tiles: Any) -> int:
+def _list_tiles(t: Reading, e: Events, event: int, excluded: Any, tiles: Any) -> int:
     """List the tiles that the event's cells do not rule out entirely."""
     made = t.counts[TILES]
     words = (made + 63) >> 6
@@ -150,7 +150,7 @@ def _survivors(t: Reading, tile: int, groups: Any) -> Any:
 
 
 @kernel
-def match_filed(t: Reading, e: EventArrays, first: int, hits: Any) -> tuple[int, int, int]:
+def match_filed(t: Reading, e: Events, first: int, hits: Any) -> tuple[int, int, int]:
     """Find the rows filed under values of events, from the first on, while there is room.
 
     A hit is an event and a row. Return the event to go on with, how many hits there are, and the
@@ -181,7 +181,7 @@ def match_filed(t: Reading, e: EventArrays, first: int, hits: Any) -> tuple[int,
 
 @kernel
 def plan_visits(
-    t: Reading, e: EventArrays, first: int, most: int, room: Room, ends: Any, visits: Any
+    t: Reading, e: Events, first: int, most: int, room: Room, ends: Any, visits: Any
 ) -> int:
     """Find for each tile which events, from the first on, have to visit it.
 
@@ -215,7 +215,7 @@ def plan_visits(
 
 @kernel
 def match_tiles(
-    t: Reading, e: EventArrays, first: int, ends: Any, visits: Any, hits: Any
+    t: Reading, e: Events, first: int, ends: Any, visits: Any, hits: Any
 ) -> tuple[int, int, int]:
     """Find the rows of tiles, from the first on, that match events, while there is room.
 
