@@ -68,7 +68,7 @@ class SubscriptionTooLargeError(TooLargeError):
 
 
 class TimedOutError(SternaError, TimeoutError):
-    """What was waited for has not happened in time; it may happen yet."""
+    """What was waited for has not happened in time; it may still happen."""
 
     def __init__(self, message: str, *, timeout: float | None = None) -> None:
         super().__init__(message)

@@ -8,11 +8,11 @@ from typing import Any
 from sterna.extras import require
 
 Axes = Any
-"""matplotlib has no types."""
+"""A matplotlib axes object; matplotlib has no types."""
 
 FORMATS = (".svg", ".png")
 DPI = 150
-"""Of pictures made of dots."""
+"""The resolution of bitmaps."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Reading a broker's journal from elsewhere, by asking the broker."""
+"""Reading the journal of a remote broker, by asking the broker."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class Extent(NamedTuple):
-    """Which part of its journal a broker still has."""
+    """The part of its journal that a broker still has."""
 
     node: str
     start: int
-    """The first position that it answers for."""
+    """The first position that it can answer."""
     end: int
-    """The position that comes next."""
+    """The position after the last one."""
 
 
 def extent(url: str) -> Extent:
-    """Which facts a broker can be asked for."""
+    """The facts that a broker can be asked for."""
     with Observer(url) as observer:
         return Extent(**observer.ask("journal"))
 
@@ -31,7 +31,7 @@ def extent(url: str) -> Extent:
 def read(url: str, start: int, end: int) -> "Iterator[pa.RecordBatch]":
     """The facts of a broker with positions from `start` to before `end`, in order.
 
-    FactsMissingError tells, after those that came before, that some of them cannot be read.
+    FactsMissingError, after the facts before them, if some cannot be read.
     """
     with Observer(url) as observer:
         while start < end:

@@ -13,7 +13,7 @@ from sterna.cli.output import Json, console, fail
 from sterna.extras import require
 
 if TYPE_CHECKING:
-    from sterna.bench.match import Figures, Report
+    from sterna.bench.match import Figures, MatchReport
 
 
 class WorkloadName(StrEnum):
@@ -97,13 +97,13 @@ def _check_plot(plot: Path, *, as_json: bool) -> None:
     require("plots", "drawing")
 
 
-def _show(reports: "Sequence[Report]", switch: "Mapping[int, Figures]") -> None:
+def _show(reports: "Sequence[MatchReport]", switch: "Mapping[int, Figures]") -> None:
     for report in reports:
         _show_report(report)
     _show_switch(switch)
 
 
-def _show_report(report: "Report") -> None:
+def _show_report(report: "MatchReport") -> None:
     for each in (*report.curve, report):
         title = f"[bold]{each.workload}[/bold]: {each.subscriptions:,} subscriptions, {each.about}"
         table = Table(title=title, title_justify="left")

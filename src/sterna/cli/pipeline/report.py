@@ -32,12 +32,12 @@ def report(
     require("plots", "the report")
     with spark_for("report", master, as_json=as_json) as spark:
         from sterna.pipeline.report.gathering import (  # noqa: PLC0415 - it needs Spark.
-            Tables,
+            ReportTables,
             folders_in,
         )
         from sterna.pipeline.report.page import write  # noqa: PLC0415
 
-        written = write(Tables(spark, folders_in(*tables)), out)
+        written = write(ReportTables(spark, folders_in(*tables)), out)
     if as_json:
         print_json(
             {

@@ -1,4 +1,4 @@
-"""Run one script, and show what came of it: trace, picture, journal, and the oracle's verdict."""
+"""Run one script, and show the outcome: trace, picture, journal, and the oracle's verdict."""
 
 import sys
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person wants to see of a run."""
+    """What the user wants to see of a run."""
 
     trace: Path | None
     frames: bool
@@ -50,7 +50,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 def run_one(
     script: Script, output: Output, again: str, *, quiet: bool = False, runs: int = 1
 ) -> None:
-    """Run a script and show what came of it; quietly, only if something is wrong."""
+    """Run a script and show the outcome; quietly, only if something is wrong."""
     trace, picture = Trace(frames=output.frames), Picture()
     observers: list[Observer] = []
     if output.trace is not None and not quiet:
@@ -83,7 +83,7 @@ def run_one(
 
 @contextmanager
 def _kept(script: Script, output: Output) -> Iterator[list[Observer]]:
-    """Who writes down the facts of a run, if somebody does."""
+    """The observers that write down the facts of a run, if that was asked for."""
     if output.journal is None:
         yield []
         return
@@ -104,7 +104,7 @@ def _kept(script: Script, output: Output) -> Iterator[list[Observer]]:
 
 
 class _Journalist(Observer):
-    """Writes the facts of all nodes into one journal, in which their places tell the order."""
+    """Writes the facts of all nodes into one journal; their places there give the order."""
 
     def __init__(self, journal: "Journal") -> None:
         self._journal = journal

@@ -35,8 +35,8 @@ class Filter:
     >>> parking.matches({"service": "parking", "price": 2.5})
     True
 
-    Filters are immutable; two are equal if they say the same with the same words, whatever the
-    spacing, case of keywords and needless parentheses. `str()` gives text that parses back to an
+    Filters are immutable; two are equal if they have the same words, whatever the spacing, the case
+    of keywords and needless parentheses. `str()` gives text that parses back to an
     equal filter (unless merging or binding has made it longer than the parser accepts).
     """
 
@@ -170,7 +170,7 @@ class Filter:
 
     @cached_property
     def uses_myloc(self) -> bool:
-        """Whether it depends on where the client is."""
+        """Whether it depends on the client's location."""
         return any(isinstance(node, tree.InMyloc) for node in tree.walk(self._condition))
 
     @cached_property
@@ -263,7 +263,7 @@ class Filter:
 
         text = tree.write(tree.transform(self._condition, filled))
         try:
-            return Filter(text)  # The parser knows what may stand where.
+            return Filter(text)  # The parser knows what is allowed where.
         except FilterError as error:
             given = ", ".join(f"${name} = {tree.write(value)}" for name, value in literals.items())
             problem = f"with {given}: {error.problem}"

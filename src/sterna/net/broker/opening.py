@@ -21,7 +21,7 @@ log = logging.getLogger("sterna.broker")
 def open_engine(
     configuration: Configuration, driver: Driver, journalist: Journalist
 ) -> tuple[Engine[Broker], Log | None]:
-    """A broker's engine and log, with the node as it was left; nothing stays open on an error."""
+    """A broker's engine and log, with its node restored; nothing stays open on an error."""
     config = configuration.config
     new = Began(node=config.name, incarnation=next_incarnation(), settings=configuration.settings)
     if config.durability.level is Durability.NONE:

@@ -22,7 +22,7 @@ class BrokerPiece:
     span: Span
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Bad]:  # noqa: ARG002
-        """The facts, with all columns, and in its place what cannot be read."""
+        """The facts, with all columns, and a `Bad` in the place of what cannot be read."""
         start, end = self.span
         while start < end:
             try:
@@ -44,7 +44,7 @@ class Brokers(Origin):
         self._url_of: dict[str, str] = {}
 
     def extents(self) -> dict[str, Span]:
-        """What each broker has."""
+        """The stretch of its journal that each broker has."""
         found: dict[str, Span] = {}
         for url in self._urls:
             try:
