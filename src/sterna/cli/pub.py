@@ -117,7 +117,7 @@ async def _publish(tally: PublishTally, urls: list[str], name: str | None, event
             tally.broker = client.broker
 
 
-async def _publish_all(client: Client, events: Events, tally: Tally) -> None:
+async def _publish_all(client: Client, events: Events, tally: PublishTally) -> None:
     """Publish until the end, or until something is no event; what was published before stays so."""
     window: Window[Receipt] = Window()
     receipt = None

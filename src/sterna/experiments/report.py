@@ -11,7 +11,7 @@ from rich.text import Text
 
 from sterna import __version__
 from sterna.errors import MissingExtraError
-from sterna.experiments.experiment import Claim, Experiment, Point, Table
+from sterna.experiments.experiment import Claim, Experiment, Point, PrintedTable
 from sterna.experiments.plot import FORMATS
 from sterna.extras import require
 from sterna.wire.codec import to_json

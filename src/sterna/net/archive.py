@@ -31,7 +31,7 @@ _VALUES = ("bool", "int", "float", "string")
 _LEAST_US, _GREATEST_US = -(2**63), 2**63 - 1
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """A part of a file whose events were published between two times."""
 
     newest_us: int

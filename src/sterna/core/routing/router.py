@@ -229,7 +229,7 @@ class Router(BrokerComponent):
         self.tell(now)
 
     def tell_interest(self, link: LinkId, now: Time) -> None:
-        """From now on a publisher hears what is wanted: the c_all of quenching."""
+        """Keep a publisher informed of what is wanted from now on: the c_all of quenching."""
         self._neighbours.inform(link)
         self.tell(now)
 
@@ -284,7 +284,7 @@ class Router(BrokerComponent):
         self._neighbours.advertisement_removed(link, route)
 
     def tell(self, now: Time) -> None:
-        """Send each neighbour the difference, if its link stands; else it gathers until then."""
+        """Send each neighbour the difference if its link is up; otherwise it accumulates."""
         for link, message in self._neighbours.due(self.broker.up):
             self.broker.send(link, message, now)
 

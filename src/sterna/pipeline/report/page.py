@@ -49,7 +49,7 @@ class WrittenReport:
     missing: list[str]
 
 
-def write(tables: Tables, path: Path) -> Written:
+def write(tables: ReportTables, path: Path) -> WrittenReport:
     """Write the report; one that is there is replaced once the new one is complete."""
     require("plots", "the report")
     contents = {section: section.content(tables) for section in SECTIONS}
