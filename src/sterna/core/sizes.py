@@ -26,5 +26,7 @@ def weight(event: Event) -> int:
     """About how many bytes an event takes on its way, rather more than less."""
     size = 64 + len(event.payload)
     for name, value in event.attributes.items():
-        size += 4 * (len(name) + len(value)) if type(value) is str else 4 * len(name) + 10
+        size += 4 * len(name) + 10
+        if type(value) is str:
+            size += len(value) if value.isascii() else 4 * len(value)
     return size
