@@ -11,6 +11,7 @@ from sterna.errors import (
     SubscriptionTooLargeError,
     TimedOutError,
     TooLargeError,
+    UnconfirmedError,
 )
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter, FilterError, UnboundError, merge
@@ -98,6 +99,7 @@ __all__ = [
     "TopologyError",
     "Transport",
     "UnboundError",
+    "UnconfirmedError",
     "UnknownProtocolError",
     "UnreadableSnapshotError",
     "__version__",

@@ -301,7 +301,8 @@ class Node(ABC):
 
     def link_made(self, given: inputs.LinkUp, now: Time) -> None:
         """There is a connection over a link; the two ends have not found each other yet."""
-        del given, now
+        for component in self.components:
+            component.link_made(given, now)
 
     def link_new(self, link: LinkId, now: Time) -> None:
         """A link stands for the first time, or its other end has forgotten everything."""

@@ -258,6 +258,17 @@ class Router(BrokerComponent):
             return neighbour.gate.overlaps(filter_)
         return not neighbour.sends_everything
 
+    def sources(self, filter_: Filter) -> list[LinkId]:
+        """The links over which matching events may come, of those whose other end is told filters.
+
+        They lead to neighbouring brokers, and to publishers that discard what nobody wants.
+        """
+        return [
+            link
+            for link, neighbour in self._neighbours.items()
+            if neighbour.gate is None or neighbour.gate.overlaps(filter_)
+        ]
+
     def is_offered(self, filters: Sequence[Filter], but_not: Collection[LinkId | None]) -> bool:
         """Whether events that match one of some filters were advertised over other links."""
         for link, routes in self.advertisements.items():
