@@ -1,10 +1,12 @@
-"""Clients that ask whether their subscriptions are known, and others that publish at that moment."""
+"""Clients that ask whether their subscriptions are known, and others that publish just then."""
 
 import random
 
 import msgspec
 
 from sterna.core.client import Client
+from sterna.core.confirming.echoes import Echoes
+from sterna.core.confirming.messages import CONFIRMING
 from sterna.core.facts import Fact, SubscriptionKnown
 from sterna.core.inputs import Confirm, Leave, Publish, Subscribe, Unsubscribe
 from sterna.core.names import NodeId
@@ -14,7 +16,8 @@ from sterna.sim.oracle import Oracle
 from sterna.sim.script import AnyStep, Do, Script, Settle
 from tests.sim.judging import Checked
 
-CONFIRMING = "confirming"
+ROOMS = ("r0", "r1", "r2", "r3", "r4")
+"""Where clients can be, and events come from."""
 
 
 def asking(script: Script, seed: int) -> Script:
@@ -64,6 +67,12 @@ class Eager(Checked):
         self.before = Unconfirmed(script.clients, advertisements=script.client.advertisements)
         self.network._fact += [self.before.fact, self._react]
 
+    def settle(self) -> None:
+        super().settle()
+        for name, host in self.network.hosts.items():
+            part = host.node.part(CONFIRMING)
+            assert not (isinstance(part, Echoes) and part._questions), f"{name} keeps questions"
+
     def _react(self, fact: Fact) -> None:
         if isinstance(fact, SubscriptionKnown):
             assert not fact.but_not
@@ -73,9 +82,9 @@ class Eager(Checked):
 
     def _publish(self, fact: SubscriptionKnown) -> None:
         subscriber = self._client_of(fact.at)
-        wanted = subscriber.subscriptions.get(fact.subscription)
-        if wanted is None:
+        if fact.subscription not in subscriber.subscriptions:
             return
+        wanted = subscriber.wants._exact(subscriber.subscriptions[fact.subscription])
         events = [event for event in map(self._event, range(40)) if wanted.matches(event)]
         for event in events[:3]:
             for name in self.script.clients:
@@ -88,8 +97,13 @@ class Eager(Checked):
 
     def _event(self, _number: int) -> dict[str, Scalar]:
         kind = self._rng.choice(KINDS[:5])
-        event: dict[str, Scalar] = {"kind": kind, "line": f"{kind}-{self._rng.randrange(5)}"}
-        return event | {"speed": self._rng.randrange(5), "zone": self._rng.randrange(5)}
+        return {
+            "kind": kind,
+            "line": f"{kind}-{self._rng.randrange(5)}",
+            "speed": self._rng.randrange(5),
+            "zone": self._rng.randrange(5),
+            "room": self._rng.choice(ROOMS),
+        }
 
     def _client_of(self, name: NodeId) -> Client:
         node = self.network.hosts[name].node
