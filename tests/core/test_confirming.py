@@ -9,14 +9,14 @@ from sterna.core.assembly import make_broker
 from sterna.core.confirming.echoes import Echoes
 from sterna.core.confirming.messages import CONFIRMING, ConfirmationAsked
 from sterna.core.facts import SubscriptionKnown
-from sterna.core.inputs import Confirm, LinkUp, Received
+from sterna.core.inputs import Confirm, Leave, LinkUp, Received
 from sterna.core.link import Data, Resume
 from sterna.core.messages import Message, Route, SubscriptionChange
 from sterna.core.names import LocalProtocolError, Peer
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.settings import ClientOptions, Settings
 from sterna.model.filters import Filter
-from sterna.sim.script import Crash, Drop, Pause, Reconfigure, Slow
+from sterna.sim.script import Crash, Do, Drop, Pause, Reconfigure, Slow
 from sterna.sim.topology import Topology, from_edges, line
 from tests.sim.overlay import RELOCATION, Overlay
 
@@ -187,6 +187,20 @@ def test_one_that_is_offline_asks_when_it_is_back() -> None:
     assert known(overlay) == []
     overlay.attach("ann", "B1").settle()
     assert known(overlay) == [("ann/1", ())]
+
+
+@pytest.mark.spec("PM-4")
+def test_an_answer_to_a_client_that_was_forgotten_since_does_not_count() -> None:
+    """It subscribes again while it leaves: its farewell follows the question."""
+    overlay = network(line(1), {"ann": "B1", "pat": "B1"}, handover=RELOCATION)
+    overlay.detach("ann").settle()
+    overlay.simulation.do(Do(client="ann", what=Leave()))
+    overlay.subscribe("ann", "x = 1").confirm("ann").attach("ann", "B1")
+    overlay.settle()
+    assert overlay.sent("Confirmation", "B1 → ann") == 2
+    assert known(overlay) == [("ann/1", ())]
+    stated = [type(fact).__name__ for fact in overlay.facts.all]
+    assert stated.index("ClientForgotten") < stated.index("SubscriptionKnown")
 
 
 # ---- One question at a time

@@ -62,8 +62,8 @@ class Asking(ClientComponent):
     def on_confirmation(self, message: Confirmation, _link: LinkId, now: Time) -> None:
         numbers = {asked.number: name for name, asked in self._questions.items() if asked}
         name = numbers.get(message.number)
-        if name is None:
-            return  # The subscription has ended, or another question has taken its place.
+        if name is None or not self.client.is_introduced:
+            return  # The subscription has ended or changed, or the broker was told farewell since.
         if self._questions[name] == self._question(name, message.number):
             self._known(name, message.but_not, now)
         else:
