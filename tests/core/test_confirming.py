@@ -11,6 +11,7 @@ from sterna.core.confirming.messages import CONFIRMING, ConfirmationAsked
 from sterna.core.facts import SubscriptionKnown
 from sterna.core.inputs import Confirm, Leave, LinkUp, Received
 from sterna.core.link import Data, Resume
+from sterna.core.location.options import PlacesOptions
 from sterna.core.messages import Message, Route, SubscriptionChange
 from sterna.core.names import LocalProtocolError, Peer
 from sterna.core.routing.options import RoutingOptions, Strategy
@@ -23,6 +24,8 @@ from tests.sim.overlay import RELOCATION, Overlay
 pytestmark = pytest.mark.spec("LV-2")
 
 FAR_US = 100_000
+
+STREET = PlacesOptions(edges=(("r0", "r1"), ("r1", "r2")))
 
 
 def network(
@@ -142,6 +145,34 @@ def test_a_broker_that_cannot_be_reached_is_waited_for() -> None:
     trace = [line for line in overlay.trace.lines if "B2 → B3" in line]
     assert "SubscriptionChange" in trace[-2]
     assert "EchoAsked" in trace[-1]
+
+
+@pytest.mark.spec("LM-5")
+def test_where_a_client_is_goes_before_the_question() -> None:
+    """Moving subscriptions wait for a link as others do, and are sent by another component."""
+    overlay = network(line(2), {"ann": "B1"}, places=STREET, locations={"ann": "r0"})
+    overlay.fault(Drop(a="B1", b="B2", us=FAR_US))
+    overlay.subscribe("ann", "room IN myloc").confirm("ann").settle()
+    assert known(overlay) == [("ann/1", ())]
+    sent = [line.split("B2 ")[1].split()[0] for line in overlay.trace.lines if "B1 → B2" in line]
+    assert [kind for kind in sent if kind in {"MovingChange", "EchoAsked"}][-2:] == [
+        "MovingChange",
+        "EchoAsked",
+    ]
+    assert sent.count("EchoAsked") == 1
+
+
+@pytest.mark.spec("LM-7")
+def test_a_subscription_that_means_something_else_by_then_is_asked_for_again() -> None:
+    """The answer is about what it means when the answer comes."""
+    overlay = network(line(3), {"ann": "B1", "pat": "B3"}, places=STREET, locations={"ann": "r0"})
+    overlay.fault(Slow(a="B2", b="B3", latency_us=FAR_US)).set("ann", "limit", 2)
+    overlay.subscribe("ann", "x < $limit").confirm("ann").wait(2 * FAR_US - 5_000)
+    overlay.set("ann", "limit", 5).wait(20_000)
+    assert known(overlay) == []
+    overlay.wait(2 * FAR_US).publish("pat", x=4).settle()
+    assert known(overlay) == [("ann/1", ())]
+    assert overlay.received("ann") == ["pat#1"]
 
 
 def test_a_link_that_is_gone_for_good_is_not_waited_for() -> None:

@@ -79,13 +79,14 @@ def walks(draw: st.DrawFn) -> Script:
         if draw(st.booleans()):
             a, b = draw(st.sampled_from(topology.links))
             steps.append(Drop(a=a, b=b, us=draw(st.sampled_from((2_000, 30_000)))))
-        steps += [Do(client=client, what=subscribe), Wait(us=draw(st.integers(0, 20_000)))]
+        steps += [Do(client=client, what=subscribe), Wait(us=draw(st.integers(0, 3_000)))]
+        if draw(st.booleans()):  # Maybe before the answer is there.
+            limit = SetVariable(name="limit", value=draw(st.integers(1, 4)))
+            steps.append(Do(client=client, what=limit))
+        steps.append(Wait(us=draw(st.integers(0, 20_000))))
         if draw(st.booleans()):
             where = MoveTo(location=draw(st.sampled_from(ROOMS)))
             steps += [Wait(us=100_000), Do(client=client, what=where)]
-        if draw(st.booleans()):
-            limit = SetVariable(name="limit", value=draw(st.integers(1, 4)))
-            steps += [Do(client=client, what=limit), Wait(us=draw(st.integers(0, 20_000)))]
         if draw(st.booleans()):
             broker = draw(st.sampled_from(topology.brokers))
             steps.append(Do(client=client, what=Attach(broker=broker)))
