@@ -10,10 +10,11 @@ import sterna
 from sterna.core.facts import Fact, SubscriptionKnown
 from sterna.core.inputs import Input, LinkUp
 from sterna.core.names import Peer
+from sterna.core.settings import Settings
 from sterna.net.client import keeper
 from sterna.net.local import LocalNetwork
 from sterna.net.records import decode_record, encode_record
-from sterna.wire.frames import SETTINGS
+from sterna.wire.frames import FEATURES, SETTINGS, VERSION, Hello, Role, digest, known_settings
 from tests.net.live import SETTLE_S, connect, network_in, until
 
 pytestmark = pytest.mark.spec("LV-2")
@@ -52,9 +53,10 @@ def test_threads_can_wait_for_that_as_well(network: LocalNetwork) -> None:
             wanted = ann.subscribe(f"third = {n}").ready(timeout=SETTLE_S)
             pat.publish(third=n).wait()
             assert wanted.get(timeout=SETTLE_S).attributes["third"] == n
-        wanted.close()
+        ended = ann.subscribe("ended = 1")
+        ended.close()
         with pytest.raises(sterna.ClosedError, match="is closed"):
-            wanted.ready(timeout=SETTLE_S)
+            ended.ready(timeout=SETTLE_S)
 
 
 def test_a_broker_that_is_down_is_waited_for(tmp_path: Path) -> None:
@@ -162,6 +164,20 @@ def test_an_older_broker_is_not_asked(
             await wanted.get(timeout=SETTLE_S)
 
     asyncio.run(run())
+
+
+@pytest.mark.spec("LV-9")
+@pytest.mark.parametrize("features", [(), (SETTINGS,), FEATURES], ids=["0.1", "older", "now"])
+def test_a_client_can_ask_the_next_broker_whatever_the_first_one_can(
+    features: tuple[str, ...],
+) -> None:
+    """Settings that look the same are not sent again, so the client takes part in any case."""
+    told = Settings(protocols=("past",) if features else ())
+    hello = Hello(
+        versions=(VERSION, VERSION), role=Role.BROKER, node="B1", features=features, settings=told
+    )
+    assert known_settings(hello).protocols == ("past", "confirming")
+    assert digest(known_settings(hello)) == digest(told)
 
 
 @pytest.mark.spec("LV-9")
