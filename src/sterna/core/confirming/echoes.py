@@ -103,6 +103,8 @@ class Echoes(BrokerComponent):
     def __init__(self) -> None:
         self._questions: dict[int, Question] = {}
         """The open questions, by the numbers that this broker gives them."""
+        self._askers: dict[LinkId, dict[int, Question]] = {}
+        """The same, by who has asked."""
         self._mute: dict[LinkId, None] = {}
         """The links whose other end does not take part in the protocol."""
         self._number = 0
@@ -113,8 +115,8 @@ class Echoes(BrokerComponent):
         """A client asks; a question that it asked before about the same subscription ends."""
         table = self.broker.router.subscriptions
         for number, question in self._asked_by(link):
-            name = question.subscription
-            if name in {None, message.subscription} or table.widest_of(link, name or "") is None:
+            name = question.subscription or ""
+            if name == message.subscription or table.widest_of(link, name) is None:
                 self._drop(number, now)
         filter_ = table.widest_of(link, message.subscription)
         if filter_ is not None:  # Else the client has unsubscribed.
@@ -142,8 +144,19 @@ class Echoes(BrokerComponent):
 
     def _begin(self, question: Question, now: Time) -> None:
         self._number += 1
-        self._questions[self._number] = question
+        self._open(self._number, question)
         self._pursue(self._number, now)
+
+    def _open(self, number: int, question: Question) -> None:
+        self._questions[number] = question
+        self._askers.setdefault(question.asker, {})[number] = question
+
+    def _close(self, number: int) -> Question:
+        question = self._questions.pop(number)
+        del self._askers[question.asker][number]
+        if not self._askers[question.asker]:
+            del self._askers[question.asker]
+        return question
 
     def _pursue(self, number: int, now: Time) -> None:
         """Ask whoever has to be asked by now, as far as the links are up."""
@@ -169,7 +182,7 @@ class Echoes(BrokerComponent):
 
     def _answer_if_done(self, number: int, now: Time) -> None:
         if all(each is Progress.DONE for each in self._questions[number].links.values()):
-            self._answer(self._questions.pop(number), now)
+            self._answer(self._close(number), now)
 
     def _answer(self, question: Question, now: Time) -> None:
         kind = Echo if question.subscription is None else Confirmation
@@ -178,13 +191,13 @@ class Echoes(BrokerComponent):
 
     def _drop(self, number: int, now: Time) -> None:
         """Nobody waits for the answer: those who were asked need not find it."""
-        question = self._questions.pop(number)
+        question = self._close(number)
         for link, progress in question.links.items():
             if progress is Progress.ASKED and self.broker.peers[link] is Peer.BROKER:
                 self.broker.send(link, EchoDropped(number=number), now)
 
     def _asked_by(self, link: LinkId) -> list[tuple[int, Question]]:
-        return [each for each in self._questions.items() if each[1].asker == link]
+        return list(self._askers.get(link, {}).items())
 
     # ---- Moments
 
@@ -195,11 +208,11 @@ class Echoes(BrokerComponent):
             self._mute[given.link] = None
 
     def link_up(self, link: LinkId, now: Time) -> None:
-        del link
-        self._pursue_all(now)
+        if self.broker.peers.get(link) is Peer.BROKER:
+            self._pursue_all(now)
 
     def link_down(self, link: LinkId, now: Time) -> None:
-        """A publisher that is away publishes nothing before it knows what is wanted."""
+        """A publisher that is away knows what is wanted before it publishes again."""
         if self.broker.peers.get(link) is Peer.CLIENT:  # Handover may have forgotten it already.
             self._do_without(link, now)
 
@@ -208,6 +221,8 @@ class Echoes(BrokerComponent):
         del unconfirmed
         for number, _ in self._asked_by(link):
             self._drop(number, now)
+        if self.broker.peers[link] is Peer.CLIENT:
+            self._do_without(link, now)
         for question in self._questions.values():
             if link in question.links:
                 question.links[link] = Progress.TO_ASK
@@ -244,10 +259,9 @@ class Echoes(BrokerComponent):
 
     def end(self, now: Time) -> bool:
         """Answer all questions: this broker does not take part any more."""
-        for question in self._questions.values():
+        for number, question in list(self._questions.items()):
             question.but_not[self.broker.id] = None
-            self._answer(question, now)
-        self._questions.clear()
+            self._answer(self._close(number), now)
         return True
 
     def keep(self, writer: Writer) -> KeptEchoes:
@@ -272,7 +286,7 @@ class Echoes(BrokerComponent):
     def restore(self, kept: KeptEchoes, reader: Reader) -> None:
         del reader
         for each in kept.questions:
-            self._questions[each.own_number] = Question(
+            question = Question(
                 each.asker,
                 each.number,
                 each.filter,
@@ -280,6 +294,7 @@ class Echoes(BrokerComponent):
                 dict(each.links),
                 dict.fromkeys(each.but_not),
             )
+            self._open(each.own_number, question)
         self._mute = dict.fromkeys(kept.mute)
         self._number = kept.number
 
