@@ -7,8 +7,8 @@ import pytest
 
 from sterna.core.assembly import make_broker
 from sterna.core.confirming.echoes import Echoes
+from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.confirming.messages import CONFIRMING, ConfirmationAsked
-from sterna.core.facts import SubscriptionKnown
 from sterna.core.inputs import Confirm, Leave, LinkUp, Received
 from sterna.core.link import Data, Resume
 from sterna.core.location.options import PlacesOptions

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import sterna
-from sterna.core.facts import Fact, SubscriptionKnown
+from sterna.core.confirming.facts import SubscriptionKnown
+from sterna.core.facts import Fact
 from sterna.core.inputs import Input, LinkUp
 from sterna.core.names import Peer
 from sterna.core.settings import Settings

@@ -6,8 +6,9 @@ import msgspec
 
 from sterna.core.client import Client
 from sterna.core.confirming.echoes import Echoes
+from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.confirming.messages import CONFIRMING
-from sterna.core.facts import Fact, SubscriptionKnown
+from sterna.core.facts import Fact
 from sterna.core.inputs import Confirm, Leave, Publish, Subscribe, Unsubscribe
 from sterna.core.names import NodeId
 from sterna.model.event import Scalar

@@ -52,17 +52,6 @@ class Unsubscribed(Fact, frozen=True, kw_only=True):
     subscription: str
 
 
-class SubscriptionKnown(Fact, frozen=True, kw_only=True):
-    """Every broker that matters knows a subscription, as the application has asked.
-
-    Whatever is published from now on and matches it will be delivered.
-    """
-
-    subscription: str
-    but_not: tuple[NodeId, ...] = ()
-    """Nodes that could not be asked: what comes from them may be missed for some time yet."""
-
-
 class Moved(Fact, frozen=True, kw_only=True):
     """The application is at another location."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from sterna.core import facts
+from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.facts import Fact
 from sterna.core.names import NodeId
 from sterna.model.delivery import (
@@ -140,7 +141,7 @@ class Oracle(Observer):
                 self._end(fact.at, self._subscribed[fact.at].pop(fact.subscription))
                 if fact.subscription in self._following[fact.at]:
                     self._end(fact.at, self._following[fact.at].pop(fact.subscription))
-            case facts.SubscriptionKnown() if not fact.but_not:
+            case SubscriptionKnown() if not fact.but_not:
                 self._known(self._subscribed[fact.at][fact.subscription])
             case facts.Advertised():
                 ask = self._ask(fact.at, fact.filter)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from sterna.core import facts, inputs
+from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.facts import Fact
 from sterna.core.handover.messages import (
     Arrival,
@@ -90,7 +91,7 @@ def fact_in_words(fact: Fact) -> str | None:
             return f"has missed {_events(fact.events)}"
         case facts.Discarded():
             return f"discards {_events(fact.events)} for {fact.client}"
-        case facts.SubscriptionKnown():
+        case SubscriptionKnown():
             unasked = f", but not to {', '.join(fact.but_not)}" * bool(fact.but_not)
             return f"has heard that {fact.subscription} is known{unasked}"
         case facts.HandoverStarted():

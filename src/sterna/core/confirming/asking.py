@@ -3,6 +3,7 @@
 import msgspec
 
 from sterna.core.component import ClientComponent
+from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.confirming.messages import (
     CONFIRMING,
     Confirmation,
@@ -10,7 +11,6 @@ from sterna.core.confirming.messages import (
     Echo,
     EchoAsked,
 )
-from sterna.core.facts import SubscriptionKnown
 from sterna.core.inputs import LinkUp
 from sterna.core.keeping import Reader, Writer
 from sterna.core.names import LinkId, NodeId, Time
@@ -45,6 +45,7 @@ class Asking(ClientComponent):
 
     name = CONFIRMING
     handles = (Confirmation, EchoAsked)
+    facts = (SubscriptionKnown,)
     Kept = KeptAsking
 
     def __init__(self) -> None:

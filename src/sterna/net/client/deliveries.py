@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from sterna.core.actions import Deliver
-from sterna.core.facts import SubscriptionKnown
+from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.inputs import Confirm, Subscribe, Unsubscribe
 from sterna.core.names import LocalProtocolError
 from sterna.errors import (

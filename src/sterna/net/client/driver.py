@@ -14,6 +14,7 @@ from sterna.core import facts
 from sterna.core.actions import Action, Connect, Deliver, Disconnect, Transmit
 from sterna.core.assembly import make_client
 from sterna.core.client import Client as Node
+from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.facts import Fact
 from sterna.core.inputs import Configured, Input, Received, Unsubscribe
 from sterna.core.names import LinkId
@@ -240,7 +241,7 @@ class ClientDriver(Driver):
                 self._tell(fact)
             if isinstance(fact, facts.Missed):
                 self._deliveries.missed_more(len(fact.events))
-            elif isinstance(fact, facts.SubscriptionKnown):
+            elif isinstance(fact, SubscriptionKnown):
                 self._deliveries.known(fact, position)
             elif isinstance(fact, facts.Purged):
                 self._publications.discard(fact.events)
