@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         SubscriptionTooLargeError,
         TimedOutError,
         TooLargeError,
+        UnconfirmedError,
     )
     from sterna.model.event import Event, EventId
     from sterna.model.filters import Filter, FilterError, UnboundError, merge
@@ -103,6 +104,7 @@ __all__ = [
     "TopologyError",
     "Transport",
     "UnboundError",
+    "UnconfirmedError",
     "UnknownProtocolError",
     "UnreadableSnapshotError",
     "__version__",
@@ -118,7 +120,7 @@ _LAZY = {
         *("ArchiveError", "ClosedError", "DiscardedError", "EventTooLargeError"),
         *("FactsMissingError", "JournalFailedError", "MissingExtraError", "NotConnectedError"),
         *("SegmentDamagedError", "StartError", "SternaError", "SubscriptionTooLargeError"),
-        *("TimedOutError", "TooLargeError"),
+        *("TimedOutError", "TooLargeError", "UnconfirmedError"),
     ),
     "sterna.model.event": ("Event", "EventId"),
     "sterna.model.filters": ("Filter", "FilterError", "UnboundError", "merge"),

@@ -39,6 +39,16 @@ class ClosedError(SternaError):
         """The broker that has refused the client, if one has."""
 
 
+class UnconfirmedError(SternaError):
+    """Whether a subscription is known everywhere cannot be said: some nodes are too old to ask."""
+
+    def __init__(self, message: str, *, nodes: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.nodes = nodes
+        """The brokers, and the publishers that discard what nobody wants, that could not be asked.
+        What comes from there may be missed for some milliseconds yet."""
+
+
 class DiscardedError(SternaError):
     """An event was given up before a broker had it: too many waited for a connection."""
 

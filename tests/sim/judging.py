@@ -2,6 +2,7 @@
 
 import hashlib
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,10 @@ from sterna.sim.script import Script
 from sterna.wire.codec import to_json
 
 
-def run_rightly(script: Script) -> Outcome:
+def run_rightly(script: Script, make: "Callable[[Script], Checked] | None" = None) -> Outcome:
     """Run a script whose every delivery must be right, and every table whenever it has settled."""
     try:
-        outcome = Checked(script).run()
+        outcome = (make or Checked)(script).run()
     except AssertionError as error:
         pytest.fail(f"{error}\n{_replay(script)}", pytrace=False)
     if outcome.findings:

@@ -11,6 +11,7 @@ from sterna.core.handover.relocation import Relocation
 from sterna.core.inputs import (
     Advertise,
     Attach,
+    Confirm,
     Detach,
     MoveTo,
     Publish,
@@ -68,6 +69,7 @@ class Overlay:
         handover: HandoverOptions | None = None,
         places: PlacesOptions | None = None,
         locations: dict[str, str] | None = None,
+        protocols: tuple[str, ...] = (),
         latencies: Sequence[tuple[str, str, int]] = (),
         components: MakeComponents = lambda _: (),
         crashing: Sequence[str] = (),
@@ -83,6 +85,7 @@ class Overlay:
             link=link or LinkModel(),
             places=places,
             locations=locations or {},
+            protocols=protocols,
             latencies=tuple(latencies),
             handover=handover or HandoverOptions(),
             seed=seed,
@@ -101,6 +104,9 @@ class Overlay:
 
     def unsubscribe(self, client: str, name: str = "1") -> "Overlay":
         return self._do(client, Unsubscribe(subscription=name))
+
+    def confirm(self, client: str, name: str = "1") -> "Overlay":
+        return self._do(client, Confirm(subscription=name))
 
     def advertise(self, client: str, text: str, name: str = "1") -> "Overlay":
         return self._do(client, Advertise(advertisement=name, filter=Filter(text)))

@@ -27,6 +27,7 @@ from sterna.sim.topology import random_tree
 from sterna.wire.codec import to_msgpack
 from sterna.wire.snapshots import encode_node, restore_node
 from tests.scale import examples
+from tests.sim.confirmations import asking
 
 
 class Twins(Simulation):
@@ -136,7 +137,7 @@ def test_a_restored_node_goes_on_exactly_as_the_one_that_was_kept(
 ) -> None:
     """Whatever it is in the middle of: the same messages in the same order, the same facts."""
     script = msgspec.structs.replace(generate(plan, seed), protocols=protocols)
-    twins = Twins(script, every)
+    twins = Twins(asking(script, seed) if protocols else script, every)
     twins.run()
     assert twins.compared
 
@@ -177,6 +178,6 @@ def wandering(script: Script, seed: int) -> Script:
 @examples(10, long=20)
 @given(plans(), st.integers(0, 2**32), st.sampled_from((3, 17)))
 def test_so_does_one_with_moving_subscriptions(plan: Plan, seed: int, every: int) -> None:
-    twins = Twins(wandering(generate(plan, seed), seed), every)
+    twins = Twins(asking(wandering(generate(plan, seed), seed), seed), every)
     twins.run()
     assert twins.compared

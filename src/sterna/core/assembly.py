@@ -1,7 +1,8 @@
 """How brokers and clients are put together from settings, for the simulator and for sockets alike.
 
-Components are called in a fixed order: the protocols that the settings list, places, handover. What
-a handover protocol sends must not overtake what the others send.
+Components are called in a fixed order: the protocols that the settings list, places, handover, and
+then the listed ones that want to be last. What a handover protocol sends must not overtake what the
+others send.
 """
 
 from collections.abc import Callable, Sequence
@@ -82,10 +83,12 @@ def client_settings(settings: Settings) -> Settings:
 
 def used(settings: Settings) -> list[Protocol]:
     """The protocols that the settings ask for, in the order in which their components work."""
+    listed = [named(name) for name in settings.protocols]
     return [
-        *(named(name) for name in settings.protocols),
+        *(each for each in listed if not each.is_last),
         *(each for each in registered() if each.kind is Kind.PLACES and each.is_used(settings)),
         named(settings.handover.protocol),
+        *(each for each in listed if each.is_last),
     ]
 
 

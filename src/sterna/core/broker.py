@@ -88,6 +88,7 @@ class Broker(Node):
 
     def link_made(self, given: LinkUp, now: Time) -> None:
         self.router.advertising(given.link, is_known=given.advertises, now=now)
+        super().link_made(given, now)
 
     def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:
         for changed in self._at_archive_changed:

@@ -1,5 +1,6 @@
 """The protocols that come with Sterna."""
 
+from sterna.core.confirming.echoes import PROTOCOL as CONFIRMING
 from sterna.core.handover.naive import NAIVE
 from sterna.core.handover.options import Handover
 from sterna.core.handover.relocation import RELOCATION
@@ -8,12 +9,16 @@ from sterna.core.location.moving import MOVING
 from sterna.core.overlay.members import OVERLAY
 from sterna.core.protocol import Kind, Protocol, register
 
-LIVE = (OVERLAY.name, PAST.name)
+LIVE = (OVERLAY.name, PAST.name, CONFIRMING.name)
 """The protocols that every broker on sockets takes part in, whatever else is configured."""
+
+LIVE_0_1 = (OVERLAY.name, PAST.name)
+"""What every broker of release 0.1 took part in."""
 
 PROTOCOLS = (
     OVERLAY,
     PAST,
+    CONFIRMING,
     MOVING,
     Protocol(name=Handover.NONE, kind=Kind.HANDOVER),
     NAIVE,

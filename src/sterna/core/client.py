@@ -86,6 +86,7 @@ class Client(Node):
         self._handlers |= {
             inputs.Subscribe: self.wants.subscribe,
             inputs.Unsubscribe: self.wants.unsubscribe,
+            inputs.Confirm: self.wants.confirm,
             inputs.Advertise: self.offers.advertise,
             inputs.Unadvertise: self.offers.unadvertise,
             inputs.Publish: self.offers.publish,

@@ -13,6 +13,7 @@ from sterna.model.filters import Filter
 if TYPE_CHECKING:
     from sterna.core.broker import Broker
     from sterna.core.client import Client
+    from sterna.core.inputs import LinkUp
     from sterna.core.keeping import Reader, Writer
     from sterna.core.node import Node
     from sterna.core.settings import Settings
@@ -108,6 +109,9 @@ class Component:
         return found
 
     # ---- Moments
+
+    def link_made(self, given: "LinkUp", now: Time) -> None:
+        """There is a connection over a link; if both ends agree, `link_up` follows."""
 
     def link_new(self, link: LinkId, now: Time) -> None:
         """A link is up for the first time, or its other end has lost its state."""

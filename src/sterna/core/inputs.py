@@ -28,6 +28,8 @@ class LinkUp(Input, frozen=True, kw_only=True):
     advertises: bool | None = None
     """Whether the broker at the other end routes by advertisements, or the client there knows that
     it has to advertise; None: assume this node's own settings."""
+    features: tuple[str, ...] | None = None
+    """What the other end can do that not every node can; None: all that this one can."""
 
 
 class LinkDown(Input, frozen=True, kw_only=True):
@@ -91,6 +93,12 @@ class Subscribe(Input, frozen=True, kw_only=True):
 
 class Unsubscribe(Input, frozen=True, kw_only=True):
     """The application ends a subscription."""
+
+    subscription: str
+
+
+class Confirm(Input, frozen=True, kw_only=True):
+    """The application wants to know when every broker that matters knows a subscription."""
 
     subscription: str
 

@@ -279,7 +279,8 @@ class Node(ABC):
 
     def link_made(self, given: inputs.LinkUp, now: Time) -> None:
         """There is a connection over a link; the handshake is unfinished."""
-        del given, now
+        for component in self.components:
+            component.link_made(given, now)
 
     def link_new(self, link: LinkId, now: Time) -> None:
         """A link is up for the first time, or its other end has lost its state."""

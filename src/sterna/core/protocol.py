@@ -41,6 +41,9 @@ class Protocol:
     broker: type[BrokerComponent] | None = None
     client: type[ClientComponent] | None = None
     kind: Kind = Kind.LISTED
+    is_last: bool = False
+    """Whether its components work behind those of all others, for what they send must follow what
+    the others send at the same moment."""
 
     @property
     def parts(self) -> tuple[type[Component], ...]:

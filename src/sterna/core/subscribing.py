@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, cast
 
 from sterna.core import facts, inputs
 from sterna.core.actions import Deliver
+from sterna.core.confirming.asking import Asking
 from sterna.core.handover.messages import KeptFor
 from sterna.core.history.messages import PastAsked
 from sterna.core.history.recent import Recall
@@ -77,6 +78,19 @@ class Subscribing:
             self.whereabouts.tell(now)
         else:
             client.tell(SubscriptionChange(removed=(client.route(name),)), now)
+
+    def confirm(self, given: inputs.Confirm, now: Time) -> None:
+        """The application wants to know when every broker that matters knows a subscription."""
+        client, name = self._client, given.subscription
+        if name not in self.filters:
+            raise LocalProtocolError(f"{client.id} has no subscription {name!r}")
+        part = client.part(Asking.name)
+        if part is None:
+            raise LocalProtocolError(
+                f"{client.id} cannot ask who knows a subscription: "
+                f"its network has no protocol {Asking.name!r}"
+            )
+        cast("Asking", part).ask(name, now)
 
     def move(self, given: inputs.MoveTo, now: Time) -> None:
         """The application is at a location now."""

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from sterna.core import catalogue as _catalogue  # noqa: F401 - registers Sterna's own protocols.
 from sterna.core.facts import Fact
 from sterna.core.names import LinkId
 from sterna.core.protocol import fact_types

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 import sterna
 from sterna.core import inputs
-from sterna.core.catalogue import LIVE
+from sterna.core.catalogue import LIVE_0_1
 from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.settings import Settings
@@ -34,6 +34,7 @@ _LINK_INPUTS: dict[type[Input], int] = {LinkDown: _LINK_DOWN, LinkGone: _LINK_GO
 _Doing: Any = (
     inputs.Subscribe
     | inputs.Unsubscribe
+    | inputs.Confirm
     | inputs.Advertise
     | inputs.Unadvertise
     | inputs.Publish
@@ -75,7 +76,7 @@ def decode_began(record: bytes) -> Began | None:
     if began.release:
         return began
     # Release 0.1 did not list the protocols that every live node takes part in.
-    return replace(began, settings=replace(began.settings, protocols=LIVE))
+    return replace(began, settings=replace(began.settings, protocols=LIVE_0_1))
 
 
 def encode_note(note: bytes) -> bytes:
@@ -96,7 +97,7 @@ def encode_record(given: Input, now: Time, raw: bytes = b"") -> bytes:
     if kind is TimePassed:
         return _record(_TIME_PASSED, now, "", b"")
     if isinstance(given, LinkUp):
-        return _record(_LINK_UP, now, given.link, _PEER[given.peer, given.advertises])
+        return _record(_LINK_UP, now, given.link, _link_up(given))
     if kind in _LINK_INPUTS:
         return _record(_LINK_INPUTS[kind], now, given.link, b"")  # type: ignore[attr-defined]
     return _record(_APPLICATION, now, "", to_msgpack(given))
@@ -112,8 +113,10 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
             frames = tuple([decode(frame) for frame in split(record[body:])])
             return Received(link=link, frames=frames), now
         case 2:
-            peer, advertises = _LINK_UPS[record[body:]]
-            return LinkUp(link=link, peer=peer, advertises=advertises), now
+            who, has_features, names = record[body:].partition(b" ")
+            peer, advertises = _LINK_UPS[who]
+            features = tuple(names.decode().split()) if has_features else None
+            return LinkUp(link=link, peer=peer, advertises=advertises, features=features), now
         case 3:
             return LinkDown(link=link), now
         case 4:
@@ -125,6 +128,12 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
             return given, now
         case _:
             raise msgspec.ValidationError(f"the log has an input of an unknown kind {kind}")
+
+
+def _link_up(given: LinkUp) -> bytes:
+    """Who is at the other end, and the features it has, each behind a space."""
+    who = _PEER[given.peer, given.advertises]
+    return who if given.features is None else who + b" " + " ".join(given.features).encode()
 
 
 def _record(kind: int, now: Time, link: str, body: bytes) -> bytes:

@@ -444,7 +444,12 @@ class Network:
         for host, pipe in zip(connection.ends, connection.pipes, strict=True):
             other = pipe.target
             advertises = other.settings.routing.by_advertisements
-            link_up = LinkUp(link=other.node.id, peer=other.peer, advertises=advertises)
+            link_up = LinkUp(
+                link=other.node.id,
+                peer=other.peer,
+                advertises=advertises,
+                features=other.settings.protocols,
+            )
             self._turn(host, link_up)
 
     def _follow_settings(self, client: Host, broker: Host) -> None:

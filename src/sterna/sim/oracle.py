@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from sterna.core import facts
+from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.facts import Fact
 from sterna.core.names import NodeId
 from sterna.model.delivery import (
@@ -140,6 +141,8 @@ class Oracle(Observer):
                 self._end(fact.at, self._subscribed[fact.at].pop(fact.subscription))
                 if fact.subscription in self._following[fact.at]:
                     self._end(fact.at, self._following[fact.at].pop(fact.subscription))
+            case SubscriptionKnown() if not fact.but_not:
+                self._known(self._subscribed[fact.at][fact.subscription])
             case facts.Advertised():
                 ask = self._ask(fact.at, fact.filter)
                 self._advertised[fact.at][fact.advertisement] = ask
@@ -158,10 +161,8 @@ class Oracle(Observer):
                 self._forget(fact.client)
             case facts.Left():
                 self._left[fact.at].append((self._moment, fact.published))
-            case facts.Attached():
-                self._away.discard(fact.at)
-            case facts.Detached():
-                self._away.add(fact.at)
+            case facts.Attached() | facts.Detached():
+                self._come_or_go(fact)
             case facts.Settled():
                 self._settle()
             case _:
@@ -176,6 +177,11 @@ class Oracle(Observer):
         ask = Ask(filter_, Lifetime(self._moment))
         self._unsettled.append((client, ask))
         return ask
+
+    def _known(self, ask: Ask) -> None:
+        """The network claims that all brokers know it: hold it to that at once."""
+        if ask.span.settled == FOREVER:
+            ask.span = replace(ask.span, settled=self._moment)
 
     def _end(self, client: NodeId, ask: Ask) -> None:
         ask.span = replace(ask.span, ended=self._moment)
@@ -198,6 +204,12 @@ class Oracle(Observer):
             self._end(client, ask)
             anew = self._advertised[client][name] = self._ask(client, ask.filter)
             self._offers[client].append(anew)
+
+    def _come_or_go(self, fact: facts.Attached | facts.Detached) -> None:
+        if isinstance(fact, facts.Attached):
+            self._away.discard(fact.at)
+        else:
+            self._away.add(fact.at)
 
     def _settle(self) -> None:
         self._settled.append(self._moment)

@@ -8,6 +8,7 @@ from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import (
     Advertise,
     Attach,
+    Confirm,
     Detach,
     Leave,
     MoveTo,
@@ -47,6 +48,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 Doing = (
     Subscribe
     | Unsubscribe
+    | Confirm
     | Advertise
     | Unadvertise
     | Publish

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from sterna.core import facts, inputs
+from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.facts import Fact
 from sterna.core.handover.messages import (
     Arrival,
@@ -90,6 +91,9 @@ def fact_in_words(fact: Fact) -> str | None:
             return f"has missed {_events(fact.events)}"
         case facts.Discarded():
             return f"discards {_events(fact.events)} for {fact.client}"
+        case SubscriptionKnown():
+            unasked = f", but not to {', '.join(fact.but_not)}" * bool(fact.but_not)
+            return f"has heard that {fact.subscription} is known{unasked}"
         case facts.HandoverStarted():
             return f"looks for what {fact.client} left behind"
         case facts.JunctionFound():
@@ -150,6 +154,8 @@ def input_in_words(given: Input) -> str:
             return f"subscribes {given.subscription}: {given.filter}"
         case inputs.Unsubscribe():
             return f"unsubscribes {given.subscription}"
+        case inputs.Confirm():
+            return f"asks whether {given.subscription} is known"
         case inputs.Advertise():
             return f"advertises {given.advertisement}: {given.filter}"
         case inputs.Unadvertise():

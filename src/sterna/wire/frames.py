@@ -15,6 +15,8 @@ import msgspec
 
 from sterna.core.assembly import client_settings
 from sterna.core.catalogue import LIVE
+from sterna.core.confirming.messages import CONFIRMING
+from sterna.core.protocol import named
 from sterna.core.settings import Settings
 from sterna.wire.codec import LENGTH_BYTES, MalformedError, to_json
 
@@ -24,7 +26,7 @@ VERSION = 1
 SETTINGS = "settings"
 """The feature of brokers whose settings may differ and change, and of clients that follow them."""
 
-FEATURES: tuple[str, ...] = (SETTINGS,)
+FEATURES: tuple[str, ...] = (SETTINGS, CONFIRMING)
 """Features beyond the version, which the sides use if both announce them."""
 
 
@@ -108,10 +110,16 @@ def digest(settings: Settings) -> str:
 def known_settings(hello: Hello) -> Settings:
     """The settings that a broker has sent; it does not decide which modules are imported here."""
     settings = msgspec.structs.replace(hello.settings or Settings(), modules={})
-    if SETTINGS in hello.features:
-        return settings
-    # Release 0.1 did not list the protocols that every live node takes part in.
-    return client_settings(msgspec.structs.replace(settings, protocols=LIVE))
+    return live_settings(settings if SETTINGS in hello.features else client_settings(settings))
+
+
+def live_settings(settings: Settings) -> Settings:
+    """The settings of a client, with all protocols that every live client takes part in.
+
+    Brokers of older releases do not list all of them, and those of release 0.1 list none.
+    """
+    missing = [name for name in LIVE if name not in settings.protocols and named(name).client]
+    return msgspec.structs.replace(settings, protocols=(*settings.protocols, *missing))
 
 
 def frame(body: bytes) -> bytes:

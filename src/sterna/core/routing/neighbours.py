@@ -202,6 +202,14 @@ class Neighbours:
             return neighbour.gate.overlaps(filter_)
         return not neighbour.sends_everything
 
+    def sources(self, filter_: Filter) -> list[LinkId]:
+        """The links over which events that match a filter may come."""
+        return [
+            link
+            for link, neighbour in self._told.items()
+            if neighbour.gate is None or neighbour.gate.overlaps(filter_)
+        ]
+
     def due(self, up: Collection[LinkId]) -> Iterator[tuple[LinkId, Message]]:
         """The difference for each neighbour whose link is up; for the others it gathers."""
         for link, neighbour in self._told.items():

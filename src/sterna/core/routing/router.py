@@ -194,6 +194,13 @@ class Router(BrokerComponent):
         """Whether a neighbouring broker has to know a filter for its events to come here."""
         return self._is_told_as_broker(link) and self._neighbours.must_hear(link, filter_)
 
+    def sources(self, filter_: Filter) -> list[LinkId]:
+        """The links over which matching events may come, of those whose other end is told filters.
+
+        They lead to neighbouring brokers, and to publishers that discard what nobody wants.
+        """
+        return self._neighbours.sources(filter_)
+
     def is_offered(self, filters: Sequence[Filter], but_not: Collection[LinkId | None]) -> bool:
         """Whether events that match one of some filters were advertised over other links."""
         for link, routes in self.advertisements.items():

@@ -78,6 +78,13 @@ class RoutingTable:
             if link is None or key[0] == link
         }
 
+    def widest_of(self, link: LinkId, id_: RouteId) -> Filter | None:
+        """What was announced over a link under a name, whatever a component makes of it."""
+        route = self.routes(link).get(id_)
+        if route is None:
+            _, route = self._entered.get((link, id_), (None, None))
+        return None if route is None else route.filter
+
     def widest(self) -> list[Route]:
         """The routes that publishers get for entries made by components."""
         return [route for _, route in self._entered.values()]

@@ -77,6 +77,18 @@ class Subscription:
         """How many events are here and were not taken yet."""
         return len(self._taken) + self._subscription.waiting
 
+    def ready(self, timeout: float | None = None) -> Self:
+        """The subscription itself, once every broker that matters knows it.
+
+        What is published anywhere after that and matches will be delivered. A broker matters if
+        matching events can come from there: in networks that route by advertisements, if one that
+        overlaps the filter has reached the brokers on the way. A broker that is down is waited for.
+        TimedOutError after so many seconds; UnconfirmedError if a broker on the way cannot be
+        asked; ClosedError if the subscription ends.
+        """
+        self._client._wait(lambda: self._subscription.ready(timeout))
+        return self
+
     def get(self, timeout: float | None = None) -> Event:
         """The next event.
 

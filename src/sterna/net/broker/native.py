@@ -275,7 +275,7 @@ class NativeDoor:
         if peer is Peer.CLIENT:
             # It was asked to.
             advertises = self._configuration.settings.routing.by_advertisements
-        self._sessions.link(session, peer, advertises=advertises)
+        self._sessions.link(session, peer, advertises=advertises, features=session.features)
         session.changed.set()
         self._pausing.linked(session)
 

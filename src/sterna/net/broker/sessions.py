@@ -105,7 +105,14 @@ class Sessions:
         """Add a session whose handshake is finished."""
         self.roles[session] = role
 
-    def link(self, session: Session, peer: Peer, *, advertises: bool | None) -> None:
+    def link(
+        self,
+        session: Session,
+        peer: Peer,
+        *,
+        advertises: bool | None,
+        features: tuple[str, ...] | None = None,
+    ) -> None:
         """Let a session be the core's link to its peer, instead of any other one."""
         name = session.peer
         old = self.links.pop(name, None)
@@ -113,7 +120,7 @@ class Sessions:
             self._drop(old)
             old.refuse(TAKEN_OVER, final=True)
         self.links[name] = session
-        self._driver.give(LinkUp(link=name, peer=peer, advertises=advertises))
+        self._driver.give(LinkUp(link=name, peer=peer, advertises=advertises, features=features))
 
     def is_linked(self, session: Session) -> bool:
         """Whether a session is the core's link to its peer."""

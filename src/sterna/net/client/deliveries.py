@@ -1,12 +1,19 @@
 """What an application subscribes to: queues of events, and what it is done with."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from sterna.core.actions import Deliver
-from sterna.core.inputs import Subscribe, Unsubscribe
+from sterna.core.confirming.facts import SubscriptionKnown
+from sterna.core.inputs import Confirm, Subscribe, Unsubscribe
 from sterna.core.names import LocalProtocolError
-from sterna.errors import SternaError, SubscriptionTooLargeError
+from sterna.errors import (
+    ClosedError,
+    SternaError,
+    SubscriptionTooLargeError,
+    UnconfirmedError,
+)
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net.client.driver import ClientDriver
@@ -64,6 +71,39 @@ class Deliveries:
             raise
         self._told_bytes += _told_size(name, filter_)
         return subscription
+
+    async def confirm(self, subscription: Subscription) -> None:
+        """Wait until every broker that matters knows a subscription."""
+        self._life.check()
+        if subscription._is_over:
+            raise self.reason(subscription)
+        waiter = asyncio.get_running_loop().create_future()
+        subscription._confirming[waiter] = self._driver.position
+        try:
+            self._driver.give(Confirm(subscription=subscription.name))
+            await waiter
+        finally:
+            del subscription._confirming[waiter]
+
+    def known(self, fact: SubscriptionKnown, position: int) -> None:
+        """Brokers know a subscription; tell those who had asked by then."""
+        subscription = self.subscriptions.get(fact.subscription)
+        waiters = {} if subscription is None else subscription._confirming
+        for waiter, asked in waiters.items():
+            if asked >= position or waiter.done():
+                continue  # It is about an earlier subscription of this name.
+            if fact.but_not:
+                waiter.set_exception(_unconfirmed(fact))
+            else:
+                waiter.set_result(None)
+
+    def reason(self, subscription: Subscription) -> SternaError:
+        """Why nothing more can be expected of a subscription that is over."""
+        try:
+            self._life.check()
+        except SternaError as reason:
+            return reason
+        return ClosedError(f"the subscription {subscription.name!r} is closed")
 
     def end_subscription(self, subscription: Subscription) -> None:
         """Unsubscribe. What is here already can still be taken."""
@@ -205,6 +245,14 @@ async def call(
                 log.exception("the callback of subscription %r failed", subscription.name)
     except SternaError as error:
         log.warning("subscription %r ends: %s", subscription.name, error)
+
+
+def _unconfirmed(fact: SubscriptionKnown) -> UnconfirmedError:
+    return UnconfirmedError(
+        f"{', '.join(fact.but_not)} cannot say whether the subscription {fact.subscription!r} is "
+        "known there; upgrade these brokers and clients",
+        nodes=fact.but_not,
+    )
 
 
 def _told_size(name: str, filter_: Filter) -> int:

@@ -14,6 +14,7 @@ from sterna.core import facts
 from sterna.core.actions import Action, Connect, Deliver, Disconnect, Transmit
 from sterna.core.assembly import make_client
 from sterna.core.client import Client as Node
+from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.facts import Fact
 from sterna.core.inputs import Configured, Input, Received, Unsubscribe
 from sterna.core.names import LinkId
@@ -28,7 +29,7 @@ from sterna.net.records import Began
 from sterna.net.state import decode_memory, encode_memory
 from sterna.net.storage import Log, Recovery
 from sterna.wire.codec import Bodies, encode
-from sterna.wire.frames import digest
+from sterna.wire.frames import digest, live_settings
 
 if TYPE_CHECKING:
     from sterna.journal import Journal
@@ -146,6 +147,9 @@ class ClientDriver(Driver):
         self._recovering = found.node
         self.engine.recover(found)
         self._deliveries.resume(found.node.subscriptions)
+        settings = live_settings(found.node.settings)
+        if settings != found.node.settings:  # Its state is of an older release.
+            self.give(Configured(settings=settings))
 
     # ---- What the other parts want of the core
 
@@ -176,6 +180,11 @@ class ClientDriver(Driver):
     def inputs(self) -> int:
         """How many inputs the core was given so far."""
         return 0 if self.engine is None else self.engine.inputs
+
+    @property
+    def position(self) -> int:
+        """The position of the last input: what it led to is `stated` under this number."""
+        return self.inputs if self.log is None else self.log.appended
 
     @property
     def is_settled(self) -> bool:
@@ -234,6 +243,8 @@ class ClientDriver(Driver):
                 self._tell(fact)
             if isinstance(fact, facts.Missed):
                 self._deliveries.missed_more(len(fact.events))
+            elif isinstance(fact, SubscriptionKnown):
+                self._deliveries.known(fact, position)
             elif isinstance(fact, facts.Purged):
                 self._publications.discard(fact.events)
 

@@ -53,6 +53,8 @@ class Subscription:
         self._deliveries = deliveries
         self._backlog = Backlog()
         self._waiters: list[asyncio.Future[None]] = []
+        self._confirming: dict[asyncio.Future[None], int] = {}
+        """Who waits until brokers know the subscription, and the position of the input before."""
         self._is_manual = False
         self._is_over = False
         self._task: asyncio.Task[None] | None = None
@@ -80,6 +82,19 @@ class Subscription:
         event = self._backlog.take()
         self._deliveries.read_on()
         return event
+
+    async def ready(self, timeout: float | None = None) -> Self:
+        """The subscription itself, once every broker that matters knows it.
+
+        What is published anywhere after that and matches will be delivered. A broker matters if
+        matching events can come from there: in networks that route by advertisements, if one that
+        overlaps the filter has reached the brokers on the way. A broker that is down is waited for.
+        TimedOutError after so many seconds; UnconfirmedError if a broker on the way cannot be
+        asked; ClosedError if the subscription ends.
+        """
+        async with time_limit(timeout, "not every broker that matters knows the subscription"):
+            await self._deliveries.confirm(self)
+        return self
 
     async def get(self, timeout: float | None = None) -> Event:
         """The next event.
@@ -140,6 +155,9 @@ class Subscription:
     def _end(self) -> None:
         self._is_over = True
         self._wake()
+        for waiter in self._confirming:
+            if not waiter.done():
+                waiter.set_exception(self._deliveries.reason(self))
 
 
 class Advertisement:

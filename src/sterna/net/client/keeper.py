@@ -63,6 +63,8 @@ class Keeper:
         """The broker that the core wants to be connected to."""
         self._greeted: LinkId | None = None
         """The broker at the other end of the connection, once it has said its name."""
+        self._features: tuple[str, ...] = ()
+        """What both that broker and this client can do beyond the version of the protocol."""
         self._is_linked = False
         """Whether the core knows of the connection."""
         self._early: list[tuple[bytes, Sequence[memoryview]]] = []
@@ -199,7 +201,7 @@ class Keeper:
         match said:
             case Hello() if is_current:
                 try:
-                    agree(_hello(""), said)
+                    _, self._features = agree(_hello(""), said)
                     self._greet(said)
                 except SternaError as problem:
                     self._life.fail(problem)
@@ -238,7 +240,7 @@ class Keeper:
             return
         if not self._is_linked:
             self._is_linked = True
-            self._driver.give(LinkUp(link=broker, peer=Peer.BROKER))
+            self._driver.give(LinkUp(link=broker, peer=Peer.BROKER, features=self._features))
             early, self._early = self._early, []
             try:
                 for raw, bodies in early:

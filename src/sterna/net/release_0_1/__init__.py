@@ -5,7 +5,7 @@ are converted to whatever they have become since. (See `sterna.wire.snapshots`.)
 """
 
 from sterna.core.assembly import client_settings
-from sterna.core.catalogue import LIVE
+from sterna.core.catalogue import LIVE_0_1
 from sterna.core.settings import Settings
 from sterna.model.event import Event
 from sterna.model.filters import Filter
@@ -55,7 +55,7 @@ def _network(old: Old) -> Settings:
         client=old.client,
         handover=old.handover,
         places=old.places,
-        protocols=LIVE,
+        protocols=LIVE_0_1,
     )
 
 

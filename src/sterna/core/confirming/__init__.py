@@ -1,0 +1,1 @@
+"""A client learns when every broker that matters knows its subscription."""
