@@ -21,24 +21,24 @@ from sterna.model.event import Scalar
 Event = dict[str, Scalar | None]
 
 
-def typical_filters(count: int, chance: random.Random) -> list[str]:
+def typical_filters(count: int, rng: random.Random) -> list[str]:
     """Four predicates each, as vehicle and stock applications write them."""
     return [
-        f"service = 'parking-{chance.randrange(50)}' AND price BETWEEN {chance.randrange(5)} AND "
-        f"{5 + chance.randrange(9)} AND size IN ('compact', 'van', 's{chance.randrange(9)}') AND "
-        f"free > {chance.randrange(20)}"
+        f"service = 'parking-{rng.randrange(50)}' AND price BETWEEN {rng.randrange(5)} AND "
+        f"{5 + rng.randrange(9)} AND size IN ('compact', 'van', 's{rng.randrange(9)}') AND "
+        f"free > {rng.randrange(20)}"
         for _ in range(count)
     ]
 
 
-def typical_events(count: int, chance: random.Random) -> list[Event]:
+def typical_events(count: int, rng: random.Random) -> list[Event]:
     return [
         {
-            "service": f"parking-{chance.randrange(50)}",
-            "price": chance.random() * 10,
-            "size": chance.choice(["compact", "van", "bus"]),
-            "free": chance.randrange(40),
-            "street": f"{chance.randrange(99)} Rebeca Drive",
+            "service": f"parking-{rng.randrange(50)}",
+            "price": rng.random() * 10,
+            "size": rng.choice(["compact", "van", "bus"]),
+            "free": rng.randrange(40),
+            "street": f"{rng.randrange(99)} Rebeca Drive",
         }
         for _ in range(count)
     ]
@@ -63,9 +63,9 @@ WRITTEN = (
 
 
 def results() -> dict[str, Timing]:
-    chance = random.Random(1)  # noqa: S311 - a workload, not a secret.
-    texts = typical_filters(1_000, chance)
-    events = typical_events(2_000, chance)
+    rng = random.Random(1)  # noqa: S311 - a workload, not a secret.
+    texts = typical_filters(1_000, rng)
+    events = typical_events(2_000, rng)
     matching: list[Event] = [
         {**event, "service": "parking-7", "price": 5.0, "size": "van", "free": 11}
         for event in events

@@ -8,13 +8,13 @@ import random
 from sterna import Filter
 from sterna.matching import MatchIndex
 
-chance = random.Random(7)  # noqa: S311 - an example, not a secret.
+rng = random.Random(7)  # noqa: S311 - an example, not a secret.
 index: MatchIndex[str] = MatchIndex()
 
 # Five hundred drivers, each with a street, a budget and perhaps a car that does not fit everywhere.
 for driver in range(500):
-    street = f"street-{chance.randrange(40)}"
-    text = f"service = 'parking' AND street = '{street}' AND price <= {chance.randrange(1, 8)}"
+    street = f"street-{rng.randrange(40)}"
+    text = f"service = 'parking' AND street = '{street}' AND price <= {rng.randrange(1, 8)}"
     if driver % 3 == 0:
         text += " AND (size = 'van' OR size IS NULL)"
     index.add(f"driver-{driver}", Filter(text))

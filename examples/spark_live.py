@@ -78,10 +78,10 @@ query = (
     .start()
 )
 
-# %% Anybody can subscribe to them: to those of before, …
+# %% Any client can subscribe to them: first to those from before.
 print("creeping:", slow.get(timeout=120).attributes)
 
-# %% … and to the next ones.
+# %% Then to the next ones.
 drive("Elm", 50.0, 5.0, 52.0)
 print("creeping:", slow.get(timeout=120).attributes)
 

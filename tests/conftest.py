@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 import sterna
 from sterna.pipeline.session import spark_session
+from tests.light import LightPython
 from tests.spec import conformance
 
 if TYPE_CHECKING:
@@ -47,3 +48,8 @@ def spark() -> "Iterator[SparkSession]":
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def light(tmp_path_factory: pytest.TempPathFactory) -> LightPython:
+    return LightPython(tmp_path_factory.mktemp("light"))

@@ -104,12 +104,28 @@ def test_the_version_is_the_packages() -> None:
     assert sterna.__version__ == project["version"]
 
 
-def test_importing_sterna_loads_neither_spark_nor_the_command_line() -> None:
+def test_importing_sterna_loads_nothing_else() -> None:
+    """No library, and no module of its own before somebody uses it."""
     program = (
-        "import sterna, sys; print([m for m in ('pyspark', 'typer', 'numpy') if m in sys.modules])"
+        "import sys; before = set(sys.modules); import sterna\n"
+        "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "print(sorted(new - sys.stdlib_module_names))\n"
+        "print([name for name in sys.modules if name.startswith('sterna.')])"
     )
     answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
 
-    assert answer.stdout.strip() == "[]"
+    assert answer.stdout.splitlines() == ["['sterna']", "[]"]
+
+
+def test_the_client_loads_no_optional_library() -> None:
+    program = (
+        "import sys, sterna; sterna.connect, sterna.blocking, sterna.Filter\n"
+        "print({'numpy', 'numba', 'pyarrow', 'pyspark', 'typer', 'uvloop'} & set(sys.modules))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert answer.stdout.strip() == "set()"

@@ -36,7 +36,7 @@ IMPURE = {
     *("random", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess", "sys"),
     *("tempfile", "threading", "time", "urllib", "uuid", "uvloop"),
 }
-"""Clocks, chance, I/O and concurrency: the core takes them as inputs and never reaches for them."""
+"""Clocks, randomness, I/O and concurrency: the core takes them as inputs, never by itself."""
 
 IMPURE_CALLS = {"open", "print", "input", "id", "hash"}
 """Built-ins whose result or effect differs from run to run."""
@@ -67,7 +67,7 @@ def wrong_direction(package: str, source: str) -> list[str]:
 
 
 def impurities(source: str) -> list[str]:
-    """What the core must not do: I/O, clocks, chance, async, and loops over unordered sets."""
+    """What the core must not do: I/O, clocks, randomness, async, and loops over unordered sets."""
     tree = ast.parse(source)
     problems = [f"line {n}: import of {m}" for m, n in imports(tree) if m.split(".")[0] in IMPURE]
     for node in ast.walk(tree):

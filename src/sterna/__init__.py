@@ -2,36 +2,38 @@
 
 from typing import TYPE_CHECKING, Any
 
-from sterna.errors import (
-    ClosedError,
-    DiscardedError,
-    EventTooLargeError,
-    NotConnectedError,
-    SternaError,
-    SubscriptionTooLargeError,
-    TimedOutError,
-    TooLargeError,
-)
-from sterna.model.event import Event, EventId
-from sterna.model.filters import Filter, FilterError, UnboundError, merge
-from sterna.model.location import HexGrid, LocationError, LocationSpace, MovementGraph
-from sterna.model.mobility import MobilityModel, MobilityModelError
-
 if TYPE_CHECKING:
     from sterna.core.names import LocalProtocolError
-    from sterna.journal.segments import SegmentDamagedError
-    from sterna.journal.writing import JournalFailedError
+    from sterna.core.protocol import UnknownProtocolError
+    from sterna.errors import (
+        ArchiveError,
+        ClosedError,
+        DiscardedError,
+        EventTooLargeError,
+        FactsMissingError,
+        JournalFailedError,
+        MissingExtraError,
+        NotConnectedError,
+        SegmentDamagedError,
+        StartError,
+        SternaError,
+        SubscriptionTooLargeError,
+        TimedOutError,
+        TooLargeError,
+    )
+    from sterna.model.event import Event, EventId
+    from sterna.model.filters import Filter, FilterError, UnboundError, merge
+    from sterna.model.location import HexGrid, LocationError, LocationSpace, MovementGraph
+    from sterna.model.mobility import MobilityModel, MobilityModelError
     from sterna.net import blocking
     from sterna.net.address import AddressError
     from sterna.net.admission import RefusedError
-    from sterna.net.archive import ArchiveError
-    from sterna.net.broker import StartError
     from sterna.net.client import Client, connect
     from sterna.net.client.connections import Connected, Connections, Lost, Moved
     from sterna.net.client.handles import Advertisement, Receipt, Subscription
     from sterna.net.client.transport import Transport
     from sterna.net.config import ConfigError
-    from sterna.net.remote import FactsMissingError
+    from sterna.net.second_process import CompactionFailedError
     from sterna.net.storage.errors import (
         LogDamagedError,
         LogError,
@@ -41,9 +43,11 @@ if TYPE_CHECKING:
         LogInUseError,
     )
     from sterna.pipeline.errors import PipelineError, SparkUnavailable
+    from sterna.plugins import PluginError
     from sterna.sim.network import NeverSettlesError
     from sterna.sim.topology import TopologyError
     from sterna.wire.codec import MalformedError
+    from sterna.wire.snapshots import UnreadableSnapshotError
 
 __version__ = "0.1.0"
 
@@ -77,6 +81,7 @@ __all__ = [
     "LogInUseError",
     "Lost",
     "MalformedError",
+    "MissingExtraError",
     "MobilityModel",
     "MobilityModelError",
     "Moved",
@@ -109,44 +114,50 @@ __all__ = [
 _LAZY = {
     "sterna.core.names": ("LocalProtocolError",),
     "sterna.core.protocol": ("UnknownProtocolError",),
-    "sterna.plugins": ("PluginError",),
-    "sterna.journal.segments": ("SegmentDamagedError",),
-    "sterna.journal.writing": ("JournalFailedError",),
+    "sterna.errors": (
+        *("ArchiveError", "ClosedError", "DiscardedError", "EventTooLargeError"),
+        *("FactsMissingError", "JournalFailedError", "MissingExtraError", "NotConnectedError"),
+        *("SegmentDamagedError", "StartError", "SternaError", "SubscriptionTooLargeError"),
+        *("TimedOutError", "TooLargeError"),
+    ),
+    "sterna.model.event": ("Event", "EventId"),
+    "sterna.model.filters": ("Filter", "FilterError", "UnboundError", "merge"),
+    "sterna.model.location": ("HexGrid", "LocationError", "LocationSpace", "MovementGraph"),
+    "sterna.model.mobility": ("MobilityModel", "MobilityModelError"),
     "sterna.net.address": ("AddressError",),
     "sterna.net.admission": ("RefusedError",),
-    "sterna.net.archive": ("ArchiveError",),
-    "sterna.net.broker": ("StartError",),
     "sterna.net.client": ("Client", "connect"),
     "sterna.net.client.connections": ("Connected", "Connections", "Lost", "Moved"),
+    "sterna.net.client.handles": ("Advertisement", "Receipt", "Subscription"),
     "sterna.net.client.transport": ("Transport",),
     "sterna.net.config": ("ConfigError",),
-    "sterna.net.client.handles": ("Advertisement", "Receipt", "Subscription"),
-    "sterna.net.remote": ("FactsMissingError",),
     "sterna.net.second_process": ("CompactionFailedError",),
     "sterna.net.storage.errors": (
         *("LogDamagedError", "LogError", "LogFailedError", "LogFormatError", "LogFullError"),
         "LogInUseError",
     ),
     "sterna.pipeline.errors": ("PipelineError", "SparkUnavailable"),
+    "sterna.plugins": ("PluginError",),
     "sterna.sim.network": ("NeverSettlesError",),
     "sterna.sim.topology": ("TopologyError",),
     "sterna.wire.codec": ("MalformedError",),
     "sterna.wire.snapshots": ("UnreadableSnapshotError",),
 }
-"""What is loaded when it is used: who only has filters does not wait for the rest."""
+"""Where each name comes from. It is loaded on first use, so `import sterna` itself is quick."""
 
 _MODULE_OF = {name: module for module, names in _LAZY.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Load what only some programs use."""
+    """Load a public name on first use."""
     from importlib import import_module  # noqa: PLC0415 - needed here only.
 
     if name == "blocking":
         return import_module("sterna.net.blocking")
-    if name in _MODULE_OF:
-        return getattr(import_module(_MODULE_OF[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+    return found
 
 
 def __dir__() -> list[str]:

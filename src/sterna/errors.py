@@ -1,8 +1,19 @@
-"""The root of all errors that Sterna raises, and those of its client library."""
+"""The root of all errors that Sterna raises, and those that need no extra to be caught."""
+
+from typing import Self
 
 
 class SternaError(Exception):
     """The root of all errors that Sterna raises; the message says what to do."""
+
+
+class MissingExtraError(SternaError, ImportError):
+    """A library is not installed that an extra brings; the message says what to install."""
+
+    def __init__(self, message: str, *, extra: str = "") -> None:
+        super().__init__(message)
+        self.extra = extra
+        """The extra of the package `sterna`: `broker`, `pipeline` or `plots`."""
 
 
 class NotConnectedError(SternaError):
@@ -57,9 +68,37 @@ class SubscriptionTooLargeError(TooLargeError):
 
 
 class TimedOutError(SternaError, TimeoutError):
-    """What was waited for has not happened in time; it may happen yet."""
+    """What was waited for has not happened in time; it may still happen."""
 
     def __init__(self, message: str, *, timeout: float | None = None) -> None:
         super().__init__(message)
         self.timeout = timeout
         """How many seconds it was waited for."""
+
+
+class StartError(SternaError):
+    """The broker cannot start; the message says what to do."""
+
+
+class JournalFailedError(SternaError):
+    """The journal could not be written and takes no more; says why and what to do."""
+
+
+class SegmentDamagedError(SternaError, ValueError):
+    """A file of the journal is cut off or changed; what stood before that place is intact."""
+
+
+class FactsMissingError(SternaError):
+    """A broker no longer has, or cannot read, facts that were asked for."""
+
+    def __init__(self, message: str, following: int) -> None:
+        super().__init__(message)
+        self.following = following
+        """The position with which it can go on."""
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, int]]:
+        return type(self), (str(self), self.following)
+
+
+class ArchiveError(SternaError):
+    """The archive cannot be read; says why and what to do."""

@@ -36,11 +36,11 @@ def test_bench_sim_prints_one_json_document() -> None:
 def test_changes_leave_as_many_entries_as_before() -> None:
     filters = route._filters(60)
     for strategy in Strategy:
-        loaded = route.Loaded(strategy, filters[:50])
+        loaded = route.LoadedBroker(strategy, filters[:50])
         loaded.change(filters[50:])
 
         assert len(loaded.broker.router.subscriptions) == 50
-        fresh = route.Loaded(strategy, filters[10:])
+        fresh = route.LoadedBroker(strategy, filters[10:])
         if strategy is not Strategy.MERGING and strategy is not Strategy.IMPERFECT:
             assert loaded.told == fresh.told  # Merging depends on the order of arrival.
 

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from sterna import extras
 from sterna.cli.main import app
 from sterna.core.routing.options import Strategy
-from sterna.experiments import report
 from sterna.experiments.experiment import DeliveryError
 from sterna.experiments.registry import EXPERIMENTS
 from sterna.experiments.routing import Measures, Routing, Setting
@@ -103,13 +103,13 @@ def test_parquet_has_a_row_for_each_setting(tmp_path: Path) -> None:
 def test_without_matplotlib_and_pyarrow_there_is_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "find_spec", lambda _: None)
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
 
     answer = CliRunner().invoke(app, run("--json", "--out", str(tmp_path)))
 
     assert answer.exit_code == 0
     assert "pip install 'sterna[plots]'" in answer.stderr
-    assert "pip install 'sterna[spark]'" in answer.stderr
+    assert "pip install 'sterna[broker]'" in answer.stderr
     names = [Path(file).name for file in json.loads(answer.stdout)["files"]]
     assert names == ["routing.json", "routing.txt"]
     assert sorted(file.name for file in tmp_path.iterdir()) == names

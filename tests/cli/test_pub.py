@@ -1,4 +1,4 @@
-"""`sterna pub`: what it says is acknowledged is with a broker, and nothing else is said."""
+"""`sterna pub`: what it reports as acknowledged is with a broker, and nothing else is."""
 
 import json
 import math

@@ -170,7 +170,7 @@ def test_what_comes_in_one_batch_is_handled_in_its_order() -> None:
 
 
 def sent_to(broker: Broker, link: LinkId, *messages: Message) -> list[tuple[LinkId, Message]]:
-    """What a broker with the neighbours B2 and B3 says when one of them has said something."""
+    """What a broker with the neighbours B2 and B3 sends when one of them has sent something."""
     hello = Resume(incarnation=0, partner=None, acknowledged=0, answers=True)
     for neighbour in ("B2", "B3"):
         broker.handle(LinkUp(link=neighbour, peer=Peer.BROKER), 0)

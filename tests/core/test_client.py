@@ -159,7 +159,7 @@ class Wire:
         self.session = LinkSession(0, LinkTiming())
 
     def connect(self) -> list[Message]:
-        """A connection stands: what the client says first."""
+        """A connection is up: return what the client sends first."""
         self.session.open(0)
         return self._hear(LinkUp(link="B1", peer=Peer.BROKER))
 

@@ -89,7 +89,7 @@ def test_the_demo_goes_on_without_spark() -> None:
     review = Review(problem="Spark needs Java")
 
     assert review.is_clean
-    assert "nothing to say: Spark needs Java" in review_line(review)
+    assert "no verdict: Spark needs Java" in review_line(review)
 
 
 def _later(event: Event, seq: int) -> tuple[Event]:

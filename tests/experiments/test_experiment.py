@@ -41,8 +41,8 @@ def test_settings_are_all_different(name: str) -> None:
 
 def test_locality_is_the_share_of_interests_in_the_own_region() -> None:
     def about_own_region(locality: float) -> float:
-        chance = random.Random("locality")  # noqa: S311
-        filters = [workload.interest(chance, 3, 16, locality) for _ in range(1000)]
+        rng = random.Random("locality")  # noqa: S311
+        filters = [workload.interest(rng, 3, 16, locality) for _ in range(1000)]
         return sum("region = 3" in str(filter_) for filter_ in filters) / len(filters)
 
     assert about_own_region(1.0) == 1
@@ -51,9 +51,9 @@ def test_locality_is_the_share_of_interests_in_the_own_region() -> None:
 
 
 def test_every_event_is_offered_by_its_publisher() -> None:
-    chance = random.Random("offers")  # noqa: S311
+    rng = random.Random("offers")  # noqa: S311
     for _ in range(100):
-        event = workload.report(chance, 5)
+        event = workload.report(rng, 5)
         publisher = workload.publisher_of(str(event["service"]))
 
         offers = [workload.offer(5, each) for each in range(workload.PUBLISHERS)]

@@ -66,7 +66,7 @@ def test_what_naive_handover_costs_follows_from_the_lengths_of_the_paths(
     for point in handovers:
         if point.setting.protocol == Handover.NAIVE:
             missed, duplicated = expected(point.setting)
-            # Events come at any time, so that numbers differ by chance: here by 4 deviations.
+            # Events come at any time, so that numbers differ at random: here by 4 deviations.
             for found, mean in (
                 (point.median.missed_per_move, missed),
                 (point.median.duplicated_per_move, duplicated),

@@ -1,4 +1,4 @@
-"""Facts that protocols of other packages declare: what finds no column stands in `details`."""
+"""Facts that protocols of other packages declare: fields without a column are in `details`."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -169,7 +169,7 @@ def test_a_journal_holds_what_was_recorded(inputs: list[list[Fact]], flush_after
 
 @pytest.mark.spec("LV-6")
 def test_known_events_are_put_in() -> None:
-    """Facts that hold only identities get their events back from where they stand in full."""
+    """Facts that hold only identities get their events back from where they are in full."""
     first = published(1)
     delivered = facts.Delivered(at="c", time=2, events=first.events)
     known = {event.id: event for event in first.events}
@@ -507,7 +507,7 @@ def test_the_manual_is_up_to_date() -> None:
 
 
 def test_spark_reads_the_identities(spark: "SparkSession") -> None:
-    """The query of the manual gives each event of each fact, whoever published it."""
+    """The query of the manual gives each event of each fact, whatever its publisher."""
     page = Path(__file__).parents[2] / "docs" / "reference" / "journal.md"
     queries = re.findall(r"^```sql\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     others = tuple(Event(publisher=name, seq=9, time_us=0) for name in ("q", "r"))

@@ -1,4 +1,4 @@
-"""A journal that is read in pages is the journal, and what is missing is said."""
+"""A journal that is read in pages is the same journal, and what is missing is reported."""
 
 from pathlib import Path
 

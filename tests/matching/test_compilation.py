@@ -1,4 +1,4 @@
-"""The kernels are compiled once for an installation, which is said, and then loaded."""
+"""The kernels are compiled once for an installation, with a log message, and then loaded."""
 
 import os
 import shutil
@@ -68,7 +68,7 @@ print(next_test(room, 0), compiling.__file__.startswith({source!r}))
 
 
 def test_code_is_compiled_again_when_another_kernel_file_changes(tmp_path: Path) -> None:
-    """`next_test` stands in one file, the number of the form RANGE in another one."""
+    """`next_test` is in one file, the number of the form RANGE in another one."""
     source = Path(compiling.__file__).parents[3]
     shutil.copytree(source, tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     program = OTHER_FILE.format(source=str(tmp_path / "src"))

@@ -54,7 +54,7 @@ def test_a_grid_is_as_good_as_a_graph() -> None:
     found = predictor(grid).next(here)
 
     assert set(named(found)) == grid.ploc(here, 1) - {here}
-    assert {chance for _, chance in found} == {1 / 6}
+    assert {rng for _, rng in found} == {1 / 6}
     assert predictor(grid).next("kitchen") == ()
 
 
@@ -84,7 +84,7 @@ def test_a_prediction_is_what_the_model_holds_most_probable(
     found = ModelPredictor(model).next(place, history, at, client=client, count=count)
 
     expected = sorted(others.items(), key=lambda each: (-each[1], each[0]))[:count]
-    assert [chance for _, chance in found] == pytest.approx([chance for _, chance in expected])
+    assert [rng for _, rng in found] == pytest.approx([rng for _, rng in expected])
     assert dict(found) == pytest.approx({name: others[name] for name in named(found)})
 
 
@@ -115,8 +115,8 @@ def test_a_prediction_is_a_ranking_of_other_places(
     assert found == tuple(sorted(found, key=lambda each: (-each.probability, each.place)))
     assert len(set(named(found))) == len(found)
     assert place not in named(found)
-    assert all(0 < chance <= 1 for _, chance in found)
-    assert sum(chance for _, chance in found) <= 1 + 1e-9
+    assert all(0 < rng <= 1 for _, rng in found)
+    assert sum(rng for _, rng in found) <= 1 + 1e-9
     assert asked.next(place, history, at, count=count) == found
     assert asked.next(place, history, at, count=count + 1)[:count] == found
 

@@ -1,4 +1,4 @@
-"""Faults by chance on a live network: what clients do, what goes wrong, and whether all is right.
+"""Random faults on a live network: what clients do, what goes wrong, and whether all is right.
 
 One round of mischief after the other: clients publish, subscribe, roam and nap; brokers are killed
 and started again; connections break, fall silent or are slow; disks fill. Then all is mended, the
@@ -46,7 +46,7 @@ class Campaign:
         self.seen: Counter[str] = Counter()
         """What was done, by kind."""
         self.oracle = Oracle(f"c{number}" for number in range(clients))
-        self._chance = random.Random(f"campaign {seed}")  # noqa: S311 - reproducible, not secret.
+        self._rng = random.Random(f"campaign {seed}")  # noqa: S311 - reproducible, not secret.
         self._count = clients
         self.network = network_in(
             directory,
@@ -73,8 +73,8 @@ class Campaign:
             try:
                 await self._start()
                 while self.seen["rounds"] < rounds or time.monotonic() < end:
-                    steps = self._chance.randrange(20, 150)
-                    kill_at = self._chance.randrange(steps)
+                    steps = self._rng.randrange(20, 150)
+                    kill_at = self._rng.randrange(steps)
                     for step in range(steps):
                         await self._something()
                         if step == kill_at:
@@ -88,9 +88,9 @@ class Campaign:
 
     async def _start(self) -> None:
         for name in self.network.names:
-            self._doors[name] = await Proxy(self.network.addresses[name], self._chance).start()
+            self._doors[name] = await Proxy(self.network.addresses[name], self._rng).start()
         for name, above in self.network.links.items():
-            link = await Proxy(self.network.addresses[above], self._chance).start()
+            link = await Proxy(self.network.addresses[above], self._rng).start()
             self._links[name] = link
             config = self.network.configs[name]
             self.network.configs[name] = replace(
@@ -170,31 +170,31 @@ class Campaign:
             self._slow_down: 4,
             self._heal: 4,
         }
-        doing = self._chance.choices(list(doings), list(doings.values()))[0]
+        doing = self._rng.choices(list(doings), list(doings.values()))[0]
         result = doing()
         if asyncio.iscoroutine(result):
             await result
-        await asyncio.sleep(self._chance.choice((0, 0, 0.001, 0.02)))
+        await asyncio.sleep(self._rng.choice((0, 0, 0.001, 0.02)))
 
     def _publish(self) -> None:
         name = self._some_client()
-        for _ in range(self._chance.choice((1, 1, 3, 50))):
-            event = {"kind": self._chance.choice(KINDS), "zone": self._chance.randrange(4)}
-            payload = bytes(self._chance.choice((0, 10, 2_000)))
+        for _ in range(self._rng.choice((1, 1, 3, 50))):
+            event = {"kind": self._rng.choice(KINDS), "zone": self._rng.randrange(4)}
+            payload = bytes(self._rng.choice((0, 10, 2_000)))
             self._receipts.append(self._clients[name].publish(event, payload))
             self.seen["published"] += 1
 
     def _change_subscriptions(self) -> object:
         name = self._some_client()
         mine = self._subscriptions[name]
-        if len(mine) > 3 or (len(mine) > 1 and self._chance.random() < 0.3):
-            return mine.pop(self._chance.choice(list(mine))).close()
+        if len(mine) > 3 or (len(mine) > 1 and self._rng.random() < 0.3):
+            return mine.pop(self._rng.choice(list(mine))).close()
         self._subscribe(name)
         return None
 
     def _subscribe(self, name: str) -> None:
-        kind, zone = self._chance.choice(KINDS), self._chance.randrange(4)
-        text = self._chance.choice((f"kind = '{kind}'", f"zone >= {zone}", f"zone < {zone}"))
+        kind, zone = self._rng.choice(KINDS), self._rng.randrange(4)
+        text = self._rng.choice((f"kind = '{kind}'", f"zone >= {zone}", f"zone < {zone}"))
         if text not in self._subscriptions[name]:
             client = self._clients[name]
             self._subscriptions[name][text] = client.subscribe(text, name=text)
@@ -204,7 +204,7 @@ class Campaign:
 
     def _come_back(self) -> None:
         if self._away:
-            self._attach(self._chance.choice(sorted(self._away)), None)
+            self._attach(self._rng.choice(sorted(self._away)), None)
 
     def _attach(self, name: str, url: str | None) -> None:
         if not self._is_busy(name):
@@ -233,7 +233,7 @@ class Campaign:
 
     def _start_again(self) -> None:
         if self._down:
-            name = self._chance.choice(sorted(self._down))
+            name = self._rng.choice(sorted(self._down))
             self._down.discard(name)
             self._do(f"{name} starts again", asyncio.to_thread(self.network.restart, name))
 
@@ -268,7 +268,7 @@ class Campaign:
         proxy.drop()
 
     def _slow_down(self) -> None:
-        self._some_proxy("is slow").delay_s = self._chance.choice((0.002, 0.02))
+        self._some_proxy("is slow").delay_s = self._rng.choice((0.002, 0.02))
 
     def _heal(self) -> None:
         self._some_proxy("is well").heal()
@@ -276,19 +276,19 @@ class Campaign:
     # ---- Whom
 
     def _some_client(self) -> str:
-        return self._chance.choice(list(self._clients))
+        return self._rng.choice(list(self._clients))
 
     def _some_door(self) -> Proxy:
-        return self._chance.choice(list(self._doors.values()))
+        return self._rng.choice(list(self._doors.values()))
 
     def _some_broker(self) -> str | None:
         """One that runs and is not about to."""
         starting = any(task.get_name().startswith("B") for task in self._tasks)
         up = [name for name in self.network.names if name not in self._down]
-        return None if starting or len(up) < 2 else self._chance.choice(up)
+        return None if starting or len(up) < 2 else self._rng.choice(up)
 
     def _some_proxy(self, what: str) -> Proxy:
-        place, proxy = self._chance.choice(
+        place, proxy = self._rng.choice(
             [*((f"the door of {n}", p) for n, p in self._doors.items()),
              *((f"the link of {n}", p) for n, p in self._links.items())]
         )  # fmt: skip

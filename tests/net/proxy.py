@@ -11,16 +11,16 @@ READ_BYTES = 65_536
 
 
 class Proxy:
-    """Passes bytes between whoever connects to it and a broker, well or badly."""
+    """Passes bytes between the peers that connect to it and a broker, well or badly."""
 
-    def __init__(self, target: Address, chance: random.Random) -> None:
+    def __init__(self, target: Address, rng: random.Random) -> None:
         self.target = target
         self.address = Address("", 0)
         self.is_shut = False
         """Whether new connections are turned away."""
         self.delay_s = 0.0
         """Up to so long a piece of what comes is held back."""
-        self._chance = chance
+        self._rng = rng
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], Wire] = {}
 
@@ -70,7 +70,7 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
-        wire = self._connections[task] = Wire(self, self._chance, writer, there[1])
+        wire = self._connections[task] = Wire(self, self._rng, writer, there[1])
         try:
             await asyncio.gather(wire.carry(reader, there[1]), wire.carry(there[0], writer))
         finally:
@@ -80,11 +80,11 @@ class Proxy:
 class Wire:
     """One connection through a proxy."""
 
-    def __init__(self, proxy: Proxy, chance: random.Random, *ends: asyncio.StreamWriter) -> None:
+    def __init__(self, proxy: Proxy, rng: random.Random, *ends: asyncio.StreamWriter) -> None:
         self.is_silent = False
         self.is_frozen = asyncio.Event()
         self._proxy = proxy
-        self._chance = chance
+        self._rng = rng
         self._ends = ends
 
     def drop(self) -> None:
@@ -92,16 +92,16 @@ class Wire:
             end.transport.abort()
 
     async def carry(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-        """One direction, in pieces as long as chance has it."""
+        """One direction, in pieces of random lengths."""
         with suppress(OSError):
             while data := await source.read(READ_BYTES):
                 if self.is_frozen.is_set():
                     await to.wait_closed()
                 if self._proxy.delay_s:
-                    cut = self._chance.randrange(len(data) + 1)
-                    await asyncio.sleep(self._chance.uniform(0, self._proxy.delay_s))
+                    cut = self._rng.randrange(len(data) + 1)
+                    await asyncio.sleep(self._rng.uniform(0, self._proxy.delay_s))
                     self._pass(data[:cut], to)
-                    await asyncio.sleep(self._chance.uniform(0, self._proxy.delay_s))
+                    await asyncio.sleep(self._rng.uniform(0, self._proxy.delay_s))
                     data = data[cut:]
                 self._pass(data, to)
                 await to.drain()

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna import ArchiveError
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net import blocking
-from sterna.net.archive import Archive, ArchiveError
+from sterna.net.archive import Archive
 from sterna.net.local import LocalNetwork
 from tests.scale import examples
 from tests.strategies import scalars
@@ -197,7 +198,7 @@ def test_a_subscription_begins_with_the_archive(tmp_path: Path) -> None:
 
 @pytest.mark.spec("PA-6", "LV-1")
 def test_a_broker_that_dies_while_it_looks_asks_again(tmp_path: Path) -> None:
-    """The question is part of what the broker keeps: whoever asked gets the answer."""
+    """The lookup is part of the broker's state: the client that asked gets the answer."""
     tables = tmp_path / "tables"
     write(tables, [[event(1, NOW_US, kind="news", number=-1)]])
     (path,) = tables.glob("events/day=*/*.parquet")

@@ -119,7 +119,7 @@ def test_a_restart_elsewhere_is_a_move(network: LocalNetwork, tmp_path: Path) ->
 
 
 def test_a_client_that_was_refused_says_so_to_who_reads_on(network: LocalNetwork) -> None:
-    """Another client of the same name takes over; whoever waits is not left waiting."""
+    """Another client of the same name takes over; waiting calls do not wait for ever."""
 
     async def run() -> None:
         async with connect(network.url("B1"), client="twin") as first:

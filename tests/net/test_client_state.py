@@ -40,7 +40,7 @@ def test_numbers_come_back_from_the_log_as_they_were(value: float) -> None:
 def test_what_the_application_has_in_hand_comes_again_unless_it_is_done(
     network: LocalNetwork, tmp_path: Path
 ) -> None:
-    """Who fails with an event in his hands gets it again; who ends well does not."""
+    """A program that fails while it handles an event gets it again; one that ends well does not."""
     url, state = network.url("B1"), tmp_path / "state"
 
     async def run() -> list[list[int]]:

@@ -24,8 +24,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
 
 async def shut_off(network: LocalNetwork, client: str) -> tuple[Proxy, Client]:
     """A client whose broker cannot be reached any more."""
-    chance = random.Random("proxy")  # noqa: S311 - reproducible, not secret.
-    proxy = await Proxy(network.addresses["B1"], chance).start()
+    rng = random.Random("proxy")  # noqa: S311 - reproducible, not secret.
+    proxy = await Proxy(network.addresses["B1"], rng).start()
     connected = await connect(proxy.url, client=client)
     proxy.is_shut = True
     proxy.drop()

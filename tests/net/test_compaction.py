@@ -88,7 +88,7 @@ def test_a_snapshot_from_the_log_is_the_one_that_the_broker_would_make() -> None
     assert compared > 50
 
 
-def compare_snapshots(inputs: Inputs, chance: random.Random) -> int:
+def compare_snapshots(inputs: Inputs, rng: random.Random) -> int:
     """Give a broker these inputs, and have snapshots made now and then; how many there were."""
     first = encode_began(Began(node="B1", incarnation=1, settings=inputs.settings))
     began = decode_began(first)
@@ -102,11 +102,11 @@ def compare_snapshots(inputs: Inputs, chance: random.Random) -> int:
         for each, now in inputs.all:
             log.append(encode_record(each, now, raw_of(each)))
             node.handle(each, now)
-            log.commit(sync=chance.random() < 0.5)
-            if making is None and chance.random() < 0.1:
+            log.commit(sync=rng.random() < 0.5)
+            if making is None and rng.random() < 0.1:
                 log.commit()
                 making = log.seal(), encode_state(node, began, now)
-            elif making is not None and chance.random() < 0.2:
+            elif making is not None and rng.random() < 0.2:
                 sealed, expected = making
                 compact(log.directory, sealed.position, sealed.path)
                 log.adopt(sealed)

@@ -71,7 +71,7 @@ def _script(network: LocalNetwork, seed: int) -> Script:
 
 def _unambiguous(script: Script) -> Iterator[AnyStep]:
     """Before and after each change of what a client wants, all has to arrive that is on its way:
-    else it would be a matter of chance which events come. Moves need no such care.
+    else it would be random which events come. Moves need no such care.
     """
     offline: set[NodeId] = set()
     changed: set[NodeId] = set()

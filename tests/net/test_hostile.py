@@ -90,7 +90,7 @@ class Attacker:
         await self.send(control(Hello(versions=(VERSION, VERSION), role=role, node=name)))
 
     async def come_in(self, name: str) -> None:
-        """As a client whose link stands."""
+        """Speak as a client whose link is up."""
         await self.hello(name)
         await self.send(framed(Resume(1, None, 0, True)))
 
@@ -103,7 +103,7 @@ class Attacker:
         await self.send(data)
 
     async def hung_up(self) -> str | None:
-        """Wait until the broker hangs up; why, if it has said so."""
+        """Wait until the broker closes the connection; return the reason, if it gave one."""
         reason = None
         async with asyncio.timeout(30):
             with suppress(OSError):
@@ -176,12 +176,12 @@ def withstands(
 @pytest.mark.spec("LV-6")
 def test_random_bytes(network: LocalNetwork) -> None:
     async def attack(network: LocalNetwork) -> None:
-        chance = random.Random("random bytes")  # noqa: S311 - reproducible, not secret.
+        rng = random.Random("random bytes")  # noqa: S311 - reproducible, not secret.
         for number in range(60):
             async with attacker(network) as peer:
                 if number % 2:
                     await peer.come_in(f"random-{number % 4}")
-                await peer.send(chance.randbytes(chance.randrange(1, 5_000)))
+                await peer.send(rng.randbytes(rng.randrange(1, 5_000)))
                 peer.writer.write_eof()
                 await peer.hung_up()
 
@@ -405,16 +405,16 @@ def test_questions_whose_answers_nobody_reads(
 @pytest.mark.spec("LV-6")
 def test_a_session_that_makes_no_sense(network: LocalNetwork) -> None:
     """Confirmations of what was never sent, gaps, repetitions, and memories of other lives."""
-    chance = random.Random("sessions")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random("sessions")  # noqa: S311 - reproducible, not secret.
     numbers = (0, 1, 2, -1, 2**40, 2**62)
 
     def nonsense() -> Frame:
-        number = chance.choice(numbers)
-        return chance.choice(
+        number = rng.choice(numbers)
+        return rng.choice(
             (
                 Ack(number),
-                Data(number, chance.choice(numbers), Probe(number=number)),
-                Resume(number, chance.choice((None, *numbers)), chance.choice(numbers), True),
+                Data(number, rng.choice(numbers), Probe(number=number)),
+                Resume(number, rng.choice((None, *numbers)), rng.choice(numbers), True),
                 Resume(number, None, number, False),
                 Data(number, 0, arrival(Route("1", Filter("TRUE")))),
                 Data(number, 0, Events(events=(event("confused"),))),

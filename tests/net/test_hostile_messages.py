@@ -34,7 +34,7 @@ TALK = st.one_of(*(messages_of(kind) for kind in message_types() if kind.from_cl
 
 
 def standing(settings: Settings = SETTINGS) -> Broker:
-    """A broker with a neighbour and a client, whose links stand."""
+    """A broker with a neighbour and a client, whose links are up."""
     broker = make_broker("B1", settings, timing=AT_A_BROKER, incarnation=1)
     for link, peer in (("B2", Peer.BROKER), ("c1", Peer.CLIENT)):
         broker.handle(LinkUp(link=link, peer=peer), 1)

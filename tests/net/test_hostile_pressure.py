@@ -71,8 +71,8 @@ def test_a_neighbour_that_takes_nothing_any_more_is_given_up(tmp_path: Path) -> 
     network = network_in(tmp_path, 2, limits=LIMITS, heartbeat={"every_s": 0.2, "missed_max": 2})
 
     async def run() -> None:
-        chance = random.Random("pressure")  # noqa: S311 - reproducible, not secret.
-        proxy = await Proxy(network.addresses["B1"], chance).start()
+        rng = random.Random("pressure")  # noqa: S311 - reproducible, not secret.
+        proxy = await Proxy(network.addresses["B1"], rng).start()
         config = network.configs["B2"]
         network.configs["B2"] = replace(
             config, network=replace(config.network, neighbours=(proxy.url,))

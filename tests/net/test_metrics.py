@@ -105,7 +105,7 @@ def test_bytes_frames_commits_and_ends_are_counted() -> None:
 
 
 def test_gauges_are_asked_when_somebody_looks() -> None:
-    """How things stand is never older than the question."""
+    """Gauges are never older than the request."""
     depth = 1
     metrics = make(
         lambda: Gauges(queue_events=depth, connections={"client": 4, "broker": 1}, is_ready=True)

@@ -183,7 +183,7 @@ class Stated(Observer):
 
 
 def test_a_toy_handover_in_the_simulator() -> None:
-    """One file, and its name: whoever is back in time has lost nothing."""
+    """One file, and its name: a client that is back in time has lost nothing."""
     plugins.find(PATIENT)
     subscribe = Subscribe(subscription="s", filter=Filter("TRUE"))
     steps = (

@@ -80,7 +80,7 @@ class Recorder(Driver):
         self.failure = error
 
     def acknowledged(self, link: LinkId) -> int:
-        """Up to where the broker has said that it has everything."""
+        """The number up to which the broker has acknowledged everything."""
         said = [f.acknowledged for to, f in self.frames if to == link and isinstance(f, Ack | Data)]
         return max(said, default=0)
 
@@ -170,7 +170,7 @@ def test_nothing_is_said_before_its_input_is_durable() -> None:
 
 @pytest.mark.spec("LV-1")
 def test_no_fact_is_told_before_its_input_is_durable() -> None:
-    """Not even that a link is lost, about which nothing is said to anybody."""
+    """Not even that a link is lost, about which nothing is sent."""
 
     async def run() -> list[type[Fact]]:
         engine, driver, log = start(ModelDisk())
@@ -203,7 +203,7 @@ def test_what_was_said_is_remembered_after_a_power_cut(level: Durability) -> Non
     assert min(seen.values()) > 3
 
 
-async def _cut(level: Durability, cut_at: int, chance: random.Random, seen: dict[str, int]) -> None:
+async def _cut(level: Durability, cut_at: int, rng: random.Random, seen: dict[str, int]) -> None:
     disk = ModelDisk()
     options = LogOptions(snapshot_records=10)
     engine, driver, log = start(disk, level, options)
@@ -216,7 +216,7 @@ async def _cut(level: Durability, cut_at: int, chance: random.Random, seen: dict
         while not disk._stopped and published < 100:
             published += 1
             receive(engine, "p", publishing(published))
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 await asyncio.sleep(0)
         await until(lambda: not engine.held or disk._stopped)
     except PowerCut:
@@ -229,7 +229,7 @@ async def _cut(level: Durability, cut_at: int, chance: random.Random, seen: dict
     acknowledged = driver.acknowledged("p")
     sent = [f for link, f in driver.frames if link == "s" and isinstance(f, Data)]
     seen["acknowledged"] += acknowledged > 1
-    disk.power_cut(chance)
+    disk.power_cut(rng)
 
     again, _, log = start(disk, level, options)
     seen["snapshots"] += log._snapshot_position > 0
@@ -329,10 +329,10 @@ def test_snapshots_are_taken_under_load_and_bound_the_disk(level: Durability) ->
 class Turn(Observer):
     """Everything that nodes say and do, and now and then a node that goes through a snapshot."""
 
-    def __init__(self, chance: random.Random | None) -> None:
+    def __init__(self, rng: random.Random | None) -> None:
         self.all: list[object] = []
         self.simulation: Simulation | None = None
-        self._chance = chance
+        self._rng = rng
 
     def fact(self, fact: Fact) -> None:
         self.all.append(fact)
@@ -341,9 +341,9 @@ class Turn(Observer):
         self.all.append((str(pipe), frame, fate, now))
 
     def given(self, _node: NodeId, _given: Input, _now: Time) -> None:
-        if self._chance is not None and self.simulation is not None:
+        if self._rng is not None and self.simulation is not None:
             hosts = self.simulation.network.hosts
-            for name in self._chance.sample(list(hosts), 2):
+            for name in self._rng.sample(list(hosts), 2):
                 hosts[name].node = pickle.loads(pickle.dumps(hosts[name].node))  # noqa: S301
 
 
@@ -359,8 +359,8 @@ def test_a_node_from_a_snapshot_does_the_same_as_the_one_that_was_kept(
         leaves=2, faults=FAULTS[faults], handover=RELOCATION,
     )  # fmt: skip
     runs = []
-    for chance in (None, random.Random(seed)):  # noqa: S311 - reproducible, not secret.
-        turn = Turn(chance)
+    for rng in (None, random.Random(seed)):  # noqa: S311 - reproducible, not secret.
+        turn = Turn(rng)
         turn.simulation = Simulation(generate(plan, seed), [turn])
         turn.simulation.run()
         runs.append(turn.all)

@@ -119,7 +119,7 @@ def _sorted(facts: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def test_nothing_in_a_snapshot_is_run(tmp_path: Path) -> None:
-    """A name that release 0.1 never wrote is refused, wherever it stands."""
+    """A name that release 0.1 never wrote is refused, wherever it occurs."""
     proof = tmp_path / "it ran"
 
     class Foreign:

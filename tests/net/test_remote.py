@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from sterna import FactsMissingError
 from sterna.errors import SternaError
 from sterna.journal import read_journal
 from sterna.net import blocking
 from sterna.net.local import LocalNetwork
 from sterna.net.observer import Observer
-from sterna.net.remote import FactsMissingError, extent, read
+from sterna.net.remote import extent, read
 
 
 @pytest.mark.spec("PL-1", "LV-6")
 def test_a_broker_lends_its_journal(tmp_path: Path) -> None:
-    """All facts up to now, in any pieces; a broker that keeps none says so; gone is said."""
+    """All facts up to now, in any pieces; a broker that keeps none or has lost some reports it."""
     config = {"journal": {"segment_bytes": 2_000, "bytes_max": 1_000_000}}
     with LocalNetwork(2, directory=tmp_path, config=config) as network:
         url = network.urls["B1"]

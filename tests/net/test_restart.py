@@ -27,7 +27,7 @@ KILLS = 3 if CAMPAIGN == 1 else 3 * CAMPAIGN
 @pytest.mark.parametrize("level", ["batch", "sync"])
 def test_nothing_acknowledged_is_lost_and_nothing_comes_twice(tmp_path: Path, level: str) -> None:
     """A broker is killed again and again while it is published to, with much on its way."""
-    chance = random.Random(f"kills {level}")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random(f"kills {level}")  # noqa: S311 - reproducible, not secret.
     network = network_in(
         tmp_path,
         1,
@@ -57,7 +57,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_comes_twice(tmp_path: Path, le
             task = asyncio.create_task(publish(publisher))
             got: list[object] = []
             for _ in range(KILLS):
-                goal = len(acknowledged) + chance.randrange(20, 60)
+                goal = len(acknowledged) + rng.randrange(20, 60)
                 await until(lambda goal=goal: len(acknowledged) > goal)  # type: ignore[misc]
                 network.kill("B1")
                 got += [event.attributes["n"] for event in subscription.take()]
@@ -206,7 +206,7 @@ def test_clients_with_a_state_go_on_after_they_were_killed(tmp_path: Path) -> No
     that they were at when they were killed.
     """
     count = 3_000
-    chance = random.Random("clients")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random("clients")  # noqa: S311 - reproducible, not secret.
     output = tmp_path / "output"
     running: dict[str, subprocess.Popen[bytes]] = {}
     kills: Counter[str] = Counter()
@@ -225,7 +225,7 @@ def test_clients_with_a_state_go_on_after_they_were_killed(tmp_path: Path) -> No
         while running:
             for what, process in list(running.items()):
                 before = _length(output)
-                goal = before + chance.randrange(1, 400)
+                goal = before + rng.randrange(1, 400)
                 await until(
                     lambda p=process, goal=goal: p.poll() is not None or _length(output) > goal  # type: ignore[misc]
                 )

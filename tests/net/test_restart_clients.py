@@ -25,8 +25,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
 
 
 async def proxy_of(network: LocalNetwork, name: str = "B1") -> Proxy:
-    chance = random.Random("proxy")  # noqa: S311 - reproducible, not secret.
-    return await Proxy(network.addresses[name], chance).start()
+    rng = random.Random("proxy")  # noqa: S311 - reproducible, not secret.
+    return await Proxy(network.addresses[name], rng).start()
 
 
 # ---- Receipts
@@ -205,7 +205,7 @@ def test_what_a_subscription_of_the_same_name_had_taken_is_not_mixed_up(
 
 
 async def _crash(client: Client) -> None:
-    """End as a program does that is killed: nothing more is written or said."""
+    """End like a program that is killed: nothing more is written or sent."""
     engine, log = client._driver.engine, client._driver.log
     assert engine is not None
     assert log is not None

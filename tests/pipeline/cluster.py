@@ -73,7 +73,7 @@ def _listen(said: IO[str], lines: "Queue[str]") -> None:
 
 
 def _heard(lines: "Queue[str]", pattern: str) -> str:
-    """Wait until a process says something; what stands in the first group, if there is one."""
+    """Wait until a process prints something; return the first group, if there is one."""
     while True:
         found = re.search(pattern, lines.get(timeout=WAIT_S))
         if found is not None:

@@ -22,7 +22,7 @@ def run_and_kill(
     *,
     kills: int,
     moments: Sequence[Callable[[], object]],
-    chance: Random,
+    rng: Random,
     between: Callable[[], None] = lambda: None,
 ) -> None:
     """Run a program, kill it so often with all it has started, and let it finish.
@@ -34,11 +34,11 @@ def run_and_kill(
     while deaths < kills:
         runs += 1
         assert runs <= 5 * kills, "most runs are done before they can be killed"
-        moment, more = chance.choice(moments), chance.randrange(3)
+        moment, more = rng.choice(moments), rng.randrange(3)
         job, messages = _start(command)
         for _ in range(1 + more):
             _wait_for_change(job, moment)
-        time.sleep(chance.choice([0, 0.002, 0.02, 0.2]) * chance.random())
+        time.sleep(rng.choice([0, 0.002, 0.02, 0.2]) * rng.random())
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
             deaths += job.wait() == -signal.SIGKILL

@@ -83,7 +83,7 @@ class Run:
 
 
 class Told(Run):
-    """Facts that were made up, for what hardly ever happens by chance."""
+    """Facts that were made up, for what hardly ever happens in random runs."""
 
     def __init__(self, name: str, *stated: Fact) -> None:
         self.name = name
@@ -117,7 +117,7 @@ def made_up() -> list[Run]:
 
 @dataclass
 class Judged:
-    """What went to Spark, and what it said."""
+    """What went to Spark, and what it answered."""
 
     runs: list[Run] = field(default_factory=list)
     live: list["LiveRun"] = field(default_factory=list)
@@ -206,38 +206,38 @@ def test_it_counts_as_the_oracle_does(judged: Judged) -> None:
 # ---- What is changed in runs
 
 
-def corrupted(run: list[Fact], chance: random.Random) -> list[Fact]:
+def corrupted(run: list[Fact], rng: random.Random) -> list[Fact]:
     """The same facts, but for some events that are lost, repeated, changed, early or elsewhere."""
     run = list(run)
-    for _ in range(chance.choice((0, 1, 2, 3, 6))):
+    for _ in range(rng.choice((0, 1, 2, 3, 6))):
         kinds: tuple[type[Fact], ...] = (facts.Delivered, facts.Stray)
-        if chance.random() < 0.2:
+        if rng.random() < 0.2:
             kinds = (facts.Published,)
         places = [place for place, fact in enumerate(run) if isinstance(fact, kinds)]
         if places:
-            chance.choice(CORRUPTIONS)(run, chance.choice(places), chance)
+            rng.choice(CORRUPTIONS)(run, rng.choice(places), rng)
     return run
 
 
-def lose(run: list[Any], place: int, chance: random.Random) -> None:
+def lose(run: list[Any], place: int, rng: random.Random) -> None:
     events = list(run[place].events)
-    del events[chance.randrange(len(events))]
+    del events[rng.randrange(len(events))]
     left = msgspec.structs.replace(run[place], events=tuple(events))
     run[place : place + 1] = [left] if events else []
 
 
-def repeat(run: list[Any], place: int, chance: random.Random) -> None:
+def repeat(run: list[Any], place: int, rng: random.Random) -> None:
     if not isinstance(run[place], facts.Published):
-        for _ in range(chance.choice((1, 1, 2))):
-            run.insert(chance.randint(place + 1, len(run)), run[place])
+        for _ in range(rng.choice((1, 1, 2))):
+            run.insert(rng.randint(place + 1, len(run)), run[place])
 
 
-def move(run: list[Any], place: int, chance: random.Random) -> None:
+def move(run: list[Any], place: int, rng: random.Random) -> None:
     fact = run.pop(place)
-    run.insert(chance.randint(0, len(run)), fact)
+    run.insert(rng.randint(0, len(run)), fact)
 
 
-def swap(run: list[Any], place: int, chance: random.Random) -> None:
+def swap(run: list[Any], place: int, rng: random.Random) -> None:
     fact = run[place]
     others = [
         other
@@ -245,36 +245,34 @@ def swap(run: list[Any], place: int, chance: random.Random) -> None:
         if other != place and type(each) is type(fact) and each.at == fact.at
     ]
     if others:
-        other = chance.choice(others)
+        other = rng.choice(others)
         run[place], run[other] = run[other], run[place]
 
 
-def forge(run: list[Any], place: int, chance: random.Random) -> None:
+def forge(run: list[Any], place: int, rng: random.Random) -> None:
     """Another event, that may have been published or not."""
     fact = run[place]
     if not isinstance(fact, facts.Published):
         known = {event.id: event for each in _all([run], facts.Published) for event in each.events}
         first = fact.events[0]
-        forged = Event(
-            publisher=first.publisher, seq=first.seq + chance.choice((1, 999)), time_us=0
-        )
+        forged = Event(publisher=first.publisher, seq=first.seq + rng.choice((1, 999)), time_us=0)
         events = (known.get(forged.id, forged), *fact.events[1:])
         run[place] = msgspec.structs.replace(fact, events=events)
 
 
-def mislead(run: list[Any], place: int, chance: random.Random) -> None:
+def mislead(run: list[Any], place: int, rng: random.Random) -> None:
     """To somebody that it was not for."""
     nodes = sorted({fact.at for fact in run if isinstance(fact, facts.Subscribed | facts.Attached)})
     if not isinstance(run[place], facts.Published):
-        run[place] = msgspec.structs.replace(run[place], at=chance.choice(nodes))
+        run[place] = msgspec.structs.replace(run[place], at=rng.choice(nodes))
 
 
-def excuse(run: list[Any], place: int, chance: random.Random) -> None:
-    """Lost, and that was said."""
+def excuse(run: list[Any], place: int, rng: random.Random) -> None:
+    """An event is lost, and that was stated."""
     fact = run[place]
     if isinstance(fact, facts.Published):
         run.insert(place + 1, facts.Purged(at=fact.at, time=fact.time, events=fact.events[:1]))
-    elif chance.random() < 0.5:
+    elif rng.random() < 0.5:
         run[place] = facts.Purged(at=fact.at, time=fact.time, events=fact.events)
     else:
         run[place] = facts.Discarded(at="B1", time=fact.time, client=fact.at, events=fact.events)
@@ -308,9 +306,9 @@ class LiveRun:
             renamed(fact, f"{seed}.") for fact in kept.all if not isinstance(fact, facts.Settled)
         ]
         self.lost: set[tuple[str, str, int]] = set()
-        chance = random.Random(seed)  # noqa: S311 - no secret.
+        rng = random.Random(seed)  # noqa: S311 - no secret.
         if seed % 4 > 1:
-            place = chance.choice(
+            place = rng.choice(
                 [place for place, fact in enumerate(stated) if isinstance(fact, facts.Delivered)]
             )
             lost: Any = stated.pop(place)

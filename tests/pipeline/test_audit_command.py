@@ -188,7 +188,7 @@ def test_a_damaged_or_an_empty_journal_is_told(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    """It is said at once, before Spark starts."""
+    """It is reported at once, before Spark starts."""
     status, printed = run(tmp_path / "nowhere", "--json")
     assert status == 2
     assert "there is no directory" in json.loads(printed)["error"]

@@ -1,4 +1,4 @@
-"""The pipeline on a real cluster, and what is said where none can be used."""
+"""The pipeline on a real cluster, and the errors where none can be used."""
 
 import json
 import os

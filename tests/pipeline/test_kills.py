@@ -71,7 +71,7 @@ def test_a_commit_that_is_killed_again_and_again_publishes_each_row_once(
     network: LocalNetwork, tmp_path: Path
 ) -> None:
     """A real client with a real state, killed while it publishes, syncs, connects or closes."""
-    chance = Random(SEED)  # noqa: S311
+    rng = Random(SEED)  # noqa: S311
     spawn = multiprocessing.get_context("forkserver")
     spawn.set_forkserver_preload([__name__])
     urls = tuple(network.urls.values())
@@ -80,11 +80,11 @@ def test_a_commit_that_is_killed_again_and_again_publishes_each_row_once(
         for _ in range(COMMIT_KILLS):
             process = spawn.Process(target=commit_all, args=(tmp_path, urls))
             process.start()
-            process.join(chance.choice([0.02, 0.1, 0.3, 1.0]) * chance.random())
+            process.join(rng.choice([0.02, 0.1, 0.3, 1.0]) * rng.random())
             process.kill()
             process.join()
             assert process.exitcode in (-9, 0)
-            if chance.random() < 0.2:
+            if rng.random() < 0.2:
                 network.kill("B1")
                 network.restart("B1")
         process = spawn.Process(target=commit_all, args=(tmp_path, urls))
@@ -135,7 +135,7 @@ def test_a_spark_job_that_is_killed_again_and_again_publishes_each_row_once(
     network: LocalNetwork, tmp_path: Path
 ) -> None:
     """Every row of every file arrives once, those of a file one after the other in its order."""
-    chance = Random(SEED)  # noqa: S311
+    rng = Random(SEED)  # noqa: S311
     files = 0
     numbers, checkpoint = tmp_path / "numbers", tmp_path / "checkpoint"
     numbers.mkdir()
@@ -150,7 +150,7 @@ def test_a_spark_job_that_is_killed_again_and_again_publishes_each_row_once(
 
     def stumble() -> None:
         write()
-        if chance.random() < 0.3:
+        if rng.random() < 0.3:
             network.kill("B1")
             network.restart("B1")
 
@@ -169,7 +169,7 @@ def test_a_spark_job_that_is_killed_again_and_again_publishes_each_row_once(
                 lambda: content(checkpoint / "sterna" / "ledger.json"),
                 lambda: content(checkpoint / "sterna" / "client" / f"{0:020}.log")[:65536],
             ],
-            chance=chance,
+            rng=rng,
             between=stumble,
         )
         return files * LINES
@@ -189,7 +189,7 @@ def test_an_archive_that_is_killed_again_and_again_has_each_event_once(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     """`sterna pipeline run` goes on where it was, while events are published."""
-    chance = Random(SEED)  # noqa: S311
+    rng = Random(SEED)  # noqa: S311
     tables = tmp_path / "tables"
     events = tables / "events"
     published: list[EventId] = []
@@ -204,7 +204,7 @@ def test_an_archive_that_is_killed_again_and_again_has_each_event_once(
 
         def publish() -> None:
             with blocking.connect(*network.urls.values(), client=f"c{len(published)}") as client:
-                receipts = [client.publish(n=n) for n in range(chance.choice([1, 50, 500]))]
+                receipts = [client.publish(n=n) for n in range(rng.choice([1, 50, 500]))]
                 published.extend(receipt.wait() for receipt in receipts)
 
         publish()
@@ -219,10 +219,10 @@ def test_an_archive_that_is_killed_again_and_again_has_each_event_once(
                 lambda: names(events / "_commits", "*"),
                 lambda: names(events, "*/*.parquet"),
             ],
-            chance=chance,
+            rng=rng,
             between=publish,
         )
-    run_and_kill(command, kills=0, moments=[], chance=chance)  # Now the journals are complete.
+    run_and_kill(command, kills=0, moments=[], rng=rng)  # Now the journals are complete.
 
     rows = spark.read.parquet(str(events)).select("publisher", "seq").collect()
     assert sorted((row.publisher, row.seq) for row in rows) == sorted(published), f"seed {SEED}"

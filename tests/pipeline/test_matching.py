@@ -238,7 +238,7 @@ def test_versions_are_whole_and_few(
     ("rows", "schema", "says"),
     [
         ([("x1", "price < 3"), ("x7", "price <")], SUBSCRIPTIONS, "subscription 'x7'.*column 8"),
-        ([("x1", "price < 3"), ("x1", "price < 4")], SUBSCRIPTIONS, "'x1' stands there 2 times"),
+        ([("x1", "price < 3"), ("x1", "price < 4")], SUBSCRIPTIONS, "'x1' occurs 2 times"),
         ([("x1", "price < 3")], "name string, filter string", "id is missing"),
         ([("x1", 3)], "id string, filter int", "filters as text"),
         ([("x1", "time > 3")], SUBSCRIPTIONS, "'time' has the Spark type timestamp"),

@@ -38,7 +38,7 @@ def at(seconds: float) -> datetime:
     return EPOCH + timedelta(seconds=seconds)
 
 
-def _chance(seed: int) -> random.Random:
+def _rng(seed: int) -> random.Random:
     return random.Random(seed)  # noqa: S311 - the same again for the same seed.
 
 
@@ -65,24 +65,24 @@ def in_order(found: Iterable[Row]) -> list[Row]:
 @examples(1, long=2)
 def test_vehicles_stand_where_they_were_left(spark: SparkSession, seed: int) -> None:
     """Between two trips a vehicle stands at the end of the first, unless somebody moved it."""
-    chance = _chance(seed)
+    rng = _rng(seed)
     trips, expected = [], {}
     for client in CLIENTS:
-        now, place = chance.randrange(100), chance.choice("abc")
+        now, place = rng.randrange(100), rng.choice("abc")
         own: list[Row] = []
-        for number in range(chance.randrange(1, 9)):
-            moved = chance.random() < 0.3
-            origin = chance.choice("abc") if moved else place
-            started, stopped = now, now + chance.randrange(1, 50)
+        for number in range(rng.randrange(1, 9)):
+            moved = rng.random() < 0.3
+            origin = rng.choice("abc") if moved else place
+            started, stopped = now, now + rng.randrange(1, 50)
             if number and origin == place:
                 own[-1] = (*own[-1][:2], at(started))
             else:
                 own.append((origin, at(started), at(started)))
-            place, now = chance.choice("abc"), stopped + chance.randrange(1, 50)
+            place, now = rng.choice("abc"), stopped + rng.randrange(1, 50)
             own.append((place, at(stopped), None))
             trips.append((client, at(started), at(stopped), origin, place))
         expected[client] = in_order(own)
-    chance.shuffle(trips)
+    rng.shuffle(trips)
 
     found = by_client(rows(visits.docked(spark.createDataFrame(trips, TRIPS))))
 
@@ -109,18 +109,18 @@ def attached_plainly(movements: list[Row]) -> list[Row]:
 @examples(1, long=2)
 def test_clients_are_at_brokers_until_they_are_elsewhere(spark: SparkSession, seed: int) -> None:
     """Coming back to the same broker is no move; a loss that is noticed late changes nothing."""
-    chance = _chance(seed)
+    rng = _rng(seed)
     movements, expected = [], {}
     for client in CLIENTS:
         own = []
-        for number in range(chance.randrange(1, 12)):
-            kind, broker = chance.choice(["attached", "detached", "moved"]), chance.choice("ab")
-            time = at(number * 10 + chance.randrange(10))
+        for number in range(rng.randrange(1, 12)):
+            kind, broker = rng.choice(["attached", "detached", "moved"]), rng.choice("ab")
+            time = at(number * 10 + rng.randrange(10))
             movements.append((client, kind, time, broker, "somewhere", "j", number, 0))
             own.append((kind, time, broker))
         if plain := attached_plainly(own):
             expected[client] = plain
-    chance.shuffle(movements)
+    rng.shuffle(movements)
 
     found = by_client(rows(visits.attached(spark.createDataFrame(movements, MOVEMENTS))))
 
@@ -153,16 +153,16 @@ def stays_plainly(fixes: list[tuple[float, float, float]], radius_m: float, leas
 @examples(1, long=2)
 def test_fixes_become_visits(spark: SparkSession, seed: int) -> None:
     """A visit is a run of fixes in one square; a stay is one near a point, and long enough."""
-    chance = _chance(seed)
+    rng = _rng(seed)
     fixes: dict[str, list[tuple[float, float, float]]] = {}
     for client in CLIENTS:
         x, y, time = 0.0, 0.0, 0.0
         fixes[client] = []
-        for _ in range(chance.randrange(1, 25)):
+        for _ in range(rng.randrange(1, 25)):
             fixes[client].append((time, x, y))
-            far = chance.choice([10, 10, 200])
-            x, y = x + chance.uniform(-far, far), y + chance.uniform(-far, far)
-            time += chance.randrange(10, 60)
+            far = rng.choice([10, 10, 200])
+            x, y = x + rng.uniform(-far, far), y + rng.uniform(-far, far)
+            time += rng.randrange(10, 60)
     table = spark.createDataFrame(
         [(client, at(time), *xy) for client, own in fixes.items() for time, *xy in own], LOCAL_FIXES
     ).orderBy("y")
@@ -201,17 +201,17 @@ def test_positions_on_the_globe_are_in_hexagons(spark: SparkSession) -> None:
     assert stayed[3:] == (at(0), at(60))
 
 
-def walks(chance: random.Random) -> dict[str, list[Row]]:
+def walks(rng: random.Random) -> dict[str, list[Row]]:
     """Visits one after the other, some of which nobody saw end."""
     found: dict[str, list[Row]] = {}
     for client in CLIENTS:
-        now = float(chance.randrange(100))
+        now = float(rng.randrange(100))
         found[client] = []
-        for _ in range(chance.randrange(1, 8)):
-            left = now + chance.choice([0, 5, 7.5, 1000])
-            seen = at(left) if chance.random() < 0.8 else None
-            found[client].append((chance.choice("abcd"), at(now), seen))
-            now = left + chance.randrange(1, 30)
+        for _ in range(rng.randrange(1, 8)):
+            left = now + rng.choice([0, 5, 7.5, 1000])
+            seen = at(left) if rng.random() < 0.8 else None
+            found[client].append((rng.choice("abcd"), at(now), seen))
+            now = left + rng.randrange(1, 30)
     return found
 
 
@@ -219,7 +219,7 @@ def walks(chance: random.Random) -> dict[str, list[Row]]:
 @examples(1, long=2)
 def test_what_follows_what(spark: SparkSession, seed: int) -> None:
     """Transitions, moves, dwell times and reach are what visits one after the other say."""
-    walked = walks(_chance(seed))
+    walked = walks(_rng(seed))
     table = spark.createDataFrame(
         [(client, *visit) for client, own in walked.items() for visit in own], VISITS
     ).orderBy("place")
@@ -261,8 +261,8 @@ def test_what_follows_what(spark: SparkSession, seed: int) -> None:
 
 def test_hours_mean_the_same_in_spark_and_in_the_model(spark: SparkSession) -> None:
     """What is counted under an hour is looked up under it, before 1970, too."""
-    chance = _chance(7)
-    times = [chance.randrange(-(10**15), 10**16) for _ in range(300)]
+    rng = _rng(7)
+    times = [rng.randrange(-(10**15), 10**16) for _ in range(300)]
     moves = [("c", None, "a", "b", EPOCH + timedelta(microseconds=us), None) for us in times]
 
     found = with_features(spark.createDataFrame(moves, MOVES)).select("part", "hour", "quarter")
@@ -356,8 +356,8 @@ def test_nothing_after_the_cut_is_in_the_model(spark: SparkSession, commuters: M
 
 def test_nobody_who_moves_is_said_so(spark: SparkSession) -> None:
     empty = spark.createDataFrame([], VISITS)
-    with pytest.raises(PipelineError, match="nobody was anywhere"):
+    with pytest.raises(PipelineError, match="the input has no visits"):
         mine(empty)
     still = spark.createDataFrame([("ann", "home", at(0), None)], VISITS)
-    with pytest.raises(PipelineError, match="nobody went anywhere"):
+    with pytest.raises(PipelineError, match="the training time has no moves"):
         mine(still)

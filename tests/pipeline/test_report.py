@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from sterna import HexGrid
 from sterna.cli.main import app
 from sterna.pipeline.report import gathering, pictures
-from sterna.pipeline.report.gathering import Tables
-from sterna.pipeline.report.plan import Plan
+from sterna.pipeline.report.gathering import ReportTables
+from sterna.pipeline.report.plan import MapPlan
 
 pytestmark = pytest.mark.spec("PL-4")
 
@@ -152,7 +152,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 def test_numbers_are_gathered_from_tables(spark: SparkSession, tmp_path: Path) -> None:
     """A handover lasts from its start to its end at the same broker; small links are one line."""
     write(tmp_path, "handovers", "bootstrap_latency", "traffic", "delivery_audit")
-    tables = Tables(spark, gathering.folders_in(tmp_path))
+    tables = ReportTables(spark, gathering.folders_in(tmp_path))
 
     waits = {row["name"]: row for row in gathering.waiting(tables)}
     assert waits["handover"]["count"] == 2
@@ -167,14 +167,14 @@ def test_numbers_are_gathered_from_tables(spark: SparkSession, tmp_path: Path) -
 
 def test_places_are_drawn_where_they_are() -> None:
     """Hexagons and squares as such, stations by their position, anything else in a circle."""
-    hexagons = Plan.of([CELL, OTHER], [])
+    hexagons = MapPlan.of([CELL, OTHER], [])
     assert len(hexagons.outlines[CELL]) == 6
     assert hexagons.points[CELL] == pytest.approx((13.4, 52.5), abs=0.01)
-    squares = Plan.of(["0,0", "-1,2"], [])
+    squares = MapPlan.of(["0,0", "-1,2"], [])
     assert squares.points["-1,2"] == (-0.5, 2.5)
     where = [{"place": "a", "latitude": 1.0, "longitude": 2.0}]
-    assert Plan.of(["a"], where).points == {"a": (2.0, 1.0)}
-    named = Plan.of(["a", "b"], where)
+    assert MapPlan.of(["a"], where).points == {"a": (2.0, 1.0)}
+    named = MapPlan.of(["a", "b"], where)
     assert named.points["b"] == pytest.approx((0, -1))
     assert named.are_named
     assert not named.outlines

@@ -264,7 +264,7 @@ TOTALS = {
 def test_a_run_again_changes_nothing_and_a_full_refresh_makes_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Runs are idempotent; what the journals have lost is said, and a refresh keeps what it can."""
+    """Runs are idempotent; lost facts of journals are reported, and a refresh keeps what it can."""
     journals, tables = tmp_path / "journals", tmp_path / "tables"
     write(journals, ALL)
     first = run(spark, journals, tables)

@@ -24,7 +24,7 @@ STEP = 50
 @pytest.mark.skipif(CAMPAIGN == 1, reason="Spark starts twenty times")
 def test_a_run_that_is_killed_again_and_again_archives_each_event_once(tmp_path: Path) -> None:
     """Killed while it reads, stages, commits or makes views, over journals that grow."""
-    chance = Random(SEED)  # noqa: S311
+    rng = Random(SEED)  # noqa: S311
     journals, tables = tmp_path / "journals", tmp_path / "tables"
     taken = 0
 
@@ -64,7 +64,7 @@ def test_a_run_that_is_killed_again_and_again_archives_each_event_once(tmp_path:
             lambda: names(tables / "deliveries", "*/*.parquet"),
             lambda: names(tables / "_run", "*"),
         ],
-        chance=chance,
+        rng=rng,
         between=grow,
     )
     seqs = list(range(1, taken * STEP + 1))

@@ -1,4 +1,4 @@
-"""PL-2: where tables may be written, and what is said where not; no run gets as far as Spark."""
+"""PL-2: where tables may be written, and the errors elsewhere; no run gets as far as Spark."""
 
 import json
 from contextlib import suppress

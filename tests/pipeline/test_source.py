@@ -179,7 +179,7 @@ def test_batches_begin_and_end_where_the_options_say(
     ],
 )
 def test_offsets_that_cannot_be(two: Path, options: dict[str, str], sentence: str) -> None:
-    """What a query asks for and is not there is said in one sentence."""
+    """What a query asks for and is missing is reported in one sentence."""
     with pytest.raises(PipelineError) as error:
         read(two, **options)
 
@@ -218,7 +218,7 @@ def test_a_query_for_what_is_there_stops_at_it(two: Path) -> None:
 
 @pytest.mark.spec("PL-1")
 def test_positions_that_were_removed_are_missed(two: Path) -> None:
-    """A stream whose checkpoint stands before the first file that is left says so, or goes on."""
+    """A stream whose checkpoint is before the first file that is left reports it, or goes on."""
     next((two / "node0" / "journal").glob("*-00000000000000000010-*")).unlink()
     end = {"B1": 91, "B2": 7}
 

@@ -1,4 +1,4 @@
-"""What a user may say to the source, and what is said when something is wrong."""
+"""The options of the source, and the errors when something is wrong."""
 
 from pathlib import Path
 
@@ -86,7 +86,7 @@ def test_names_of_options_have_any_case() -> None:
 
 @pytest.mark.spec("PL-1")
 def test_directories_without_journals_are_told(tmp_path: Path) -> None:
-    """One that is not there, one that is empty, and a journal that stands in two of them."""
+    """A directory that is missing, one that is empty, and a journal that is in two of them."""
     with pytest.raises(PipelineError, match="nothing is not there: give the directory"):
         r.read(tmp_path / "nothing")
     with pytest.raises(PipelineError, match="has no journal"):

@@ -14,7 +14,7 @@ from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source import staged as staged_module
 from sterna.pipeline.source import staging as staging_module
 from sterna.pipeline.source.staged import Row, StagedFile
-from sterna.pipeline.source.staging import BatchId, Outbox, Staging
+from sterna.pipeline.source.staging import BatchId, PublishingClient, Staging
 from tests.net.storage.model_disk import ModelDisk, PowerCut
 from tests.scale import examples
 
@@ -31,16 +31,16 @@ class StagingDisk(ModelDisk):
         super().remove(path)
 
 
-class ModelClient(Outbox):
+class ModelClient(PublishingClient):
     """A client with a state, and the network behind it, which outlives it.
 
     What it publishes is in its log first, synced some time later, and only then with a broker.
     """
 
-    def __init__(self, disk: ModelDisk, chance: Random) -> None:
+    def __init__(self, disk: ModelDisk, rng: Random) -> None:
         self.broker: dict[int, Row] = {}
         self._disk = disk
-        self._chance = chance
+        self._rng = rng
         self._log: list[tuple[int, Row | None]] = []
         """Numbers and rows; the first is the number before the first event."""
         self._synced = 0
@@ -54,10 +54,10 @@ class ModelClient(Outbox):
         return 2**20
 
     @contextlib.contextmanager
-    def connect(self, name: str) -> Iterator[Outbox]:
+    def connect(self, name: str) -> Iterator[PublishingClient]:
         assert name == "client"
         if not self._log:
-            self._log = [(self._chance.randrange(10**6), None)]
+            self._log = [(self._rng.randrange(10**6), None)]
         self._maybe_sync()
         yield self
         self._sync()
@@ -72,11 +72,11 @@ class ModelClient(Outbox):
         """The process is gone; without power, so is some of what was not synced."""
         if power:
             return
-        kept = self._chance.randint(self._synced, len(self._log))
+        kept = self._rng.randint(self._synced, len(self._log))
         del self._log[kept:]
 
     def _maybe_sync(self) -> None:
-        if self._chance.random() < 0.3:
+        if self._rng.random() < 0.3:
             self._sync()
 
     def _sync(self) -> None:
@@ -91,28 +91,28 @@ class Query:
     """A streaming query through crashes of all kinds: it repeats what it is not sure of."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = Random(seed)  # noqa: S311
+        self.rng = Random(seed)  # noqa: S311
         self.disk = StagingDisk()
-        self.client = ModelClient(self.disk, self.chance)
+        self.client = ModelClient(self.disk, self.rng)
         self.attempts: list[list[list[int]]] = []
         """The orders of rows that were tried, batch by batch."""
 
     def run(self, batches: int) -> None:
         number = 0
         for batch in range(batches):
-            rows = list(range(number, number + self.chance.choice([0, 1, 3, 8])))
+            rows = list(range(number, number + self.rng.choice([0, 1, 3, 8])))
             number += len(rows)
             self.attempts.append([])
             is_over = False
             while not is_over:  # The source is asked again, and may order its rows anew.
-                self.chance.shuffle(rows)
+                self.rng.shuffle(rows)
                 self.attempts[-1].append(list(rows))
                 # A batch that Spark has not heard of comes again, published or not.
-                is_over = self.attempt(batch, rows) and self.chance.random() < 0.7
+                is_over = self.attempt(batch, rows) and self.rng.random() < 0.7
 
     def attempt(self, batch: int, rows: list[int]) -> bool:
-        steps = self.disk.operations + self.chance.randrange(40)
-        match self.chance.randrange(4):
+        steps = self.disk.operations + self.rng.randrange(40)
+        match self.rng.randrange(4):
             case 0:
                 self.disk.fail_at = steps
             case 1 | 2:
@@ -120,10 +120,10 @@ class Query:
         files: list[StagedFile] = []
         staging = Staging(DIRECTORY, disk=self.disk)
         try:
-            half = self.chance.randint(0, len(rows))
+            half = self.rng.randint(0, len(rows))
             for part in (rows[:half], rows[half:]):
                 files += staging.stage(map(event, part), job="stream")
-                if self.chance.random() < 0.2:
+                if self.rng.random() < 0.2:
                     staging.stage(map(event, part), job="stream")  # An attempt too many.
             staging.commit(
                 batch, files, self.client.connect, owner=QUERY, client="client", job="stream"
@@ -141,12 +141,12 @@ class Query:
         return False
 
     def stop(self) -> None:
-        power = self.chance.random() < 0.4
+        power = self.rng.random() < 0.4
         self.client.stop(power=power)
         if power:
             self.disk.kill()
         else:
-            self.disk.power_cut(self.chance)
+            self.disk.power_cut(self.rng)
 
     def received(self) -> list[int]:
         """What a subscriber gets, in the order of the numbers."""
@@ -195,7 +195,7 @@ class Plain(ModelClient):
         return self.largest
 
     @contextlib.contextmanager
-    def connect(self, name: str) -> Iterator[Outbox]:  # noqa: ARG002
+    def connect(self, name: str) -> Iterator[PublishingClient]:  # noqa: ARG002
         with super().connect("client") as outbox:
             yield outbox
 
@@ -234,16 +234,16 @@ def test_transactions_are_remembered_for_good(staging: Staging) -> None:
 
 @pytest.mark.spec("PL-1")
 def test_a_job_that_was_committed_is_finished_by_the_next_one(staging: Staging) -> None:
-    """What is in the ledger will be published, whoever comes next; and first."""
+    """What is in the ledger will be published first, whichever process comes next."""
     client = Plain()
 
     @contextlib.contextmanager
-    def dies(name: str) -> Iterator[Outbox]:
+    def dies(name: str) -> Iterator[PublishingClient]:
         with client.connect(name) as outbox:
             yield Dying(outbox)
 
-    class Dying(Outbox):
-        def __init__(self, outbox: Outbox) -> None:
+    class Dying(PublishingClient):
+        def __init__(self, outbox: PublishingClient) -> None:
             self.outbox = outbox
 
         @property
@@ -357,7 +357,7 @@ def test_only_one_process_commits_at_a_time(
     files = list(chain.from_iterable(staging.stage([event(1)], job="job") for _ in range(2)))
 
     @contextlib.contextmanager
-    def busy(name: str) -> Iterator[Outbox]:
+    def busy(name: str) -> Iterator[PublishingClient]:
         other = Staging(staging.directory)
         with pytest.raises(PipelineError, match="another process publishes from"):
             other.commit(1, files, client.connect, owner=QUERY, client="client", job="job")

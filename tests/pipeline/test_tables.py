@@ -104,14 +104,14 @@ def test_handovers_and_subscriptions_are_their_facts(spark: SparkSession) -> Non
 
 def test_traffic_is_counted_per_link_and_minute(spark: SparkSession) -> None:
     """Only what was forwarded, and only what went somewhere."""
-    chance = random.Random(SEED)  # noqa: S311
+    rng = random.Random(SEED)  # noqa: S311
     sent: list[dict[str, Any]] = [
         {
-            "broker": chance.choice(["B1", "B2"]),
-            "kind": chance.choice(["Forwarded", "Forwarded", "Accepted"]),
-            "link": chance.choice(["B1", "c", None]),
-            "time": at(chance.uniform(-90, 90)),
-            "events": chance.randrange(9),
+            "broker": rng.choice(["B1", "B2"]),
+            "kind": rng.choice(["Forwarded", "Forwarded", "Accepted"]),
+            "link": rng.choice(["B1", "c", None]),
+            "time": at(rng.uniform(-90, 90)),
+            "events": rng.randrange(9),
         }
         for _ in range(300)
     ]
@@ -130,11 +130,11 @@ def test_traffic_is_counted_per_link_and_minute(spark: SparkSession) -> None:
 
 def test_visits_follow_the_journal(spark: SparkSession) -> None:
     """Moves count in the order of the journal, also where the clock went back or stood still."""
-    chance = random.Random(SEED)  # noqa: S311
+    rng = random.Random(SEED)  # noqa: S311
     moves: list[dict[str, Any]] = [
         {
-            "client": f"c{client}", "kind": "moved", "time": at(chance.choice([5, 5, step])),
-            "location": chance.choice("ABC"), "journal": f"c{client}", "position": step // 2,
+            "client": f"c{client}", "kind": "moved", "time": at(rng.choice([5, 5, step])),
+            "location": rng.choice("ABC"), "journal": f"c{client}", "position": step // 2,
             "turn": step % 2,
         }
         for client in range(20)
@@ -150,7 +150,7 @@ def test_visits_follow_the_journal(spark: SparkSession) -> None:
             dwell_s = (left - stay["time"]).total_seconds() if left else None
             expected[client, stay["location"], stay["time"], left, dwell_s] += 1
 
-    shuffled = chance.sample([*moves, *noise], len(moves) + 1)
+    shuffled = rng.sample([*moves, *noise], len(moves) + 1)
     found = rows(movement.visits(frame(spark, schemas.MOVEMENTS, shuffled)))
 
     assert Counter(found) == expected
@@ -183,26 +183,26 @@ def test_the_next_broker_is_ranked(spark: SparkSession) -> None:
 
 def test_bootstrap_latency_is_the_time_to_the_first_delivery(spark: SparkSession) -> None:
     """As long as the subscription or the connection lasts; strays and repetitions do not count."""
-    chance = random.Random(SEED)  # noqa: S311
+    rng = random.Random(SEED)  # noqa: S311
     asks: list[dict[str, Any]] = []
     moves: list[dict[str, Any]] = []
     delivered: list[dict[str, Any]] = []
     for number in range(40):
         client = f"c{number}"
-        times = iter(sorted(chance.sample(range(200), 30)))
+        times = iter(sorted(rng.sample(range(200), 30)))
         place = {"client": client, "journal": client, "position": 0, "turn": 0}
         for time in times:
-            match chance.randrange(6):
+            match rng.randrange(6):
                 case 0 | 1:
-                    kind = chance.choice(["subscribed", "unsubscribed"])
-                    name = chance.choice("st")
+                    kind = rng.choice(["subscribed", "unsubscribed"])
+                    name = rng.choice("st")
                     asks.append({**place, "subscription": name, "kind": kind, "time": at(time)})
                 case 2 | 3:
-                    kind = chance.choice(["attached", "attached", "detached"])
-                    broker = chance.choice(["B1", "B2"])
+                    kind = rng.choice(["attached", "attached", "detached"])
+                    broker = rng.choice(["B1", "B2"])
                     moves.append({**place, "broker": broker, "kind": kind, "time": at(time)})
                 case _:
-                    kind = chance.choice(["Delivered", "Stray", "Repeated"])
+                    kind = rng.choice(["Delivered", "Stray", "Repeated"])
                     delivered.append({**place, "kind": kind, "time": at(time)})
     # An event that comes at the moment of a beginning counts for it.
     asks.append(

@@ -1,4 +1,4 @@
-"""Whole overlays by chance: every strategy delivers what a centralized matcher would, each event
+"""Random overlays: every strategy delivers what a centralized matcher would, each event
 once, in the order of its publisher, whatever goes wrong below the link sessions.
 """
 

@@ -192,7 +192,7 @@ def test_who_left_while_offline_leaves_when_it_attaches() -> None:
 
 @pytest.mark.spec("LV-6", "PM-4")
 def test_what_is_advertised_while_it_leaves_is_for_when_it_is_back() -> None:
-    """Although the farewell, and the end of the first advertisement, have to be said twice."""
+    """Although the farewell, and the end of the first advertisement, have to be sent twice."""
     run = Overlay(
         line(1),
         {"pat": "B1"},

@@ -4,7 +4,7 @@ import pytest
 
 from sterna.core import facts
 from sterna.core.facts import Fact
-from sterna.model.delivery import Fault, Span, is_allowed, is_explained, is_owed
+from sterna.model.delivery import Fault, Lifetime, is_allowed, is_explained, is_owed
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.sim.oracle import Oracle
@@ -174,7 +174,7 @@ def test_a_finding_tells_the_path_of_the_event() -> None:
 
 def test_the_rules_compare_moments_only() -> None:
     """They work on columns of a table as they do here."""
-    span = Span(asked=5, settled=10, ended=50, forgotten=60)
+    span = Lifetime(asked=5, settled=10, ended=50, forgotten=60)
 
     assert is_owed(span, published=10, calm=50)
     assert not is_owed(span, published=9, calm=50)

@@ -206,42 +206,42 @@ def network(
 
 
 class Story:
-    """Clients subscribe, publish, move and go offline by chance, and things go wrong."""
+    """Clients subscribe, publish, move and go offline at random, and things go wrong."""
 
     def __init__(
-        self, chance: Random, protocol: Handover, faults: Faults, world: World | None
+        self, rng: Random, protocol: Handover, faults: Faults, world: World | None
     ) -> None:
-        self._chance = chance
-        count = chance.randint(1, 4)
-        self._topology = from_parents([chance.randrange(n) for n in range(1, count)])
+        self._rng = rng
+        count = rng.randint(1, 4)
+        self._topology = from_parents([rng.randrange(n) for n in range(1, count)])
         self.clients = {client: self._broker() for client in ("ann", "bob", "pat")}
         self.run = network(
             self._topology,
             self.clients,
             HandoverOptions(protocol=protocol),
             LinkModel(jitter_us=2_000, loss=faults.loss, duplication=faults.duplication),
-            chance.choice(list(Strategy)),
+            rng.choice(list(Strategy)),
             world,
         )
         self.names: dict[NodeId, list[str]] = {client: [] for client in self.clients}
         self._count = 0
 
     def tell(self, whats: Sequence[str]) -> None:
-        for what in self._chance.choices(whats, k=self._chance.randint(10, 60)):
-            getattr(self, f"_{what}")(self._chance.choice(list(self.clients)))
-            self.run.wait(self._chance.choice((0, 0, 500, 3_000)))
+        for what in self._rng.choices(whats, k=self._rng.randint(10, 60)):
+            getattr(self, f"_{what}")(self._rng.choice(list(self.clients)))
+            self.run.wait(self._rng.choice((0, 0, 500, 3_000)))
 
     def _publish(self, client: NodeId) -> None:
-        self.run.publish(client, self._chance.choice("xxy"))
+        self.run.publish(client, self._rng.choice("xxy"))
 
     def _subscribe(self, client: NodeId) -> None:
         self._count += 1
         self.names[client].append(str(self._count))
         asked = Subscribe(
             subscription=str(self._count),
-            filter=Filter(self._chance.choice(("kind = 'x'", "TRUE"))),
-            past_events_max=self._chance.choice((None, 0, 2, RING)),
-            past_since_us=self._chance.choice((0, 0, 20_000)),
+            filter=Filter(self._rng.choice(("kind = 'x'", "TRUE"))),
+            past_events_max=self._rng.choice((None, 0, 2, RING)),
+            past_since_us=self._rng.choice((0, 0, 20_000)),
         )
         self.run.do(client, asked)
 
@@ -276,10 +276,10 @@ class Story:
         self.run.simulation.do(Crash(broker=self._broker(), us=self._while()))
 
     def _while(self) -> Time:
-        return self._chance.randint(1_000, 100_000)
+        return self._rng.randint(1_000, 100_000)
 
     def _broker(self) -> NodeId:
-        return self._chance.choice(self._topology.brokers)
+        return self._rng.choice(self._topology.brokers)
 
 
 @pytest.mark.spec("LV-2", "PA-6")
@@ -297,8 +297,8 @@ def test_the_past_comes_first_in_order_and_once(
     @examples(80)
     @given(st.integers(0, 2**32))
     def runs(seed: int) -> None:
-        chance = Random(f"recall {seed}")  # noqa: S311 - reproducible, not secret.
-        story = Story(chance, protocol, FAULTS[faults], World() if archive else None)
+        rng = Random(f"recall {seed}")  # noqa: S311 - reproducible, not secret.
+        story = Story(rng, protocol, FAULTS[faults], World() if archive else None)
         story.tell(whats)
         if roams:
             for client in story.clients:

@@ -128,8 +128,8 @@ def slow_line(clients: dict[str, str], brokers: int = 6, hop_us: int = 10_000) -
 def test_the_request_of_a_broker_that_the_client_has_left_comes_to_where_it_is() -> None:
     """It gets what it asks for; the client is sent away, and comes back with a new request."""
     run = slow_line({"C": "B1", "P": "B6"})
-    run.attach("C", "B6").wait(1_000)  # Its request is 50 ms from B1 …
-    run.attach("C", "B2").wait(41_000)  # … and comes to B2 when C has just been welcomed there.
+    run.attach("C", "B6").wait(1_000)  # Its request is 50 ms from B1.
+    run.attach("C", "B2").wait(41_000)  # It reaches B2 just after C is welcomed there.
     run.publish("P", price=1).settle()
 
     assert run.received("C") == ["P#1"]
@@ -213,9 +213,9 @@ def test_back_where_it_was_not_welcomed_before_that_broker_knows_where_it_was() 
         Do(client="S", what=Subscribe(subscription="1", filter=Filter("price > 0"))),
         Settle(),
         Do(client="P", what=Attach(broker="B1")),
-        Wait(us=250),  # B1 knows it …
+        Wait(us=250),  # B1 knows it.
         Do(client="P", what=Attach(broker="B2")),
-        Wait(us=1_000),  # … but B2 welcomes it first.
+        Wait(us=1_000),  # But B2 welcomes it first.
         Do(client="P", what=Publish(attributes={"price": 1})),
         Wait(us=25_000),
         Do(client="P", what=Attach(broker="B1")),  # It takes 50 ms until B1 hears of that.
@@ -235,7 +235,7 @@ def test_back_where_it_was_not_welcomed_before_that_broker_knows_where_it_was() 
 
 @pytest.mark.spec("PM-3", "PM-4")
 def test_leaving_before_the_first_welcome() -> None:
-    """B1 has announced the client, who never heard of it; only what B5 says of it counts."""
+    """B1 has announced the client, which never learned of it; only what B5 announces counts."""
     script = Script(topology=line(5), clients={"C": "B1", "P": "B3"}, steps=(), handover=RELOCATION)
     simulation = Simulation(script)
     simulation.do(Wait(us=2_500))  # The client is known at B1, but B1 not to the client.

@@ -1,4 +1,4 @@
-"""Clients that roam, by chance: whatever they do and whatever goes wrong, nothing is lost,
+"""Clients that roam at random: whatever they do and whatever goes wrong, nothing is lost,
 nothing comes twice, the order holds, and no broker keeps anything of a client that is elsewhere.
 
 What is checked each time a network has settled stands in `tests/sim/judging.py`.

@@ -333,7 +333,7 @@ def test_no_blackout_when_a_client_comes_back_somewhere_else() -> None:
     run.detach("ann").wait(1_000_000)
     for room in ("r1", "r2", "r3"):
         run.move("ann", room).wait(1_000_000)
-    run.publish("pat", room="r3").wait(1_000)  # Nobody has said yet that this is wanted …
-    run.attach("ann", "B1").settle()  # … but when it comes to B1, the client is there.
+    run.publish("pat", room="r3").wait(1_000)  # No broker knows yet that this is wanted.
+    run.attach("ann", "B1").settle()  # When it comes to B1, the client is there.
 
     assert run.received("ann") == ["pat#1"]

@@ -1,4 +1,4 @@
-"""Messages by chance, sensible and not, for the tests of wire and brokers."""
+"""Random messages, sensible and not, for the tests of wire and brokers."""
 
 from typing import Any, get_args, get_origin
 

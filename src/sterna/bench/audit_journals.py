@@ -20,36 +20,36 @@ FOLLOWERS = 5
 START_US = 1_700_000_000_000_000
 EVENT_EVERY_US = 50
 CALM_US = 60_000_000
-"""How long everybody is connected before the first event and after the last one."""
+"""How long all clients are connected before the first event and after the last one."""
 BATCH_EVENTS = 16_384
 """About how many events a batch of the journal has."""
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 Planted = tuple[Fault, str, str, int]
-"""What is wrong, the client, and the publisher and number of the event."""
+"""The fault, the client, and the publisher and number of the event."""
 
 
 @dataclass
-class Written:
-    """What stands in the journals."""
+class WrittenJournals:
+    """The content of the journals."""
 
     facts: int = 0
-    """Rows of all journals together."""
+    """How many rows the journals have together."""
     identities: int = 0
-    """Events that these rows name, counted in each row."""
+    """How many events the rows name. An event counts in each row that names it."""
     planted: list[Planted] = field(default_factory=list)
 
 
 def write_journals(
     directory: Path, events: int, *, batch: int = 1_000, clients: int = 200, publishers: int = 50
-) -> Written:
+) -> WrittenJournals:
     """Write what brokers and clients would: each event published once, and delivered five times.
 
     It is accepted by one broker and forwarded by three. A fact has up to `batch` events. One event
     is lost, one comes twice, and two of a publisher change places, each for another client.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    written = Written()
+    written = WrittenJournals()
     city = _City(events, clients, publishers)
     for publisher in range(publishers):
         mine = np.arange(publisher, events, publishers)
@@ -77,7 +77,7 @@ def write_journals(
 
 
 class _City:
-    """All events: who published them, when, and about what."""
+    """All events: their publishers, times and content."""
 
     def __init__(self, events: int, clients: int, publishers: int) -> None:
         number = np.arange(events)
@@ -108,7 +108,7 @@ class _City:
 
 
 def _spoilt(client: int, mine: Numbers, city: _City, planted: list[Planted]) -> Numbers:
-    """What a client gets, with a fault for three of them."""
+    """The events that a client gets, with a fault for three of the clients."""
     middle = len(mine) // 2
     name = f"client-{client}"
     match client:
@@ -131,7 +131,7 @@ class _Sheet:
     """The journal of one node."""
 
     def __init__(
-        self, directory: Path, node: str, city: _City, batch: int, written: Written
+        self, directory: Path, node: str, city: _City, batch: int, written: WrittenJournals
     ) -> None:
         self._node, self._city, self._batch, self._written = node, city, batch, written
         self._path = directory / file_name(node, 0, START_US)
@@ -183,7 +183,7 @@ class _Sheet:
 
     def _publishers(self, part: Numbers, starts: Numbers) -> pa.Array:
         who = self._city.publisher[part]
-        if np.all(who == who[0]):  # One stands for all.
+        if np.all(who == who[0]):  # One publisher is written for all.
             count = len(starts) - 1
             return _lists(np.arange(count + 1), pa.array([self._city.names[who[0]]] * count))
         return _lists(starts, pa.array(self._city.names).take(pa.array(who)))

@@ -36,7 +36,7 @@ Array = npt.NDArray[Any]
 Event = dict[str, Scalar]
 
 ONE_LETTER, ANY_RUN, RUN_IN_LEVEL, REST_OF_TOPIC = -1, -2, -3, -4
-"""What a program may have besides letters."""
+"""The special codes in a program, besides letters."""
 
 
 def compiled(function: Function) -> Function:
@@ -54,10 +54,10 @@ class Rows(NamedTuple):
     records: Any
     numbers: Any
     start: Any  # Where the record of each row begins.
-    subscription: Any  # Which subscription it belongs to.
+    subscription: Any  # The subscription that the row belongs to.
     first_program: Any  # The programs of row i are those from here to before that of row i + 1.
     program_attribute: Any
-    program_wanted: Any  # Whether the pattern has to fit, or must not.
+    program_wanted: Any  # Whether the pattern has to match, or must not.
     program_start: Any  # The letters of program i are those from here to before that of i + 1.
     letters: Any
 
@@ -149,7 +149,7 @@ class Baseline(ABC):
 
 
 class BruteForce(Baseline):
-    """Asks every row, and leaves it at the first test that fails."""
+    """Tests every row, and leaves it at the first test that fails."""
 
     def _match(self, events: Events, texts: Texts, event: int) -> Array:
         self._asked += 1
@@ -161,7 +161,7 @@ class Counting(Baseline):
     """The classical algorithm: count for every row how many of its tests hold.
 
     Equality tests are found by their values; ranges, as comparisons with one bound each, in sorted
-    lists; all others are asked one by one.
+    lists; all others are tested one by one.
     """
 
     def __init__(self, table: CompiledSubscriptions) -> None:
@@ -320,7 +320,7 @@ def _program(pattern: Like | Matches) -> list[int]:
 # ---- Counting
 
 IMPOSSIBLE = 255
-"""More tests than a row has."""
+"""More tests than any row has."""
 
 
 class Postings(NamedTuple):
@@ -328,16 +328,16 @@ class Postings(NamedTuple):
 
     value_start: Any  # The rows that name value v are those from here to before that of v + 1.
     value_row: Any
-    low_start: Any  # The same for the lower bounds of attribute a, ascending,
+    low_start: Any  # Where the lower bounds of attribute a begin, ascending.
     low_bound: Any
     low_row: Any
-    high_start: Any  # and for its upper bounds.
+    high_start: Any  # Where the upper bounds of attribute a begin, ascending.
     high_bound: Any
     high_row: Any
     other_row: Any
     other_test: Any
-    needed: Any  # How many hits make a row match,
-    needed_words: Any  # and the same eight at a time.
+    needed: Any  # How many hits make a row match.
+    needed_words: Any  # The needed hits, eight rows at a time.
 
 
 def _index_tests(rows: Rows, table: CompiledSubscriptions) -> Postings:
@@ -355,7 +355,7 @@ def _index_tests(rows: Rows, table: CompiledSubscriptions) -> Postings:
     needed = np.zeros(len(rows.start), np.int64)
     for chosen in (lows, highs, others):
         needed += np.bincount(row[chosen], minlength=len(needed))
-    first_of_list = points & (high == 0)  # Of several values, one will do.
+    first_of_list = points & (high == 0)  # Of several values, one suffices.
     needed += np.bincount(row[first_of_list], minlength=len(needed))
     if needed.max(initial=0) >= IMPOSSIBLE:
         raise ValueError("counting has room for 254 tests in a filter")

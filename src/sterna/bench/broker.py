@@ -56,7 +56,7 @@ class Contender(StrEnum):
     MQTT_0 = "mosquitto QoS 0"
     MQTT_1 = "mosquitto QoS 1"
     RELAY = "relay"
-    """The least that a broker can do: shows what the load generator is able to."""
+    """The least that a broker can do: it shows the limit of the load generator."""
 
 
 PROTOCOLS = {
@@ -77,13 +77,13 @@ class Options:
     drain: bool = True
     rounds: int = 5
     scale: float = 1.0
-    """Of the number of events in a round."""
+    """A factor for the number of events in a round."""
     rate: float = 2_000.0
-    """Events a second when latency is measured."""
+    """How many events a second are published when latency is measured."""
     seconds: float = 5.0
-    """How long latency is measured in each round."""
+    """How many seconds latency is measured in each round."""
     connections: int = 20
-    """Over which the content filters are spread."""
+    """How many connections share the content filters."""
     queued: int = QUEUED
     data: Path | None = None
     """Where brokers write; None: in the system's directory for temporary files."""
@@ -91,26 +91,26 @@ class Options:
 
 @dataclass(frozen=True)
 class Speed:
-    """Of one contender in one scenario; medians of rounds, with the least and the greatest."""
+    """The speed of one contender in one scenario: medians of rounds, with the extremes."""
 
     events: int
-    """In a round."""
+    """How many events a round has."""
     deliveries: int
     events_per_s: float
-    """From the first write until all are acknowledged and delivered."""
+    """From the first write until all events are acknowledged and delivered."""
     events_per_s_spread: tuple[float, float]
     acknowledged_per_s: float | None
-    """Until they are acknowledged; None if the protocol has no such word."""
+    """Until all events are acknowledged; None if the protocol has no acknowledgements."""
     deliveries_per_s: float
     cpu_us: float | None
     """Processor time of the broker for each event."""
     rounds: list[float] = field(repr=False)
-    """Events a second in each, for ratios of rounds that ran side by side."""
+    """Events a second in each round, for ratios of rounds that ran side by side."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Microseconds; medians over the rounds of what each round's percentile was."""
+    """Latencies in microseconds: medians over the rounds of each round's percentiles."""
 
     p50: float
     p50_spread: tuple[float, float]
@@ -132,28 +132,28 @@ class Drain:
 
 
 @dataclass
-class Report:
+class BrokerReport:
     """All that was measured."""
 
     settings: dict[str, object]
     peer: str | None
-    """What mosquitto says it is; None: it is not installed."""
+    """The version that mosquitto reports; None: it is not installed."""
     about: dict[str, str] = field(default_factory=dict)
     throughput: dict[str, dict[str, Speed]] = field(default_factory=dict)
-    """By scenario and contender."""
+    """The speeds by scenario and contender."""
     latency: dict[str, Latency] = field(default_factory=dict)
     drain: dict[str, Drain] = field(default_factory=dict)
     ratios: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By what was measured, medians over rounds that ran in turns."""
+    """The ratios by measurement: medians over rounds that ran in turns."""
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
 
 
-def run(options: Options, progress: Progress) -> Report:
+def run(options: Options, progress: Progress) -> BrokerReport:
     """Measure everything that was asked for; LoadError says what went wrong."""
     mosquitto = find_mosquitto()
-    report = Report(
+    report = BrokerReport(
         settings={
             "rounds": options.rounds,
             "scale": options.scale,
@@ -301,7 +301,7 @@ class _Bench:
 
     @contextmanager
     def _entries(self, contenders: Sequence[Contender], about: str) -> Iterator[list[_Entry]]:
-        """Brokers with nothing in them, which all run for as long as one of them is measured."""
+        """Empty brokers, which all run for as long as one of them is measured."""
         with ExitStack() as stack:
             self._progress(f"{about}: starting {', '.join(contenders)}")
             servers = []
@@ -432,7 +432,7 @@ _COMPARED = (
 
 
 def _ratios(rounds: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """How many times as much one has as another: the median over rounds run side by side."""
+    """How many times as fast one is as another: the median over rounds run side by side."""
     return {
         f"{one} / {other}": statistics.median(
             a / b for a, b in zip(rounds[one], rounds[other], strict=True)

@@ -20,7 +20,7 @@ from sterna.bench.workloads import ATTRIBUTES, standard, standard_columns
 from sterna.matching import MatchIndex
 from sterna.model.filters import Filter
 from sterna.pipeline.matching import Layout, Matching
-from sterna.pipeline.matching.figures import Told, listener
+from sterna.pipeline.matching.figures import WorkerFigures, listener
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 PROCESSES = 2
 PORTION = 125_000
-"""Events in a file, and in a row group of it."""
+"""How many events a file has, and a row group of it."""
 BATCH = 10_000
-"""Events that plain processes match at a time; Spark sends as many."""
+"""How many events plain processes match at a time; Spark sends as many."""
 SEED = 1
 BRUTE_EVENTS = 50
 PAIRS_SHARE = 10
-"""One event in so many is matched for the time that writing pairs takes."""
+"""One event in so many is matched when writing pairs is timed."""
 
 
 def run(setting: "Setting") -> "Figures":
@@ -49,7 +49,7 @@ def run(setting: "Setting") -> "Figures":
     events = spark.read.parquet(str(setting.folder / "events"))
     subscriptions = spark.read.parquet(str(setting.folder / "subscriptions.parquet"))
 
-    contenders: dict[str, Contender] = {}
+    contenders: dict[str, MatchingContender] = {}
     for layout in (Layout.EVENTS, Layout.SUBSCRIPTIONS):
         progress(f"compiling {setting.subscriptions:,} subscriptions (layout {layout})")
         contenders[f"spark, {layout}"] = Spark(events, subscriptions, layout)
@@ -86,13 +86,13 @@ def run(setting: "Setting") -> "Figures":
 # ---- Contenders
 
 
-class Contender(ABC):
+class MatchingContender(ABC):
     """Something that counts all pairs of events and subscriptions that match."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
         self.cpu: list[float] = []
-        """Processor time of each round, in all processes."""
+        """The processor time of each round, in all processes."""
         self.pairs = 0
 
     @abstractmethod
@@ -101,7 +101,7 @@ class Contender(ABC):
 
     @property
     def seconds(self) -> list[float]:
-        """Without the first time, in which caches are filled and processes start."""
+        """The times without the first one, in which caches are filled and processes start."""
         return self.times[1:]
 
     def figures(self, events: int) -> "Figures":
@@ -116,13 +116,13 @@ class Contender(ABC):
         }
 
 
-class Spark(Contender):
+class Spark(MatchingContender):
     """Bulk matching, counting: what `sterna pipeline match --count` does."""
 
     def __init__(self, events: "DataFrame", subscriptions: "DataFrame", layout: Layout) -> None:
         super().__init__()
         self._context = events.sparkSession.sparkContext
-        self._told: list[Told] = []
+        self._told: list[WorkerFigures] = []
         started = time.perf_counter()
         self.matching = Matching.plan(events, subscriptions, layout=layout)
         self._plan_s = time.perf_counter() - started
@@ -140,7 +140,7 @@ class Spark(Contender):
         self.pairs = sum(work["pairs"] for work in told.value.values())
 
     def _cpu_of_spark(self) -> float:
-        """Of this machine's Java process; 0 where the system does not say."""
+        """The processor time of this machine's Java process; 0 if the system does not report it."""
         jvm: Any = self._context._jvm
         stat = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/stat")
         if not stat.exists():
@@ -149,7 +149,7 @@ class Spark(Contender):
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def first(self, count: int) -> Matching:
-        """The same for the first events only."""
+        """Bulk matching for the first events only."""
         return replace(self.matching, events=self.matching.events.where(f"event < {count}"))
 
     def figures(self, events: int) -> "Figures":
@@ -175,7 +175,7 @@ class Spark(Contender):
         }
 
 
-class Plain(Contender):
+class Plain(MatchingContender):
     """Processes of their own with `match_batch`, their events in memory before the clock starts."""
 
     def __init__(self, place: Path, filters: list[Filter], files: list[Path]) -> None:
@@ -254,7 +254,7 @@ def write_events(folder: Path, count: int) -> list[Path]:
 
 
 def _brute_force(spark: list[Spark], filters: list[Filter], file: Path) -> "Figures":
-    """Whether Spark finds the pairs that asking every filter gives."""
+    """Whether Spark finds the pairs that testing every filter gives."""
     rows = next(pq.ParquetFile(file).iter_batches(BRUTE_EVENTS)).to_pylist()
     expected = sorted(
         (row["event"], key)
@@ -286,7 +286,9 @@ def _pairs_written(spark: Spark, setting: "Setting") -> "Figures":
     }
 
 
-def _ratios(contenders: dict[str, Contender], plain: Plain, sql_s: float) -> dict[str, float]:
+def _ratios(
+    contenders: dict[str, MatchingContender], plain: Plain, sql_s: float
+) -> dict[str, float]:
     """How many times as fast bulk matching is, round by round for what ran side by side."""
     found = {}
     for name, contender in contenders.items():

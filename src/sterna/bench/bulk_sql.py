@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sterna.bench.pipeline import Figures, Setting
 
 SQL_EVENTS = (100, 400)
-"""So many events are asked for; the difference is what each costs."""
+"""The numbers of events in two runs; the difference gives the cost of each event."""
 
 _VALUES = ", ".join(
     f"'a{a}', a{a}, NULL" if a % 2 == 0 else f"'a{a}', NULL, a{a}" for a in range(ATTRIBUTES)
@@ -36,7 +36,7 @@ SELECT event, subscription FROM held GROUP BY event, subscription, tests HAVING 
 
 
 def run(first: Callable[[int], Matching], filters: list[Filter], setting: "Setting") -> "Figures":
-    """Ask for the first few events and for some more; it has to find what `first` of them finds."""
+    """Match the first few events and then some more; the result has to be that of `first`."""
     session = setting.spark
     rows = [row for key, filter_ in enumerate(filters) for row in _predicates(key, filter_)]
     predicates = session.createDataFrame(pa.Table.from_pylist(rows)).cache()

@@ -14,9 +14,9 @@ from sterna.bench.worker import Connect, Protocol, Roam, Worker
 from sterna.net.config import Durability
 
 FILTERS_EACH = 100
-"""Subscriptions of each client that only is there."""
+"""How many subscriptions each idle client has."""
 WARM_UP = 10
-"""Handovers that do not count."""
+"""How many handovers do not count."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Report:
+class HandoverReport:
     """All that was measured."""
 
     brokers: int
     subscriptions: int
     handovers: int
     gaps_ms: dict[str, Gap]
-    """By level of durability."""
+    """The gaps by level of durability."""
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
@@ -44,7 +44,7 @@ class Report:
 
 def run(
     progress: Progress, *, brokers: int, subscriptions: int, handovers: int, data: Path | None
-) -> Report:
+) -> HandoverReport:
     """Measure with and without durability; LoadError says what went wrong."""
     gaps = {}
     for level in (Durability.NONE, Durability.BATCH):
@@ -52,7 +52,7 @@ def run(
             gaps[str(level)] = _measure(
                 progress, level, Path(directory), brokers, subscriptions, handovers
             )
-    return Report(brokers, subscriptions, handovers, gaps)
+    return HandoverReport(brokers, subscriptions, handovers, gaps)
 
 
 def _measure(

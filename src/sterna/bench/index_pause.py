@@ -27,9 +27,9 @@ class Longest:
     """The longest single call of one sort."""
 
     wall_ms: float = 0.0
-    """By the clock. On a busy machine, other processes make it longer."""
+    """The wall-clock time. On a busy machine, other processes make it longer."""
     cpu_ms: float = 0.0
-    """The processor time of the call that took most of it, with what the system did for it."""
+    """The processor time of the call that took most of it, including the system's."""
     calls: int = 0
 
     @contextmanager
@@ -50,13 +50,13 @@ class LongestCalls:
     workload: str
     subscriptions: int
     add: Longest = field(default_factory=Longest)
-    """While the index grows from empty."""
+    """The longest add while the index grows from empty."""
     replace: Longest = field(default_factory=Longest)
-    """An add or a remove, while subscriptions are replaced."""
+    """The longest add or remove while subscriptions are replaced."""
     introduce: Longest = field(default_factory=Longest)
-    """An add that brings a new attribute."""
+    """The longest add that brings a new attribute."""
     match: Longest = field(default_factory=Longest)
-    """A match, in between."""
+    """The longest match in between."""
     grow_s: float = 0.0
 
     def as_json(self) -> dict[str, Any]:

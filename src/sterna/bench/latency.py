@@ -15,7 +15,7 @@ from sterna.bench.load import CONFIRM_AFTER_S, CONFIRM_EVERY, LoadError
 from sterna.bench.speaker import Content, Speaker
 
 LEAD_S = 0.1
-"""The first event is sent so long after all is ready."""
+"""The first event is sent so many seconds after all is ready."""
 OVERDUE_S = 10.0
 READ_BYTES = 2**18
 _NEVER = float("inf")
@@ -25,9 +25,9 @@ class Latencies(msgspec.Struct, frozen=True):
     """Microseconds for each event."""
 
     took_us: list[float]
-    """From when it should have been sent until it arrived."""
+    """From when each event should have been sent until it arrived."""
     late_us: list[float]
-    """From when it should have been sent until it was: what the generator itself adds."""
+    """From when each event should have been sent until it was: what the generator itself adds."""
 
 
 class Line:
@@ -48,7 +48,7 @@ class Line:
             self._socket.sendall(data)
 
     def read(self) -> float:
-        """Wait for something, and take it in; when it came."""
+        """Wait for bytes, and feed them in; return when they came."""
         try:
             data = self._socket.recv(READ_BYTES)
         except TimeoutError:
@@ -65,7 +65,7 @@ class Line:
         self.write(self.speaker.take())
 
     def until_ready(self) -> None:
-        """Wait until the broker has taken the client."""
+        """Wait until the broker has accepted the client."""
         while not self.speaker.is_ready:
             self.read()
 
@@ -122,6 +122,6 @@ class Pair:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that a share of them does not exceed."""
+    """The value that a share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -15,23 +15,23 @@ from sterna.errors import SternaError
 
 CONFIRM_EVERY = 32
 CONFIRM_AFTER_S = 0.002
-"""As the client library does."""
+"""How many seconds to wait before confirming, as the client library does."""
 
 WRITE_BYTES_MAX = 2**20
 
 
 class LoadError(SternaError):
-    """A run that cannot be counted; the message says what went wrong."""
+    """A run that does not count; the message says what went wrong."""
 
 
-class Client(asyncio.Protocol):
-    """A speaker with its socket, and what it is to reach next."""
+class LoadConnection(asyncio.Protocol):
+    """The socket of a speaker, and the goal that it is to reach next."""
 
-    def __init__(self, speaker: Speaker, group: "Group") -> None:
+    def __init__(self, speaker: Speaker, group: "LoadGroup") -> None:
         self.speaker = speaker
         self.goal: Callable[[], bool] | None = None
         self.wanted = 0
-        """How many events it shall have received since it connected."""
+        """How many events it is to have received since it connected."""
         self._group = group
         self._transport: asyncio.Transport | None = None
         self._chunks: deque[Chunk] = deque()
@@ -41,12 +41,12 @@ class Client(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def prepare(self, contents: Sequence[Content], batch: int, window: int) -> None:
-        """Get events ready; `window` of them may be on their way at a time."""
+        """Encode events; `window` of them may be on their way at a time."""
         self._chunks.extend(self.speaker.encode(contents, batch))
         self._window = window
 
     def publish(self) -> None:
-        """Write as much as may be."""
+        """Write as much as the window allows."""
         speaker, transport = self.speaker, self._transport
         while (
             transport is not None
@@ -65,13 +65,13 @@ class Client(asyncio.Protocol):
         return not self._chunks and (not speaker.acknowledges or speaker.acknowledged == self._sent)
 
     def look(self) -> None:
-        """Tell the group when the goal is reached."""
+        """Inform the group when the goal is reached."""
         if self.goal is not None and self.goal():
             self.goal = None
             self._group.reached()
 
     def close(self) -> None:
-        """Confirm what has come, lest it comes again, and hang up."""
+        """Confirm what has arrived, so that it is not repeated, and close the connection."""
         if self._timer is not None:
             self._timer.cancel()
         self._confirm()
@@ -127,43 +127,43 @@ class Client(asyncio.Protocol):
             self._transport.write(data)
 
 
-class Group:
+class LoadGroup:
     """Clients with a common goal."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.clients: list[Client] = []
+        self.clients: list[LoadConnection] = []
         self._missing = 0
         self._all_reached: asyncio.Future[float] | None = None
         self._problem: str | None = None
-        """What has gone wrong; nothing can be reached after that."""
+        """What has gone wrong; no goal can be reached after that."""
 
     async def connect(self, host: str, port: int, speakers: Sequence[Speaker]) -> None:
-        """Connect them one after the other, until the broker has taken them."""
+        """Connect them one after the other, until the broker has accepted them."""
         for speaker in speakers:
-            client = Client(speaker, self)
+            client = LoadConnection(speaker, self)
             self.clients.append(client)
             await self._connect(client, host, port)
 
     async def again(self, host: str, port: int) -> None:
-        """Connect those that were dropped."""
+        """Connect those again that were dropped."""
         for client in self.clients:
             await self._connect(client, host, port)
 
-    async def _connect(self, client: Client, host: str, port: int) -> None:
+    async def _connect(self, client: LoadConnection, host: str, port: int) -> None:
         client.speaker.is_ready = False
         reached = self.aim([client], [lambda: client.speaker.is_ready])
         await self.loop.create_connection(lambda: client, host, port)
         await reached
 
     def expect(self, counts: Sequence[int]) -> "asyncio.Future[float]":
-        """When each client has received so many events more than it had to before."""
+        """The time at which each client has received so many more events than its last goal."""
         for client, count in zip(self.clients, counts, strict=True):
             client.wanted += count  # Some may have come already.
         return self.aim(self.clients, [_received(client) for client in self.clients])
 
     def publish(self) -> "asyncio.Future[float]":
-        """Publish what is prepared; when it is acknowledged."""
+        """Publish what is prepared; the result is the time at which all is acknowledged."""
         reached = self.aim(self.clients, [_done(client) for client in self.clients])
         for client in self.clients:
             client.publish()
@@ -171,7 +171,7 @@ class Group:
         return reached
 
     def aim(
-        self, clients: Sequence[Client], goals: Sequence[Callable[[], bool]]
+        self, clients: Sequence[LoadConnection], goals: Sequence[Callable[[], bool]]
     ) -> "asyncio.Future[float]":
         """The time at which the last client has reached its goal."""
         self._missing = len(clients)
@@ -210,10 +210,10 @@ class Group:
         )
 
 
-def _received(client: Client) -> Callable[[], bool]:
+def _received(client: LoadConnection) -> Callable[[], bool]:
     speaker, wanted = client.speaker, client.wanted
     return lambda: speaker.received >= wanted
 
 
-def _done(client: Client) -> Callable[[], bool]:
+def _done(client: LoadConnection) -> Callable[[], bool]:
     return lambda: client.is_done

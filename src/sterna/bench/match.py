@@ -50,7 +50,7 @@ class Figures:
 
 
 @dataclass
-class Report:
+class MatchReport:
     """All that was measured on a workload."""
 
     workload: str
@@ -65,7 +65,7 @@ class Report:
     build_s: float
     bytes_per_subscription: float
     churn: Figures | None = None
-    curve: "list[Report]" = field(default_factory=list)
+    curve: "list[MatchReport]" = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -79,12 +79,12 @@ def run(
     *,
     seed: int = 1,
     curve: bool = False,
-) -> Report:
+) -> MatchReport:
     """Measure a workload; with `curve`, also at every power of ten from 1,000 up to that size."""
     index: MatchIndex[int] = MatchIndex()
     filters = enumerate(workload.filters(subscriptions, seed))
     happening = workload.events(events, seed)
-    smaller: list[Report] = []
+    smaller: list[MatchReport] = []
     build_s = 0.0
     sizes = [size for size in (10**k for k in range(3, 7)) if size < subscriptions and curve]
     for size in (*sizes, subscriptions):
@@ -99,7 +99,7 @@ def run(
 
 
 def few_or_many(workload: Workload, events: int, progress: Progress) -> dict[int, Figures]:
-    """For small numbers of filters: asking them one by one, beside the compiled table."""
+    """For small numbers of filters: testing them one by one, beside the compiled table."""
     found = {}
     happening = workload.events(events, 1)
     for size in (4, 8, 16, 24, 32, 48, 64):
@@ -147,7 +147,7 @@ def _measure(
     build_s: float,
     seed: int,
     progress: Progress,
-) -> Report:
+) -> MatchReport:
     size = len(index)
     progress(f"preparing the baselines for {size:,} subscriptions")
     baselines = {
@@ -168,7 +168,7 @@ def _measure(
     batched = Figures.of(compare(contenders))
     progress(f"adding and removing in {size:,} subscriptions")
     insert, normal_form, remove = _changes(workload, index, seed)
-    return Report(
+    return MatchReport(
         workload=workload.name,
         about=workload.about,
         subscriptions=size,
@@ -206,7 +206,7 @@ def _affordable(baseline: Baseline, events: list[Event]) -> list[Event]:
 
 
 def _agreed(index: MatchIndex[int], baselines: dict[str, Baseline], batch: dict[str, Any]) -> int:
-    """How many matches there are; all contenders have to find the same."""
+    """How many matches there are; all contenders have to agree."""
     positions, _ = index.match_batch(batch)
     first = {name: values[0] for name, values in batch.items()}
     few = {name: _first(values, 20) for name, values in batch.items()}
@@ -225,10 +225,10 @@ def _first(values: Any, count: int) -> Any:
 
 
 def _changes(workload: Workload, index: MatchIndex[int], seed: int) -> tuple[Timing, float, Timing]:
-    """The cost of adding a subscription whose normal form is known, of that, and of removing."""
+    """The costs of adding a subscription with a known normal form, of that form, of removing."""
     filters = list(workload.filters(CHANGES, seed + 7))
     each = []
-    for filter_ in filters:  # Only the first time is it work; the median leaves out pauses.
+    for filter_ in filters:  # Only the first time takes work; the median leaves out pauses.
         started = time.perf_counter()
         _ = filter_.normal_form
         each.append((time.perf_counter() - started) * 1e6)
@@ -255,8 +255,8 @@ def _churn(
 ) -> Figures:
     """Matching after half of the subscriptions were replaced, beside an index made afresh."""
     size = len(index)
-    chance = np.random.default_rng(seed)
-    replaced = set(chance.permutation(size)[: size // 2].tolist())
+    rng = np.random.default_rng(seed)
+    replaced = set(rng.permutation(size)[: size // 2].tolist())
     fresh: MatchIndex[int] = MatchIndex()
     replacements = workload.filters(len(replaced), seed + 3)
     pairs = zip(sorted(replaced), replacements, strict=True)

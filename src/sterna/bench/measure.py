@@ -8,7 +8,7 @@ from dataclasses import dataclass
 ROUNDS = 7
 
 Progress = Callable[[str], None]
-"""Takes a line that says what goes on."""
+"""Takes a line about what is going on."""
 
 
 @dataclass(frozen=True)

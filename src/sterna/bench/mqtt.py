@@ -9,7 +9,7 @@ TOPICS = "bench/#"
 
 
 class Qos(IntEnum):
-    """How sure a delivery is."""
+    """The quality of service of a delivery."""
 
     AT_MOST_ONCE = 0
     AT_LEAST_ONCE = 1
@@ -61,7 +61,7 @@ class MqttSpeaker(Speaker):
         self._confirmations.clear()
 
     def encode(self, contents: Sequence[Content], batch: int) -> list[Chunk]:
-        del batch  # MQTT has none: packets are written together, that is all.
+        del batch  # MQTT has none: packets are only written together.
         frames = []
         for symbol, _price in contents:
             self._number += 1
@@ -71,7 +71,7 @@ class MqttSpeaker(Speaker):
             frames.append((_packet(_PUBLISH | self._qos << 1, body + payload(self._number)), 1))
         return together(frames)
 
-    # ---- What comes
+    # ---- Incoming packets
 
     def _event_came(self, data: bytes, at: int) -> None:
         self.received += 1

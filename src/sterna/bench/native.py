@@ -37,7 +37,7 @@ class NativeSpeaker(Speaker):
     def __init__(self, name: str, filters: Sequence[str]) -> None:
         super().__init__(name, filters)
         self.stay_received = 0
-        """How many events came since the broker welcomed it."""
+        """How many events came since the broker welcomed the client."""
         self._routes = tuple(
             Route(f"{name}/{number}", Filter(text)) for number, text in enumerate(filters)
         )
@@ -47,18 +47,18 @@ class NativeSpeaker(Speaker):
         self._sent = self._expected = 0
         self._visit = next_incarnation() << 32
         self._born = self._stay = 0
-        self._said_all = 0
+        self._last_introduction = 0
         """The number of the message after which the broker knows all subscriptions."""
         self._number = 0
-        """Of its last event."""
+        """The number of its last event."""
         self._under_way: deque[tuple[int, int]] = deque()
-        """Frames with events that are not acknowledged, and how many events they have."""
+        """Frames of events that are not acknowledged, with the number of events in each."""
 
     def move(self) -> None:
         """The next connection is to another broker."""
         self._incarnation = next_incarnation()
         self._partner = None
-        self._sent = self._expected = self._said_all = 0
+        self._sent = self._expected = self._last_introduction = 0
         self._visit += 1
 
     def begin(self) -> None:
@@ -103,7 +103,7 @@ class NativeSpeaker(Speaker):
             frames.append((frame(body), len(events)))
         return together(frames)
 
-    # ---- What comes
+    # ---- Incoming frames
 
     def _events_came(self, body: memoryview, head: bytes, at: int) -> None:
         seq, next_at = _integer(head, 2)
@@ -122,7 +122,7 @@ class NativeSpeaker(Speaker):
         under_way = self._under_way
         while under_way and under_way[0][0] <= seq:
             self.acknowledged += under_way.popleft()[1]
-        if not self.is_ready and self._said_all and seq >= self._said_all:
+        if not self.is_ready and self._last_introduction and seq >= self._last_introduction:
             self.is_ready = True
 
     def _control_came(self, said: object) -> None:
@@ -148,7 +148,7 @@ class NativeSpeaker(Speaker):
         if not said.answers:
             self._say(Resume(self._incarnation, said.incarnation, self._expected, answers=True))
         if self._partner == said.incarnation:
-            self.is_ready = self.is_ready or bool(self._said_all)
+            self.is_ready = self.is_ready or bool(self._last_introduction)
             return
         self._partner = said.incarnation
         self._expected = 0
@@ -167,7 +167,7 @@ class NativeSpeaker(Speaker):
         if not self._born and self._routes:
             self._send(SubscriptionChange(added=self._routes))
         self._born = message.born or self._born or self._visit
-        self._said_all = self._sent
+        self._last_introduction = self._sent
 
     def _send(self, message: Message) -> None:
         self._sent += 1
@@ -181,7 +181,7 @@ _NONE = Bodies()
 _HEAD_BYTES = 64
 _DATA, _ACK = b"\x94\x00", b"\x92\x01"
 _EVENTS = b"\xa6events"
-"""Messages that carry events begin with them, after their type."""
+"""How the content of messages with events begins, after their type."""
 
 _encoder = msgspec.msgpack.Encoder()
 

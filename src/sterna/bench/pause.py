@@ -1,4 +1,4 @@
-"""How long a live broker stops for everybody while it takes a snapshot, and while its index packs.
+"""How long a live broker stops for all clients while it takes a snapshot or packs its index.
 
 A broker is filled over its own protocol: clients that are away, for which it keeps events, or
 clients with many subscriptions. Then it is pinged until it has taken a snapshot.
@@ -26,24 +26,24 @@ from sterna.net.config import Durability
 from sterna.net.observer import ask
 
 EVENTS_EACH = 10_000
-"""Events that are kept for each client that is away."""
+"""How many events are kept for each client that is away."""
 SUBSCRIPTIONS_EACH = 1_000
-"""Subscriptions of each client that has nothing else."""
+"""How many subscriptions each subscribing client has."""
 CLIENTS_AT_ONCE = 10
 EVENTS_AT_ONCE = 100_000
-"""How much the load generator does before it is asked whether there is time for more."""
+"""How many events the load generator sends before the time is checked."""
 
 INPUTS_MIN = 1_000
 INPUTS_PER_ITEM = 1 / 50
 """How many inputs it may take to fill a broker: a read of its socket brings many items."""
 
 SNAPSHOT_BYTES = 2**40
-"""The log never grows by that: the number of inputs decides when a snapshot is due."""
+"""The log never grows by so much: the number of inputs decides when a snapshot is due."""
 QUEUE_BYTES = 2**36
-"""What waits for all clients together may be as much, and nothing is refused."""
+"""As much may wait for all clients together, and nothing is refused."""
 ASKING_S = 60.0
 WATCHING_S = SNAPSHOT_S + 120.0
-"""How long the load generator may take for the inputs before a snapshot, and the snapshot."""
+"""How many seconds the load generator may take for the inputs and the snapshot."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Options:
     subscriptions: Sequence[int]
     """How many subscriptions a broker has, or an index."""
     calm_s: float = 3.0
-    """How long the broker is pinged before the snapshot, for comparison."""
+    """How many seconds the broker is pinged before the snapshot, for comparison."""
     at_most_s: float = 1_200.0
-    """After so long nothing more is begun, and a broker that is being filled is given up."""
+    """After so many seconds nothing more is begun, and a broker that is not full is given up."""
     data: Path | None = None
     """Where brokers write; None: in the system's directory for temporary files."""
 
@@ -73,7 +73,7 @@ class Row:
     """The longest round trip without a snapshot, in the same run; for the index, the processor time
     of the longest call."""
     p999_ms: float | None = None
-    """None: only the longest call of the index is known."""
+    """The 99.9th percentile; None if only the longest call of the index is known."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Skipped:
 
 
 @dataclass
-class Report:
+class PauseReport:
     """All that was measured."""
 
     rows: list[Row] = field(default_factory=list)
@@ -100,9 +100,9 @@ class SkippedError(SternaError):
     """Something cannot be measured, here or in time; the message says why."""
 
 
-def run(options: Options, progress: Progress) -> Report:
+def run(options: Options, progress: Progress) -> PauseReport:
     """Measure every size for which there is time; LoadError says what went wrong."""
-    report = Report()
+    report = PauseReport()
     deadline = monotonic() + options.at_most_s
     series: tuple[tuple[str, Sequence[int], Measure], ...] = (
         ("snapshot, kept events", options.events, _KeptEvents(options, progress).rows),
@@ -122,7 +122,7 @@ def run(options: Options, progress: Progress) -> Report:
 
 
 Measure = Callable[[str, int, float], list[Row]]
-"""Takes what is measured, how many there are of it, and when that has to be over."""
+"""Takes the kind of things, how many there are of it, and the deadline."""
 
 
 # ---- Snapshots
@@ -175,7 +175,7 @@ class _Snapshots(ABC):
 
     @abstractmethod
     def fill(self, server: SternaServer, first: Worker, second: Worker, size: int) -> Iterator[int]:
-        """Give the broker that many; yields how many it has from time to time."""
+        """Give the broker that many; yield how many it has from time to time."""
 
     @abstractmethod
     def check(self, server: SternaServer, size: int) -> None:

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SOURCE_SHARE, SOURCE_MIN = 10, 2_000
-"""One in so many events is written to journals, to be read from there; at least so many."""
+"""One in so many events is written to journals and read from there; at least so many."""
 
 Figures = dict[str, Any]
-"""What a measurement found, as JSON has it."""
+"""The results of a measurement, as JSON has them."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a measurement works with."""
+    """The environment of a measurement."""
 
     spark: "SparkSession"
     folder: Path
@@ -40,13 +40,13 @@ class Options:
     """How much is measured, and where."""
 
     measurements: Sequence[str] = ()
-    """Their names; none: all."""
+    """The names of the measurements; all if there are none."""
     events: int = 1_000_000
     subscriptions: int = 100_000
     match_rate: float = 0.001
     rounds: int = 3
     master: str = "local[2]"
-    """As many cores as the plain processes have that it is compared with."""
+    """Spark's master: as many cores as the plain processes that it is compared with."""
     data: Path | None = None
 
 
@@ -137,4 +137,4 @@ MEASUREMENTS: dict[str, Callable[[Setting], Figures]] = {
     "source": _source,
     "audit": _audit,
 }
-"""By name, what can be measured."""
+"""The measurements by name."""

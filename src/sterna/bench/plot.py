@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from sterna.bench.match import Figures, Report
+from sterna.bench.match import Figures, MatchReport
 
 COLOURS = {"index": "#0b6e99", "counting": "#c2571a", "brute force": "#8a8a8a"}
 
 
-def plot_curve(report: Report, path: Path) -> None:
+def plot_curve(report: MatchReport, path: Path) -> None:
     """Draw the time per event over the number of subscriptions, on logarithmic axes."""
     import matplotlib as mpl  # noqa: PLC0415 - only needed here, and not installed by default.
 

@@ -1,4 +1,4 @@
-"""The least that a broker can do: pass on what publishers send, as it came.
+"""The least that a broker can do: pass on what publishers send, unchanged.
 
 It is what the load generator is measured against: whatever a real broker does comes on top.
 """

@@ -15,7 +15,7 @@ from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.filters import Filter
 
 CHANGES = 200
-"""In each round: so many subscriptions come, and as many go."""
+"""In each round, so many subscriptions come, and as many go."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,17 @@ class Row:
     strategy: str
     entries: int
     change_us: float
-    """To add a subscription or to remove one: the table, and what a neighbour is told."""
+    """The cost of a subscription that comes or goes: the table, and what is announced."""
     rebuild_us: float
-    """To reduce all entries anew instead, at this size."""
+    """The cost of reducing all entries anew instead, at this size."""
     told: int
-    """Filters that the neighbour knows in the end."""
+    """How many filters the neighbour knows in the end."""
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
 
 
-class Loaded:
+class LoadedBroker:
     """A broker with a neighbour, and a client that has many subscriptions."""
 
     def __init__(self, strategy: Strategy, filters: list[Filter]) -> None:
@@ -50,7 +50,7 @@ class Loaded:
             self._add(filter_)
 
     def change(self, filters: list[Filter]) -> None:
-        """Each filter comes, and an old one goes for it."""
+        """Add each filter, and remove an old one for it."""
         for filter_ in filters:
             self._add(filter_)
             self._tell(SubscriptionChange(removed=(self._there.pop(0),)))
@@ -79,14 +79,14 @@ def run(sizes: list[int], progress: Progress, *, rounds: int = 3) -> Iterator[Ro
 
 def _filters(count_: int) -> list[Filter]:
     """Vehicles of a kind, in a cell, slower than so much: alike, covered by others, mergeable."""
-    chance = random.Random("route")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random("route")  # noqa: S311 - reproducible, not secret.
     filters = []
     for _ in range(count_):
-        tests = [f"kind = 'k{int(20 * chance.random() ** 2)}'", f"cell = {chance.randrange(1000)}"]
-        if chance.random() < 0.7:
-            tests.append(f"speed < {10 * chance.randint(1, 12)}")
-        if chance.random() < 0.1:
-            tests.pop(chance.randrange(2))  # Anywhere, or of any kind.
+        tests = [f"kind = 'k{int(20 * rng.random() ** 2)}'", f"cell = {rng.randrange(1000)}"]
+        if rng.random() < 0.7:
+            tests.append(f"speed < {10 * rng.randint(1, 12)}")
+        if rng.random() < 0.1:
+            tests.pop(rng.randrange(2))  # Anywhere, or of any kind.
         filters.append(Filter(" AND ".join(tests)))
     return filters
 
@@ -94,14 +94,14 @@ def _filters(count_: int) -> list[Filter]:
 def _measure(strategy: Strategy, size: int, filters: list[Filter], rounds: int) -> Row:
     for filter_ in filters:
         _ = filter_.normal_form  # Made once for each filter, whatever the strategy.
-    loaded = Loaded(strategy, filters[:size])
+    loaded = LoadedBroker(strategy, filters[:size])
     fresh = iter(filters[size:])
 
     def change() -> None:
         loaded.change(list(islice(fresh, CHANGES)))  # New ones in every round.
 
     def rebuild() -> None:
-        Loaded(strategy, filters[:size])
+        LoadedBroker(strategy, filters[:size])
 
     times: dict[str, Timing] = compare(
         {"change": (change, 2 * CHANGES), "rebuild": (rebuild, 1)}, rounds

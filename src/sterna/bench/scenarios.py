@@ -1,4 +1,4 @@
-"""What `sterna bench broker` has brokers do."""
+"""The scenarios of `sterna bench broker`."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ SYMBOLS = 10
 PRICE_MAX = 1000.0
 FILTERS = 1000
 SHARE = 0.01
-"""Of the content filters that an event matches, on average."""
+"""The share of the content filters that an event matches, on average."""
 
 EVERYTHING = "price >= 0"
 
 BATCH = 100
-"""Events in a frame of a single publisher."""
+"""How many events a frame of a single publisher has."""
 WINDOW = 5_000
-"""Events of a single publisher that are not acknowledged yet, unless one subscriber is all."""
+"""How many events of a single publisher may be unacknowledged, unless one subscriber is all."""
 
 
 class ScenarioName(StrEnum):
@@ -50,20 +50,20 @@ class Range:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Who publishes how much, and who gets what of it."""
+    """How much each client publishes, and what each receives of it."""
 
     name: ScenarioName
     about: str
     publishers: int
     batch: int
-    """Events in a frame."""
+    """How many events a frame has."""
     window: int
-    """Events of one publisher that are not acknowledged yet."""
+    """How many events of one publisher may be unacknowledged."""
     events: Mapping[Protocol, int]
-    """In a round, of all publishers: what takes each about a second."""
+    """How many events all publishers send in a round: each takes about a second."""
     contents: list[Content]
     filters: Mapping[str, list[str]]
-    """Of each subscriber."""
+    """The filters of each subscriber."""
     wanted: Sequence[int]
     """How many of the contents each subscriber gets."""
 
@@ -93,22 +93,21 @@ def scenario(name: ScenarioName, connections: int = 20) -> Scenario:
 
 
 def contents() -> list[Content]:
-    """What events are about, the same each time."""
-    chance = random.Random("contents")  # noqa: S311 - reproducible, not secret.
+    """The contents of events, the same each time."""
+    rng = random.Random("contents")  # noqa: S311 - reproducible, not secret.
     return [
-        (f"s{chance.randrange(SYMBOLS)}", round(chance.uniform(0, PRICE_MAX), 1))
-        for _ in range(CONTENTS)
+        (f"s{rng.randrange(SYMBOLS)}", round(rng.uniform(0, PRICE_MAX), 1)) for _ in range(CONTENTS)
     ]
 
 
 def ranges(count: int, symbol: str = "s") -> list[Range]:
     """Content filters, of which an event matches about one in a hundred."""
-    chance = random.Random("ranges")  # noqa: S311
+    rng = random.Random("ranges")  # noqa: S311
     width = PRICE_MAX * SYMBOLS * SHARE
     made = []
     for _ in range(count):
-        low = chance.uniform(-width / 2, PRICE_MAX - width / 2)
-        drawn = f"{symbol}{chance.randrange(SYMBOLS)}"
+        low = rng.uniform(-width / 2, PRICE_MAX - width / 2)
+        drawn = f"{symbol}{rng.randrange(SYMBOLS)}"
         made.append(Range(drawn, round(low, 1), round(low + width, 1)))
     return made
 

@@ -28,11 +28,11 @@ MOSQUITTO_SETTINGS = {
     "sys_interval": "0",
     "log_type": "none",
 }
-"""Nothing is dropped for want of room (0: no limit), nothing is logged."""
+"""Settings with which nothing is dropped for want of room (0: no limit) and nothing logged."""
 
 
 class Server(ABC):
-    """A broker in a process of its own, which is there inside the `with`.
+    """A broker in a process of its own, which runs inside the `with`.
 
     It starts at once, so that several can start together.
     """
@@ -52,7 +52,7 @@ class Server(ABC):
 
     @abstractmethod
     def command(self, directory: Path) -> Sequence[str]:
-        """What starts it, so that it listens on `port`."""
+        """The command that starts it, so that it listens on `port`."""
 
     @property
     def pid(self) -> int:
@@ -60,7 +60,7 @@ class Server(ABC):
 
     @property
     def cpu_s(self) -> float | None:
-        """The processor time that it has used; None where the system does not say."""
+        """The processor time that it has used; None if the system does not report it."""
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
         except OSError:
@@ -89,7 +89,7 @@ class Server(ABC):
             self.kill()
 
     def _wait(self) -> None:
-        """Until it takes connections."""
+        """Wait until it accepts connections."""
         deadline = monotonic() + START_S
         while monotonic() < deadline:
             if self._process.poll() is not None:
@@ -142,7 +142,7 @@ class SternaServer(Server):
 
 
 class MosquittoServer(Server):
-    """Mosquitto; with a directory to keep sessions in if they shall last."""
+    """Mosquitto; with a directory to keep sessions in if they are to last."""
 
     def __init__(self, binary: str, directory: Path, *, persistent: bool) -> None:
         self._binary = binary
@@ -163,7 +163,7 @@ class MosquittoServer(Server):
 
 
 class RelayServer(Server):
-    """The least that a broker can do, to see what the load generator itself is able to."""
+    """The least that a broker can do, to see the limit of the load generator itself."""
 
     def command(self, directory: Path) -> Sequence[str]:
         del directory
@@ -171,12 +171,12 @@ class RelayServer(Server):
 
 
 def find_mosquitto() -> str | None:
-    """Where mosquitto is installed, if it is."""
+    """The path of mosquitto, if it is installed."""
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
 def mosquitto_version(binary: str) -> str:
-    """What it says it is."""
+    """The version that mosquitto reports."""
     said = subprocess.run(  # noqa: S603 - what was found is what the user has installed.
         [binary, "-h"], capture_output=True, text=True, check=False
     ).stdout
@@ -184,7 +184,7 @@ def mosquitto_version(binary: str) -> str:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on just now."""
+    """A port of this machine on which nothing listens right now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

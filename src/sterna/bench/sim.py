@@ -22,40 +22,40 @@ ROUNDS = 5
 
 
 @dataclass(frozen=True)
-class Report:
+class SimReport:
     """Messages over links a second; each figure is the median of rounds run in turns."""
 
     brokers: int
     messages: int
-    """In each round."""
+    """How many messages each round has."""
     simulator: float
     simulator_spread: tuple[float, float]
     judged: float
-    """The same with the oracle, which keeps every fact."""
+    """Messages a second with the oracle, which keeps every fact."""
     bare: float
-    """A heap that takes and gives as many entries, and a call for each."""
+    """A heap that takes and gives as many entries, with a call for each, a second."""
     bare_times: float
-    """How many times as long the simulator takes."""
+    """How many times as long the simulator takes as the bare heap."""
     long_messages: int
-    """In one run without a pause."""
+    """How many messages the long run has, without a pause."""
     early_mib: float | None
-    """Memory of the process after a tenth of them."""
+    """Memory of the process after a tenth of the long run."""
     late_mib: float | None
-    """And at the end."""
+    """Memory of the process at the end of the long run."""
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
 
 
 class Flood:
-    """Burcea's tree of 85 brokers under flooding: what 100 publishers say goes everywhere."""
+    """Burcea's tree of 85 brokers under flooding: the events of 100 publishers go everywhere."""
 
     def __init__(self, *, judged: bool) -> None:
         topology = tree(4, 4)
-        chance = random.Random("flood")  # noqa: S311 - reproducible, not secret.
+        rng = random.Random("flood")  # noqa: S311 - reproducible, not secret.
         leaves = topology.leaves()
-        publishers = {f"p{n}": chance.choice(leaves) for n in range(PUBLISHERS)}
-        subscribers = {f"s{n}": chance.choice(leaves) for n in range(SUBSCRIBERS)}
+        publishers = {f"p{n}": rng.choice(leaves) for n in range(PUBLISHERS)}
+        subscribers = {f"s{n}": rng.choice(leaves) for n in range(SUBSCRIBERS)}
         script = Script(
             topology=topology,
             clients=publishers | subscribers,
@@ -64,14 +64,14 @@ class Flood:
         )
         self._simulation = Simulation(script, judged=judged)
         for subscriber in subscribers:
-            filter_ = Filter(f"kind = {chance.randrange(KINDS)}")
+            filter_ = Filter(f"kind = {rng.randrange(KINDS)}")
             what = Subscribe(subscription="1", filter=filter_)
             self._simulation.do(Do(client=subscriber, what=what))
         self._simulation.do(Settle())
 
     @property
     def messages(self) -> int:
-        """All that went over links so far, acknowledgements not counted."""
+        """All messages that went over links so far, acknowledgements not counted."""
         return _messages(self._simulation.network)
 
     def settle(self) -> None:
@@ -89,7 +89,7 @@ class Flood:
                 self._simulation.do(Wait(us=600))
 
 
-def run(progress: Progress, *, rounds: int = ROUNDS, long: int = 100) -> Report:
+def run(progress: Progress, *, rounds: int = ROUNDS, long: int = 100) -> SimReport:
     """Measure; `long` is how many rounds of 100 events the long run has."""
     progress("building the network")
     plain = Flood(judged=False)
@@ -114,7 +114,7 @@ def run(progress: Progress, *, rounds: int = ROUNDS, long: int = 100) -> Report:
     progress("with the oracle")
     judged = Flood(judged=True)  # Its memory of all facts would slow the others down.
     judged.publish(1)
-    return Report(
+    return SimReport(
         brokers=85,
         messages=messages,
         simulator=median(simulator),
@@ -137,7 +137,7 @@ def _speed(flood: Flood) -> tuple[float, int]:
 
 
 def _bare_heap(messages: int) -> None:
-    """What any simulation of so many messages costs at least: each enters and leaves a heap."""
+    """The least cost of any simulation of so many messages: each enters and leaves a heap."""
     planned: list[tuple[int, int, Callable[[int], None], tuple[int]]] = []
     arrived = 0
 
@@ -158,7 +158,7 @@ def _messages(network: Network) -> int:
 
 
 def _memory_mib() -> float | None:
-    """What the process has in memory just now; None where the system does not say."""
+    """The memory of the process right now; None if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:

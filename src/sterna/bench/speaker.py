@@ -7,11 +7,11 @@ from typing import NamedTuple
 from sterna.errors import SternaError
 
 Content = tuple[str, float]
-"""What an event is about: a symbol and a price."""
+"""The content of an event: a symbol and a price."""
 
 PAYLOAD_BYTES = 100
 CHUNK_BYTES = 64 * 1024
-"""About how much is written at once."""
+"""About how many bytes are written at once."""
 
 
 class Chunk(NamedTuple):
@@ -22,56 +22,56 @@ class Chunk(NamedTuple):
 
 
 class SpeakerError(SternaError):
-    """The other side does not do what it should; the message says what it did."""
+    """The other side breaks the protocol; the message says how."""
 
 
 class Speaker(ABC):
     """A client of a broker: speaks one protocol over one connection.
 
-    Whoever has the socket calls `begin` when it stands, `feed` with what arrives, and writes what
-    `take` gives.
+    The owner of the socket calls `begin` when it is connected, `feed` with what arrives, and writes
+    what `take` gives.
     """
 
     acknowledges = True
-    """Whether the broker says that it has an event."""
+    """Whether the broker acknowledges events."""
 
     def __init__(self, name: str, filters: Sequence[str]) -> None:
         self.name = name
         self.filters = tuple(filters)
-        """What it subscribes to; a publisher to nothing."""
+        """The filters that it subscribes to; a publisher has none."""
         self.is_ready = False
-        """Whether the broker has taken it and its subscriptions."""
+        """Whether the broker has accepted the client and its subscriptions."""
         self.received = 0
-        """How many events have come."""
+        """How many events have arrived."""
         self.acknowledged = 0
-        """How many of its own events the broker has."""
+        """How many of its own events the broker has acknowledged."""
         self.unconfirmed = 0
-        """How much has come that it has not confirmed yet."""
+        """How much has arrived that it has not confirmed yet."""
         self.numbers: list[int] | None = None
-        """If it is a list, the numbers of the events that come are added to it."""
+        """If this is a list, the numbers of arriving events are added to it."""
         self._outgoing: list[bytes] = []
 
     def take(self) -> bytes:
-        """What is to be written now."""
+        """Take the bytes that are to be written now."""
         data = b"".join(self._outgoing)
         self._outgoing.clear()
         return data
 
     @abstractmethod
     def begin(self) -> None:
-        """The connection stands (again)."""
+        """The connection is up (again)."""
 
     @abstractmethod
     def feed(self, data: bytes) -> None:
-        """Something has come."""
+        """Bytes have arrived."""
 
     @abstractmethod
     def confirm(self) -> None:
-        """Say what has come, if the protocol has a word for it."""
+        """Acknowledge what has arrived, if the protocol has acknowledgements."""
 
     @abstractmethod
     def encode(self, contents: Sequence[Content], batch: int) -> list[Chunk]:
-        """Get ready to publish events, `batch` in a frame if the protocol has frames."""
+        """Encode events for publishing, `batch` in a frame if the protocol has frames."""
 
 
 def payload(number: int) -> bytes:
@@ -80,7 +80,7 @@ def payload(number: int) -> bytes:
 
 
 def together(frames: Sequence[tuple[bytes, int]]) -> list[Chunk]:
-    """Frames, each with how many events it has, as chunks."""
+    """Frames, each with its number of events, joined to chunks."""
     chunks = []
     parts: list[bytes] = []
     size = events = 0

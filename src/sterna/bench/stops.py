@@ -36,11 +36,11 @@ from sterna.wire.frames import (
 PING_EVERY_S = 0.001
 INPUT_EVERY_S = 0.005
 LOOK_EVERY_S = 0.05
-"""How often the broker is asked whether it has taken the snapshot."""
+"""How often the broker is asked whether it has taken the snapshot, in seconds."""
 TAIL_S = 0.3
-"""How long it is watched after the snapshot."""
+"""How many seconds it is watched after the snapshot."""
 SNAPSHOT_S = 600.0
-"""A snapshot that takes longer ends the measurement."""
+"""A snapshot that takes more seconds ends the measurement."""
 TICKERS = 16
 """Publishers that bring the broker near its next snapshot quickly."""
 SPARE_INPUTS = 100
@@ -51,9 +51,9 @@ class RoundTrips(msgspec.Struct, frozen=True):
     """Milliseconds from each ping to its answer."""
 
     calm_ms: list[float]
-    """Before a snapshot was due."""
+    """The round trips before a snapshot was due."""
     snapshot_ms: list[float]
-    """From shortly before it was due until shortly after it was complete."""
+    """The round trips from shortly before the snapshot was due until shortly after it."""
 
 
 def spare_inputs(calm_s: float) -> int:
@@ -82,15 +82,15 @@ class Watcher:
 
     def __init__(self, port: int) -> None:
         self.snapshots = 0
-        """How many the broker has taken since it was first asked."""
+        """How many snapshots the broker has taken since it was first asked."""
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=SNAPSHOT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._splitter = Splitter(FRAME_BYTES_MAX)
         self._answers: list[dict[str, Any]] = []
-        """What the broker has answered to the last question for its status."""
+        """The answers to the last question for the broker's status."""
         self._since_snapshot = 0
         self._waiting: deque[tuple[float, list[float]]] = deque()
-        """When each ping was sent that is not answered yet, and where its round trip belongs."""
+        """The unanswered pings: when each was sent, and the list for its round trip."""
         self._tickers = [Line(NativeSpeaker(f"ticker-{n}", ()), port) for n in range(TICKERS)]
         self._published = dict.fromkeys(self._tickers, 0)
         for ticker in self._tickers:
@@ -116,7 +116,7 @@ class Watcher:
             self._ask()
 
     def watch(self, seconds: float, is_enough: Callable[[], bool] = lambda: False) -> list[float]:
-        """Ping for so long, or until it is enough; the milliseconds that each answer took."""
+        """Ping for so long, or until it is enough; return the round trips in milliseconds."""
         took_ms: list[float] = []
         ticker = self._tickers[0]
         own, ticking = self._socket.fileno(), ticker.fileno()
@@ -139,11 +139,11 @@ class Watcher:
                 self._read()
             if ticking in ready:
                 ticker.read()
-        while self._waiting:  # What was asked in this time belongs to it.
+        while self._waiting:  # Pings of this period belong to it.
             self._read()
         return took_ms
 
-    # ---- What is sent
+    # ---- Sending
 
     def _tick(self, ticker: Line) -> None:
         self._published[ticker] += 1
@@ -159,7 +159,7 @@ class Watcher:
             self._read()
         return self._answers[-1]
 
-    # ---- What comes
+    # ---- Receiving
 
     def _read(self) -> None:
         try:

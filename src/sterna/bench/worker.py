@@ -1,4 +1,4 @@
-"""A process of the load generator, and how the benchmark speaks with it: a JSON line each way."""
+"""A process of the load generator, and how the benchmark talks to it: a JSON line each way."""
 
 import asyncio
 import ctypes
@@ -16,7 +16,7 @@ import msgspec
 import uvloop
 
 from sterna.bench.latency import Latencies, Pair
-from sterna.bench.load import Group, LoadError
+from sterna.bench.load import LoadError, LoadGroup
 from sterna.bench.mqtt import MqttSpeaker, Qos
 from sterna.bench.native import NativeSpeaker
 from sterna.bench.roaming import roam
@@ -24,11 +24,11 @@ from sterna.bench.speaker import Content, Speaker
 from sterna.bench.stops import RoundTrips, watch_snapshot
 
 ANSWER_S = 90.0
-"""How long a worker may take for an order, unless it is told otherwise."""
+"""How many seconds a worker may take for an order by default."""
 
 
 class Protocol(StrEnum):
-    """What a client speaks."""
+    """The protocol of a client."""
 
     NATIVE = "native"
     MQTT_0 = "mqtt-0"
@@ -36,7 +36,7 @@ class Protocol(StrEnum):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Benchmark -> worker."""
+    """Benchmark -> worker: an order."""
 
 
 class Connect(Order, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class Connect(Order, frozen=True, kw_only=True):
     protocol: Protocol
     port: int
     filters: dict[str, list[str]]
-    """For each client by name."""
+    """The filters of each client, by name."""
 
 
 class Prepare(Order, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Prepare(Order, frozen=True, kw_only=True):
 
     contents: list[Content]
     events: int
-    """Of each client."""
+    """How many events each client gets."""
     batch: int
     window: int
 
@@ -105,21 +105,21 @@ class Watch(Order, frozen=True, kw_only=True):
 
     port: int
     snapshot_inputs: int
-    """After so many inputs the snapshot is due."""
+    """The snapshot is due after so many inputs."""
     calm_s: float
-    """How long it is pinged before that."""
+    """How many seconds the broker is pinged before that."""
 
 
 AnyOrder = Connect | Prepare | Publish | Expect | Drop | Return | Leave | Measure | Roam | Watch
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Worker -> benchmark: done. Times are of a clock that all processes of a machine share."""
 
     began: float = 0.0
     ended: float = 0.0
     too_many: int = 0
-    """Events that came and were not expected."""
+    """How many events arrived and were not expected."""
     latencies: Latencies | None = None
     gaps_ms: list[float] = []
     round_trips: RoundTrips | None = None
@@ -142,26 +142,26 @@ class Worker:
         self._process.wait()
 
     def tell(self, order: AnyOrder) -> None:
-        """Have it begin something."""
+        """Send an order, without waiting for its end."""
         assert self._process.stdin is not None  # noqa: S101 - for the type checker.
         self._process.stdin.write(msgspec.json.encode(order) + b"\n")
         self._process.stdin.flush()
 
-    def hear(self, within_s: float = ANSWER_S) -> Answer:
-        """Wait until it is done; LoadError if it could not."""
+    def hear(self, within_s: float = ANSWER_S) -> WorkerAnswer:
+        """Wait for the answer; LoadError if the order failed."""
         assert self._process.stdout is not None  # noqa: S101
         if not select.select([self._process.stdout], [], [], within_s + 10)[0]:
             raise LoadError("the load generator does not answer; is the machine very busy?")
         line = self._process.stdout.readline()
         if not line:
             raise LoadError("a process of the load generator has ended by itself")
-        answer = msgspec.json.decode(line, type=Answer)
+        answer = msgspec.json.decode(line, type=WorkerAnswer)
         if answer.problem:
             raise LoadError(answer.problem)
         return answer
 
-    def ask(self, order: AnyOrder, within_s: float = ANSWER_S) -> Answer:
-        """Have it do something, and wait."""
+    def ask(self, order: AnyOrder, within_s: float = ANSWER_S) -> WorkerAnswer:
+        """Send an order, and wait for the answer."""
         self.tell(order)
         return self.hear(within_s)
 
@@ -180,10 +180,10 @@ def speaker(protocol: Protocol, name: str, filters: Sequence[str]) -> Speaker:
 
 class _Work:
     def __init__(self) -> None:
-        self.group = Group()
+        self.group = LoadGroup()
         self._pair: tuple[int, Pair] | None = None
 
-    async def obey(self, order: AnyOrder) -> Answer:
+    async def obey(self, order: AnyOrder) -> WorkerAnswer:
         group = self.group
         match order:
             case Connect():
@@ -197,7 +197,7 @@ class _Work:
                 gc.collect()
             case Publish():
                 began = perf_counter()
-                return Answer(began=began, ended=await group.publish())
+                return WorkerAnswer(began=began, ended=await group.publish())
             case Expect():
                 return await self._expect(0.0, order.counts)
             case Drop():
@@ -212,18 +212,18 @@ class _Work:
                 self._pair = None
             case Measure():
                 contents = list(islice(cycle(order.contents), order.events))
-                return Answer(latencies=self._pair_for(order).measure(contents, order.rate))
+                return WorkerAnswer(latencies=self._pair_for(order).measure(contents, order.rate))
             case Roam():
-                return Answer(gaps_ms=roam(order.ports, order.handovers))
+                return WorkerAnswer(gaps_ms=roam(order.ports, order.handovers))
             case Watch():
                 trips = watch_snapshot(order.port, order.snapshot_inputs, order.calm_s)
-                return Answer(round_trips=trips)
-        return Answer()
+                return WorkerAnswer(round_trips=trips)
+        return WorkerAnswer()
 
-    async def _expect(self, began: float, counts: Sequence[int]) -> Answer:
+    async def _expect(self, began: float, counts: Sequence[int]) -> WorkerAnswer:
         ended = await self.group.expect(counts)
         too_many = sum(client.speaker.received - client.wanted for client in self.group.clients)
-        return Answer(began=began, ended=ended, too_many=too_many)
+        return WorkerAnswer(began=began, ended=ended, too_many=too_many)
 
     def _pair_for(self, order: Measure) -> Pair:
         """The two clients that measure this broker; the same for each round."""
@@ -235,7 +235,7 @@ class _Work:
 
 
 async def _main() -> None:
-    gc.disable()  # Whatever is made for a round is let go of after it, without circles.
+    gc.disable()  # All that is made for a round is freed after it, without cycles.
     _sleep_exactly()
     reader = asyncio.StreamReader(limit=2**26)
     await asyncio.get_running_loop().connect_read_pipe(
@@ -248,9 +248,9 @@ async def _main() -> None:
             async with asyncio.timeout(ANSWER_S):
                 answer = await work.obey(order)
         except TimeoutError:
-            answer = Answer(problem=f"{type(order).__name__} took too long: {work.group}")
+            answer = WorkerAnswer(problem=f"{type(order).__name__} took too long: {work.group}")
         except (LoadError, OSError) as problem:
-            answer = Answer(problem=str(problem) or type(problem).__name__)
+            answer = WorkerAnswer(problem=str(problem) or type(problem).__name__)
         sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
         sys.stdout.flush()
 

@@ -28,9 +28,9 @@ class Workload:
     name: str
     about: str
     filters: Callable[[int, int], Iterator[Filter]]
-    """So many filters, from a seed."""
+    """Makes so many filters, from a seed."""
     events: Callable[[int, int], list[Event]]
-    """So many events, from a seed."""
+    """Makes so many events, from a seed."""
 
 
 def standard(match_rate: float) -> Workload:
@@ -51,9 +51,9 @@ def standard(match_rate: float) -> Workload:
 
 def standard_columns(count: int, seed: int) -> dict[str, pa.Array]:
     """The events that `standard` makes of this seed, in columns, which is faster."""
-    chance = np.random.default_rng(seed + 1)
-    order = np.argsort(chance.exponential(size=(count, ATTRIBUTES)) / _zipf(ATTRIBUTES), axis=1)
-    numbers = chance.random((count, ATTRIBUTES))
+    rng = np.random.default_rng(seed + 1)
+    order = np.argsort(rng.exponential(size=(count, ATTRIBUTES)) / _zipf(ATTRIBUTES), axis=1)
+    numbers = rng.random((count, ATTRIBUTES))
     missing = np.ones((count, ATTRIBUTES), bool)
     np.put_along_axis(missing, order[:, :EVENT_ATTRIBUTES], values=False, axis=1)
     columns = {}
@@ -102,15 +102,15 @@ _CATEGORIES = [np.cumsum(_zipf(20 + 10 * k)) for k in range(ATTRIBUTES // 2)]
 
 
 def _standard_filters(count: int, seed: int, width: float) -> Iterator[Filter]:
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     popularity = _zipf(ATTRIBUTES)
     made = 0
     while made < count:
         portion = min(10_000, count - made)
         made += portion
-        order = np.argsort(chance.exponential(size=(portion, ATTRIBUTES)) / popularity, axis=1)
-        tests = chance.integers(3, 6, portion)
-        draws = chance.random((portion, 5, 8))
+        order = np.argsort(rng.exponential(size=(portion, ATTRIBUTES)) / popularity, axis=1)
+        tests = rng.integers(3, 6, portion)
+        draws = rng.random((portion, 5, 8))
         for i in range(portion):
             chosen = order[i, : tests[i]].tolist()
             yield _conjunction(
@@ -146,9 +146,9 @@ def _category_test(attribute: int, draws: Floats) -> Condition:
 
 
 def _standard_events(count: int, seed: int) -> list[Event]:
-    chance = np.random.default_rng(seed + 1)
-    order = np.argsort(chance.exponential(size=(count, ATTRIBUTES)) / _zipf(ATTRIBUTES), axis=1)
-    numbers = chance.random((count, ATTRIBUTES))
+    rng = np.random.default_rng(seed + 1)
+    order = np.argsort(rng.exponential(size=(count, ATTRIBUTES)) / _zipf(ATTRIBUTES), axis=1)
+    numbers = rng.random((count, ATTRIBUTES))
     return [
         {
             f"a{a}": number * NUMBERS_MAX
@@ -180,22 +180,22 @@ def _width_for(match_rate: float) -> float:
 
 
 def _id_filters(count: int, seed: int) -> Iterator[Filter]:
-    chance = np.random.default_rng(seed)
-    for number in chance.integers(0, count, count).tolist():
+    rng = np.random.default_rng(seed)
+    for number in rng.integers(0, count, count).tolist():
         vehicle = Compare("=", Attribute("vehicle"), Literal(f"vehicle-{number}"))
         speed = Compare(">", Attribute("speed"), Literal(float(number % 100)))
         yield Filter.from_condition(tree.And((vehicle, speed)))
 
 
 def _id_events(count: int, seed: int) -> list[Event]:
-    chance = np.random.default_rng(seed + 1)
+    rng = np.random.default_rng(seed + 1)
     return [
         {
-            "vehicle": f"vehicle-{chance.integers(0, 100_000)}",
-            "speed": float(chance.random() * 200),
-            "lat": float(chance.random()),
-            "lon": float(chance.random()),
-            "line": f"line-{chance.integers(0, 30)}",
+            "vehicle": f"vehicle-{rng.integers(0, 100_000)}",
+            "speed": float(rng.random() * 200),
+            "lat": float(rng.random()),
+            "lon": float(rng.random()),
+            "line": f"line-{rng.integers(0, 30)}",
         }
         for _ in range(count)
     ]
@@ -211,8 +211,8 @@ def _topic(city: int, district: int, street: int, kind: str) -> list[str]:
 
 
 def _topic_filters(count: int, seed: int) -> Iterator[Filter]:
-    chance = np.random.default_rng(seed)
-    draws = chance.random((count, 6))
+    rng = np.random.default_rng(seed)
+    draws = rng.random((count, 6))
     for draw in draws.tolist():
         levels = _topic(*_place(draw), _KINDS[int(draw[3] * len(_KINDS))])
         if draw[4] < 0.3:
@@ -230,14 +230,14 @@ def _place(draw: list[float]) -> tuple[int, int, int]:
 
 
 def _topic_events(count: int, seed: int) -> list[Event]:
-    chance = np.random.default_rng(seed + 1)
+    rng = np.random.default_rng(seed + 1)
     return [
         {
             "topic": "/".join(_topic(*_place(draw), _KINDS[int(draw[3] * len(_KINDS))])),
             "value": 100 * draw[4],
             "unit": "x",
         }
-        for draw in chance.random((count, 5)).tolist()
+        for draw in rng.random((count, 5)).tolist()
     ]
 
 
@@ -251,8 +251,8 @@ def _word(draws: list[float]) -> str:
 
 
 def _text_filters(count: int, seed: int) -> Iterator[Filter]:
-    chance = np.random.default_rng(seed)
-    for draws in chance.random((count, 10)).tolist():
+    rng = np.random.default_rng(seed)
+    for draws in rng.random((count, 10)).tolist():
         part = _word(draws[:2])
         title = Like(Attribute("title"), (f"%{part}%", f"{part}%", f"%{part}")[int(draws[2] * 3)])
         author = Compare("=", Attribute("author"), Literal(f"author-{int(draws[3] * 5000)}"))
@@ -273,7 +273,7 @@ def _text_filters(count: int, seed: int) -> Iterator[Filter]:
 
 
 def _text_events(count: int, seed: int) -> list[Event]:
-    chance = np.random.default_rng(seed + 1)
+    rng = np.random.default_rng(seed + 1)
     return [
         {
             "title": " ".join(_word(draws[k : k + 2]) for k in range(0, 8, 2)),
@@ -282,5 +282,5 @@ def _text_events(count: int, seed: int) -> list[Event]:
             "place": f"place-{int(draws[10] * 300)}",
             "state": ("new", "used")[int(draws[11] * 2)],
         }
-        for draws in chance.random((count, 12)).tolist()
+        for draws in rng.random((count, 12)).tolist()
     ]

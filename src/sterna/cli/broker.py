@@ -97,7 +97,7 @@ def _read(file: Path | None, options: dict[str, str], join: list[str]) -> Broker
 
 
 def _as_option(problem: str, options: Iterable[str]) -> str:
-    """A problem of a variable that stands for an option, told as one of the option."""
+    """Reword a problem of a variable as one of the option that sets it."""
     for key in options:
         problem = problem.replace(f"{variable('', key)}: {key}:", f"--{key}:")
     return problem

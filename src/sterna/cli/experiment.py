@@ -63,7 +63,7 @@ def run(
     ] = Path("results"),
     as_json: Json = False,
 ) -> None:
-    """Run an experiment; say what was to be expected and what came out.
+    """Run an experiment; show what was expected and what came out.
 
     Writes the results as NAME.json, NAME.parquet (one row for each setting) and NAME.txt (what is
     shown, and all rows), and a figure as NAME.svg and NAME.png.
@@ -112,7 +112,7 @@ def _make_folder(out: Path, *, as_json: bool) -> None:
 
 @contextmanager
 def _progress(name: str) -> "Iterator[Progress]":
-    """Say what is going on, on standard error, if that is a terminal."""
+    """Show progress on standard error, if that is a terminal."""
     with Bar(console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(name)
 

@@ -1,4 +1,4 @@
-"""`sterna status`, `topology` and `queues`: what a broker says of itself and its network."""
+"""`sterna status`, `topology` and `queues`: what a broker reports of itself and its network."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from sterna.net.observer import ask
 
 
 def status(url: Url, as_json: Json = False) -> None:
-    """How a broker is: readiness, neighbours, clients, subscriptions, log."""
+    """The state of a broker: readiness, neighbours, clients, subscriptions, log."""
     answer = _ask(url, "status", as_json=as_json)
     if as_json:
         print_json(answer)

@@ -22,7 +22,8 @@ from sterna.cli import sim as sim_command
 from sterna.cli import sub as sub_command
 from sterna.cli import tour as tour_command
 from sterna.cli import up as up_command
-from sterna.cli.output import ERROR
+from sterna.cli.output import ERROR, print_json
+from sterna.errors import MissingExtraError
 
 app = typer.Typer(
     help="Publish/subscribe for things that move.",
@@ -70,6 +71,12 @@ def run() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         app()
+    except MissingExtraError as error:
+        if "--json" in sys.argv:
+            print_json({"error": str(error)})
+        else:
+            sys.stderr.write(f"error: {error}\n")
+        sys.exit(ERROR)
     except OSError as error:
         sys.stderr.write(f"error: {error.strerror or error}\n")
         os._exit(ERROR)  # What standard output still holds cannot be written.

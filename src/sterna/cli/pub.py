@@ -28,7 +28,7 @@ LINE_BYTES_MAX = 2**23
 
 _READ_BYTES = 2**18
 _BESIDES = {"publisher", "seq", "time_us"}
-"""What `sterna sub --json` says of an event besides: whoever publishes it again is another one."""
+"""What `sterna sub --json` adds to an event: when it is published again, these are new."""
 
 
 class LineError(SternaError, ValueError):
@@ -63,7 +63,7 @@ def pub(
 
     Exit status: 0 when a broker has all events for good, 2 on an error.
     """
-    tally = Tally()
+    tally = PublishTally()
     if assignments and assignments != ["-"]:
         attributes, content = _event(assignments, payload, as_json=as_json)
         events = repeated(attributes, content, count)
@@ -92,22 +92,22 @@ def pub(
         sys.stdout.write(f"{said} by {tally.broker} ({tally.seconds:.3f} s{rate})\n")
 
 
-class Tally:
-    """How publishing went."""
+class PublishTally:
+    """How many events were published and acknowledged."""
 
     def __init__(self) -> None:
         self.acknowledged = 0
-        """Events that a broker has for good."""
+        """How many events a broker has for good."""
         self.broker: str | None = None
         self.seconds = 0.0
         self.problem: str | None = None
 
 
 Events = AsyncIterator[Iterable[tuple[int | None, dict[str, Any], bytes]]]
-"""Some at a time, each with the number of its line if it was one."""
+"""Events, some at a time, each with the number of its line if it was one."""
 
 
-async def _publish(tally: Tally, urls: list[str], name: str | None, events: Events) -> None:
+async def _publish(tally: PublishTally, urls: list[str], name: str | None, events: Events) -> None:
     async with connect(*urls, client=name) as client:
         began = perf_counter()
         try:
@@ -117,7 +117,7 @@ async def _publish(tally: Tally, urls: list[str], name: str | None, events: Even
             tally.broker = client.broker
 
 
-async def _publish_all(client: Client, events: Events, tally: Tally) -> None:
+async def _publish_all(client: Client, events: Events, tally: PublishTally) -> None:
     """Publish until the end, or until something is no event; what was published before stays so."""
     window: Window[Receipt] = Window()
     receipt = None
@@ -147,11 +147,11 @@ def _published(
         raise LineError(f"line {number}: {error}" if number else str(error)) from None
 
 
-# ---- Where events come from
+# ---- Sources of events
 
 
 async def repeated(attributes: dict[str, Any], payload: bytes, count: int) -> Events:
-    """The same event, so many times."""
+    """One event, repeated so many times."""
     yield ((None, attributes, payload) for _ in range(count))
 
 
@@ -166,7 +166,7 @@ async def read_events() -> Events:
 def parse_lines(
     lines: Iterable[bytes], number: int
 ) -> Iterator[tuple[int | None, dict[str, Any], bytes]]:
-    """The events of lines, the first of which has a number."""
+    """The events of lines, the first of which has this number."""
     for line in lines:
         try:
             event = parse_line(line)
@@ -264,7 +264,7 @@ def _split(blocks: Iterator[bytes]) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-# ---- What was typed
+# ---- Options
 
 
 def _event(

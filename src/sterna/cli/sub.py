@@ -1,4 +1,4 @@
-"""`sterna sub`: subscribe, and print what comes."""
+"""`sterna sub`: subscribe, and print what arrives."""
 
 import asyncio
 import base64
@@ -70,10 +70,10 @@ def sub(
         str, typer.Option(metavar="5s", help="How long it stays before it walks or roams on.")
     ] = "5s",
 ) -> None:
-    """Subscribe, and print events as they come.
+    """Subscribe, and print events as they arrive.
 
-    With `--client` and `--state`, the next call goes on where this one ended, and gets what came
-    meanwhile. Ctrl-C ends it.
+    With `--client` and `--state`, the next call continues where this one ended, and gets what
+    arrived meanwhile. Ctrl-C ends it.
     """
     where = _filter(texts, as_json=as_json)
     try:
@@ -115,7 +115,7 @@ class Writer:
     ) -> None:
         self._form = form
         self._is_careful = is_careful
-        """Whether each event has to be out before the next one is asked for."""
+        """Whether each event has to be written before the next one is asked for."""
         self._count = count
 
     async def write_all(self, subscription: Subscription) -> None:
@@ -133,7 +133,7 @@ class Writer:
 
 
 def write_text(event: Event) -> str:
-    """A line for people."""
+    """An event as a line for people."""
     moment = datetime.fromtimestamp(event.time_us / 1e6, UTC).astimezone()
     said = " ".join(f"{_plain(name)}={value!r}" for name, value in event.attributes.items())
     payload = f"  {_shown(event.payload)}" if event.payload else ""
@@ -142,7 +142,7 @@ def write_text(event: Event) -> str:
 
 
 def write_json(event: Event) -> str:
-    """A line for programs; `sterna pub` takes it as well."""
+    """An event as a line for programs; `sterna pub` accepts it as well."""
     document: dict[str, object] = {
         "publisher": event.publisher,
         "seq": event.seq,
@@ -158,7 +158,7 @@ def write_json(event: Event) -> str:
 
 
 def parse_past(text: str | None) -> int | timedelta | None:
-    """`10` is a number of events, `5m` a time."""
+    """Parse `--past`: `10` is a number of events, `5m` a time."""
     if text is None:
         return None
     if text.isascii() and text.isdigit():
@@ -172,7 +172,7 @@ def parse_past(text: str | None) -> int | timedelta | None:
 
 
 def parse_duration(text: str) -> float:
-    """`500ms`, `30s`, `5m`, `1.5h` or `2d` in seconds."""
+    """Parse `500ms`, `30s`, `5m`, `1.5h` or `2d`; return seconds."""
     parts = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text, re.ASCII)
     if parts is None or not (seconds := float(parts[1]) * _UNITS[parts[2]]):
         raise ValueError(f"a time is written 500ms, 30s, 5m or 1h, not {text!r}")
@@ -180,7 +180,7 @@ def parse_duration(text: str) -> float:
 
 
 def _plain(text: str) -> str:
-    """Text that does nothing to a terminal."""
+    """Text without control characters for the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -233,7 +233,7 @@ def _say(text: str) -> None:
 
 
 async def _first(*several: Awaitable[None]) -> None:
-    """Until one of them ends."""
+    """Wait until one of them ends."""
     tasks = [asyncio.ensure_future(each) for each in several]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

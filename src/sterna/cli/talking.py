@@ -1,4 +1,4 @@
-"""How commands talk to brokers: in an event loop, until they are done or told to stop."""
+"""How commands talk to brokers: in an event loop, until they are done or interrupted."""
 
 import asyncio
 import signal
@@ -24,7 +24,7 @@ ClientName = Annotated[
 
 
 def talk(what: Coroutine[Any, Any, None], *, as_json: bool) -> bool:
-    """Run it; whether it came to its end by itself, and not by Ctrl-C or SIGTERM."""
+    """Run a coroutine; return whether it ended by itself, and not by Ctrl-C or SIGTERM."""
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_until_stopped(what))

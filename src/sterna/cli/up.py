@@ -58,7 +58,7 @@ def up(
     Exit status: 0 stopped, 1 all brokers have ended by themselves, 2 it cannot start.
     """
     try:
-        # What the file or the environment says about its name means none of them.
+        # A name in the file or the environment is for none of them.
         common = BrokerConfig.load(config, {**os.environ, variable("", "name"): "B1"})
     except ConfigError as error:
         fail("\n       ".join(error.problems), as_json=as_json, problems=error.problems)
@@ -90,7 +90,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _check_directory(directory: Path, brokers: int, *, as_json: bool) -> None:
-    """A network goes on with the brokers that it had: links to others would be missing."""
+    """Check that a network continues with the brokers it had: links to others would be missing."""
     had = {
         path.parent.name for path in directory.glob("B*/data") if _NAME.fullmatch(path.parent.name)
     }
@@ -136,7 +136,7 @@ def _tell(network: LocalNetwork, *, as_json: bool) -> None:
 
 
 def _watch(network: LocalNetwork) -> None:
-    """Say of each broker that ends how it ended, until there is none."""
+    """Report each broker that ends, and how, until there is none."""
     while any(network.is_running(name) for name in network.names):
         time.sleep(_LOOK_S)
         for name, how in network.died().items():

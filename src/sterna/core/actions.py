@@ -23,7 +23,7 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
 
 
 class Connect(msgspec.Struct, frozen=True, gc=False):
-    """Make a connection to a broker, and keep trying; say `LinkUp` when it stands."""
+    """Connect to a broker, and keep trying; report `LinkUp` when the connection is up."""
 
     link: LinkId
 
@@ -35,16 +35,16 @@ class Disconnect(msgspec.Struct, frozen=True, gc=False):
 
 
 class LookUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Look into the archive for events that match a filter, and say `LookedUp`."""
+    """Look into the archive for events that match a filter, and answer with `LookedUp`."""
 
     question: int
     filter: Filter
     events_max: int | None
-    """The last so many …"""
+    """At most so many events, the newest ones."""
     since_us: Time
-    """… that were published at this time or later, …"""
+    """Only events that were published at this time or later."""
     until_us: Time
-    """… and not after this one."""
+    """Only events that were published at this time or earlier."""
 
 
 Action = Transmit | Deliver | Connect | Disconnect | LookUp

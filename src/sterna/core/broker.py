@@ -19,7 +19,7 @@ from sterna.model.prediction import Predictor
 
 
 class Broker(Node):
-    """Routes every event to whoever wants it; listing components is how protocols are combined."""
+    """Routes every event to where it is wanted; protocols are combined by listing components."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Broker(Node):
         return sum(kept(link) for kept in self._at_kept_events)
 
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
-        events = tuple(events)  # The same one wherever all of them go: it is encoded once.
+        events = tuple(events)  # The same tuple wherever all of them go: it is encoded once.
         if self.peers[link] is Peer.CLIENT:
             self.state(Accepted(at=self.id, time=now, link=link, events=events))
         for passing in self._at_events_passing:

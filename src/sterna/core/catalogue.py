@@ -9,7 +9,7 @@ from sterna.core.overlay.members import OVERLAY
 from sterna.core.protocol import Kind, Protocol, register
 
 LIVE = (OVERLAY.name, PAST.name)
-"""What every broker on sockets takes part in, whatever else is configured."""
+"""The protocols that every broker on sockets takes part in, whatever else is configured."""
 
 PROTOCOLS = (
     OVERLAY,
@@ -19,7 +19,7 @@ PROTOCOLS = (
     NAIVE,
     RELOCATION,
 )
-"""All of them."""
+"""All protocols that come with Sterna."""
 
 for _protocol in PROTOCOLS:
     register(_protocol)

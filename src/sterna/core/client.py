@@ -37,7 +37,7 @@ class Leaving(Enum):
 
     STAYING = "staying"
     LEAVING = "leaving"
-    """The application wants to be forgotten, and the broker has not been told."""
+    """The application wants to be forgotten, and the broker does not know yet."""
     FAREWELL_SENT = "farewell sent"
 
 
@@ -70,19 +70,19 @@ class Client(Node):
         incarnation: int = 0,
         seq: int = 0,
     ) -> None:
-        """`seq` is the number of the last event it has ever published, if it was there before."""
+        """`seq` is the number of the last event that the client published in an earlier life."""
         self.wants = Subscribing(self)
         self.offers = Publishing(self, options or ClientOptions(), seq)
         super().__init__(
             id_, components, settings=settings, parts=parts, timing=timing, incarnation=incarnation
         )
         self.link: LinkId | None = None
-        """The broker it works through, or wants to."""
+        """The broker that the client works through, or wants to."""
         self.is_introduced = False
-        """Whether that broker knows what the client wants and offers."""
+        """Whether that broker knows the client's subscriptions and advertisements."""
         self._leaving = Leaving.STAYING
         self._comes_back = False
-        """Whether it comes back when it has left, as a new client."""
+        """Whether the client comes back as a new client after it has left."""
         self._handlers |= {
             inputs.Subscribe: self.wants.subscribe,
             inputs.Unsubscribe: self.wants.unsubscribe,
@@ -110,46 +110,46 @@ class Client(Node):
         self._at_left = overriding(self.components, "left")
         self._at_unsubscribed = overriding(self.components, "unsubscribed")
 
-    # ---- What it wants and offers
+    # ---- Subscriptions and advertisements
 
     @property
     def options(self) -> ClientOptions:
-        """How it works."""
+        """The options that the client works with."""
         return self.offers.options
 
     @property
     def subscriptions(self) -> dict[str, Filter]:
-        """The filters of its subscriptions, by name."""
+        """The filters of the client's subscriptions, by name."""
         return self.wants.filters
 
     @property
     def advertisements(self) -> dict[str, Filter]:
-        """The filters of its advertisements, by name."""
+        """The filters of the client's advertisements, by name."""
         return self.offers.advertisements
 
     @property
     def published(self) -> int:
-        """The number of its last event."""
+        """The number of the last event that the client has published."""
         return self.offers.seq
 
     @property
     def accepted(self) -> int:
-        """The number of the last event that its broker has, and all before it."""
+        """The number up to which the broker has all of the client's events."""
         return self.offers.accepted
 
     @property
     def is_welcome(self) -> bool:
-        """Whether its broker takes what it publishes, and gives it what it wants."""
+        """Whether the broker accepts the client's events, and delivers to it."""
         return self.link in self.up and all(may() for may in self._at_may_publish)
 
     @property
     def may_publish(self) -> bool:
-        """Whether its broker takes events, and knows what the client offers."""
+        """Whether the broker accepts events, and knows the client's advertisements."""
         return self.is_introduced and self.is_welcome
 
     @property
     def is_settled(self) -> bool:
-        """Nor does an event wait that could go, or the client itself."""
+        """Whether nothing is on its way, no event waits that could be sent, and no farewell."""
         waits = self.offers.waits or self._leaving is not Leaving.STAYING
         return super().is_settled and not (self.link in self.up and waits)
 
@@ -158,14 +158,14 @@ class Client(Node):
         return f"{self.id}/{name}"
 
     def tell(self, message: Message, now: Time) -> None:
-        """Send something to the broker, if it knows the client; else the introduction tells it."""
+        """Send a message to the broker if it knows the client; else the introduction covers it."""
         if self.is_introduced and self.link is not None:
             self.send(self.link, message, now)
 
     def flush(self, now: Time) -> None:
-        """Let everything go that waited, if it can."""
+        """Send everything that waited, if it can be sent now."""
         self.offers.flush(now)
-        self._say_farewell(now)
+        self._send_farewell(now)
 
     def unsubscribed(self, name: str, now: Time) -> None:
         """The application has ended a subscription."""
@@ -182,13 +182,13 @@ class Client(Node):
     def on_subscription_change(
         self, message: SubscriptionChange, _link: LinkId, _now: Time
     ) -> None:
-        """The broker tells what others want."""
+        """The broker announces what others want."""
         self.offers.interest_changed(message)
 
     def on_interest_known(self, message: InterestKnown, _link: LinkId, now: Time) -> None:
-        """The broker has told all of it."""
+        """The broker has announced everything that is wanted."""
         self.offers.interest_known(message, now)
-        self._say_farewell(now)
+        self._send_farewell(now)
 
     # ---- Links
 
@@ -212,11 +212,11 @@ class Client(Node):
     def _link_up(self, given: inputs.LinkUp, now: Time) -> None:
         if self.link is None:
             self.link = given.link
-        if self.link == given.link:  # Else it has turned elsewhere since.
+        if self.link == given.link:  # Else it has attached elsewhere since.
             super()._link_up(given, now)
 
     def link_new(self, link: LinkId, now: Time) -> None:
-        """The broker knows nothing of this client: tell it all."""
+        """The broker knows nothing of this client: introduce it."""
         self._unknown()
         self.offers.link_new()
         self._introduce_itself(now)
@@ -227,7 +227,7 @@ class Client(Node):
             self._introduce_itself(now)
         super().link_up(link, now)
         self.offers.link_up(now)
-        self._say_farewell(now)
+        self._send_farewell(now)
 
     def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         self.offers.take_back(unconfirmed)
@@ -254,7 +254,7 @@ class Client(Node):
             self.introduce(now)
 
     def introduce(self, now: Time) -> None:
-        """Tell a new broker all that it has to know."""
+        """Send a new broker all that it has to know."""
         subscriptions, advertisements, others = self.introduction()
         messages: list[Message] = [*others]
         if advertisements:
@@ -266,7 +266,7 @@ class Client(Node):
         self.introduction_sent(now)
 
     def introduction(self) -> tuple[tuple[Route, ...], tuple[Route, ...], tuple[Message, ...]]:
-        """All that a new broker has to know; from now on it is told of changes."""
+        """All that a new broker has to know; from now on only changes are sent."""
         self.is_introduced = True
         return (
             self.wants.introduction(),
@@ -275,14 +275,14 @@ class Client(Node):
         )
 
     def introduction_sent(self, now: Time) -> None:
-        """The broker knows what the client wants and offers, and has welcomed it."""
+        """The broker knows the client's subscriptions and advertisements, and has welcomed it."""
         for sent in self._at_introduction_sent:
             sent(now)
 
     # ---- Leaving for good
 
     @property
-    def has_said_farewell(self) -> bool:
+    def has_sent_farewell(self) -> bool:
         """Whether the broker was asked to forget the client."""
         return self._leaving is Leaving.FAREWELL_SENT
 
@@ -294,10 +294,10 @@ class Client(Node):
         if self._leaving is Leaving.STAYING:
             self._leaving = Leaving.LEAVING
         self._comes_back = False
-        self._say_farewell(now)
+        self._send_farewell(now)
 
-    def _say_farewell(self, now: Time) -> None:
-        """Ask to be forgotten, once all else is sent."""
+    def _send_farewell(self, now: Time) -> None:
+        """Ask to be forgotten, after everything else is sent."""
         is_heard = self.is_introduced and self.link in self.up
         if self._leaving is not Leaving.STAYING and is_heard and not self.offers.waits:
             self.tell(Farewell(), now)
@@ -306,7 +306,7 @@ class Client(Node):
 
     def _received(self, given: inputs.Received, now: Time) -> None:
         super()._received(given, now)
-        if self.has_said_farewell and not self.backlog(self._broker()):
+        if self.has_sent_farewell and not self.backlog(self._broker()):
             self._left(now)
 
     def _left(self, now: Time) -> None:
@@ -326,7 +326,7 @@ class Client(Node):
     def reconfigured(self, before: Settings, now: Time) -> None:
         del before
         self.offers.configure(self.settings.client, now)
-        self._say_farewell(now)
+        self._send_farewell(now)
 
     def keep(self, writer: Writer) -> list[Part]:
         kept = KeptClient(

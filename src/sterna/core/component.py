@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class Component:
-    """One protocol at one node: the messages it handles, and the moments it wants to know of.
+    """One protocol at one node: the messages it handles, and the moments it is called at.
 
     For each message type in `handles` it has a method `on_…(message, link, now)`, named after the
-    type. It overrides whatever else it wants to know; see `docs/how-to/components.md`.
+    type. It overrides the hooks that it needs; see `docs/how-to/components.md`.
     """
 
     name: ClassVar[str] = ""
-    """The name under which its node finds it and a snapshot keeps what it keeps. A broker's part
-    and a client's part of a protocol may have the same name."""
+    """The name under which its node finds it and a snapshot keeps its state. A broker's part and
+    a client's part of a protocol may have the same name."""
     handles: ClassVar[tuple[type[Message], ...]] = ()
     facts: ClassVar[tuple[type[Fact], ...]] = ()
-    """What it states beyond the facts that Sterna has already."""
+    """The facts it states beyond those that Sterna has already."""
     version: ClassVar[int] = 1
     """The version of `Kept`; counted up when an older release could not read it."""
     Kept: ClassVar[Any] = None
@@ -45,14 +45,14 @@ class Component:
     """When it wants to be woken; see `wake_by`."""
 
     is_settled: bool = True
-    """Set to False while it keeps something that will go on by itself, so that nobody thinks the
-    network has come to rest."""
+    """Set to False while it keeps something that will go on by itself, so that the network does not
+    count as settled."""
 
     # ---- Life
 
     @classmethod
     def make(cls, settings: "Settings") -> Self:
-        """A new one, as the settings have it."""
+        """Make a component from the settings."""
         del settings
         return cls()
 
@@ -110,10 +110,10 @@ class Component:
     # ---- Moments
 
     def link_new(self, link: LinkId, now: Time) -> None:
-        """A link is up for the first time, or its other end has forgotten everything."""
+        """A link is up for the first time, or its other end has lost its state."""
 
     def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
-        """The other end has forgotten everything and did not confirm these; `link_new` follows."""
+        """The other end has lost its state and did not confirm these; `link_new` follows."""
 
     def link_up(self, link: LinkId, now: Time) -> None:
         """A link is up (again)."""
@@ -135,7 +135,7 @@ class BrokerComponent(Component):
         """Events have come over a link and are about to be routed."""
 
     def events_leaving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
-        """Events are about to go out over a link; return those that shall go now."""
+        """Events are about to go out over a link; return those that may go now."""
         del link, now
         return events
 
@@ -152,12 +152,12 @@ class BrokerComponent(Component):
         """The archive has answered a `LookUp`."""
 
     def keeps(self, link: LinkId) -> bool:
-        """Whether what came over a link remains valid although its other end has forgotten it."""
+        """Whether what came over a link stays valid although its other end has lost its state."""
         del link
         return False
 
     def exact(self, link: LinkId) -> Sequence[tuple[RouteId, Filter]]:
-        """What a client wants beyond the routes it has announced, exactly, by name."""
+        """The filters of a client beyond the routes that it has announced, exactly, by name."""
         del link
         return ()
 
@@ -176,18 +176,18 @@ class ClientComponent(Component):
     """A client's part of a protocol."""
 
     def introduces(self) -> bool:
-        """Whether it tells a new broker itself what the client wants and offers."""
+        """Whether it introduces the client to a new broker itself."""
         return False
 
     def introduction(self) -> tuple[Message, ...]:
-        """What a new broker has to be told besides subscriptions and advertisements."""
+        """What is sent to a new broker besides subscriptions and advertisements."""
         return ()
 
     def introduction_sent(self, now: Time) -> None:
-        """The broker has been told what the client wants and offers."""
+        """The client's subscriptions and advertisements were sent to the broker."""
 
     def left(self, now: Time) -> None:
-        """The client has left for good; if it comes back, it is a new one."""
+        """The client has left for good; if it comes back, it is a new client."""
 
     def unsubscribed(self, name: str, now: Time) -> None:
         """The application has ended a subscription."""
@@ -196,7 +196,7 @@ class ClientComponent(Component):
         self, events: Sequence[Event], subscriptions: Sequence[tuple[str, ...]], now: Time, *,
         anywhere: bool,
     ) -> "Found | None":  # fmt: skip
-        """Events are about to go to the application; return those that shall go now, if not all."""
+        """Events are about to go to the application; return those that may go now, if not all."""
 
     def may_publish(self) -> bool:
         """Whether events can go out now; when that changes, call `client.flush`."""
@@ -220,7 +220,7 @@ def handler_name(message: type[Message]) -> str:
 
 
 def overriding(components: Sequence[Component], hook: str) -> tuple[Any, ...]:
-    """The hook of each component that has one of its own."""
+    """The hook of each component that overrides it."""
     return tuple(
         getattr(component, hook)
         for component in components

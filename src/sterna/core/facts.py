@@ -30,7 +30,7 @@ class Delivered(Fact, frozen=True, kw_only=True):
 
     events: tuple[Event, ...]
     anywhere: bool = False
-    """Whether they were kept for the client, for where it was then."""
+    """Whether they were kept for the client, for a place where it was then."""
 
 
 class Stray(Fact, frozen=True, kw_only=True):
@@ -104,13 +104,13 @@ class Repeated(Fact, frozen=True, kw_only=True):
 
 
 class Recalled(Fact, frozen=True, kw_only=True):
-    """The application was given events of before its subscription, as it had asked for."""
+    """The application was given events from before its subscription, as it had asked."""
 
     events: tuple[Event, ...]
 
 
 class Missed(Fact, frozen=True, kw_only=True):
-    """Events that the application never got, because a bounded cache discarded them."""
+    """The application never got these events, because a bounded cache discarded them."""
 
     events: tuple[EventId, ...]
 
@@ -119,7 +119,7 @@ class Left(Fact, frozen=True, kw_only=True):
     """The client has left for good, and its broker knows."""
 
     published: int
-    """The number of the last event that the broker has from it, and all before."""
+    """The number up to which the broker has all of the client's events."""
 
 
 class Forgotten(Fact, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ class RingFound(Fact, frozen=True, kw_only=True):
 
 
 class ClientForgotten(Fact, frozen=True, kw_only=True):
-    """A client has said farewell, or was away for too long: nothing is kept for it any more."""
+    """A client has left, or was away for too long: nothing is kept for it any more."""
 
     client: NodeId
 
@@ -162,23 +162,23 @@ class HandoverStarted(Fact, frozen=True, kw_only=True):
 
 
 class JunctionFound(Fact, frozen=True, kw_only=True):
-    """Here the old path of a client and the new one meet."""
+    """The old path of a client and the new one meet at this broker."""
 
     client: NodeId
 
 
 class HandoverFinished(Fact, frozen=True, kw_only=True):
-    """What a client missed has come."""
+    """What a client missed has arrived."""
 
     client: NodeId
     replayed: int
-    """How many events were fetched …"""
+    """How many events were fetched from the old broker."""
     held: int
-    """… and how many had to wait for them."""
+    """How many live events had to wait for the fetched ones."""
 
 
 class Discarded(Fact, frozen=True, kw_only=True):
-    """Events were kept for a client that is away, and no longer."""
+    """Events that were kept for an absent client are kept no longer."""
 
     client: NodeId
     events: tuple[Event, ...]
@@ -188,7 +188,7 @@ class Discarded(Fact, frozen=True, kw_only=True):
 
 
 class Attached(Fact, frozen=True, kw_only=True):
-    """A link stands."""
+    """A link is up."""
 
     link: LinkId
     peer: Peer
@@ -199,19 +199,19 @@ class Detached(Fact, frozen=True, kw_only=True):
 
     link: LinkId
     peer: Peer | None = None
-    """None: from a journal in which it was not said."""
+    """What is at the other end; None if an older journal did not record it."""
 
 
 class LinkReset(Fact, frozen=True, kw_only=True):
-    """The other end of a link has lost its memory; what it had not confirmed is given up."""
+    """The other end of a link has lost its state; what it had not confirmed is given up."""
 
     link: LinkId
     given_up: int
-    """How many messages."""
+    """How many messages were given up."""
 
 
 # ---- Of the whole system.
 
 
 class Settled(Fact, frozen=True, kw_only=True):
-    """Nothing is on its way any more, as only a simulator can know."""
+    """Nothing is on its way any more; only a simulator can know that."""

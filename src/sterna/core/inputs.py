@@ -1,5 +1,5 @@
-"""What the outside tells a node. A node that is given the same inputs at the same times does the
-same.
+"""What a node is given from outside. A node that is given the same inputs at the same times does
+the same.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
 
 
 class LinkUp(Input, frozen=True, kw_only=True):
-    """A connection over a link is there, and the other end is who it says."""
+    """A connection over a link is up, and the driver has identified the other end."""
 
     link: LinkId
     peer: Peer
     advertises: bool | None = None
     """Whether the broker at the other end routes by advertisements, or the client there knows that
-    it has to advertise; None: as this one has it."""
+    it has to advertise; None: assume this node's own settings."""
 
 
 class LinkDown(Input, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class LinkDown(Input, frozen=True, kw_only=True):
 
 
 class LinkGone(Input, frozen=True, kw_only=True):
-    """A link will never stand again: forget all about it."""
+    """A link will never be up again: forget all about it."""
 
     link: LinkId
 
@@ -63,13 +63,13 @@ class Configured(Input, frozen=True, kw_only=True):
 
 
 class ArchiveChanged(Input, frozen=True, kw_only=True):
-    """There is an archive of events that can be looked into, or there is none any more."""
+    """There is an archive of events that can be searched, or there is none any more."""
 
     is_there: bool
 
 
 class LookedUp(Input, frozen=True, kw_only=True):
-    """What the archive has; nothing, if it cannot be read."""
+    """The events that the archive has; none if it cannot be read."""
 
     question: int
     events: tuple[Event, ...]
@@ -84,13 +84,13 @@ class Subscribe(Input, frozen=True, kw_only=True):
     subscription: str
     filter: Filter
     past_events_max: int | None = None
-    """Begin with the last so many events that its broker still has …"""
+    """Begin with at most so many events that the broker still has, the newest ones."""
     past_since_us: Time | None = None
-    """… that were published at this time or later."""
+    """Begin with events that the broker still has and that were published at this time or later."""
 
 
 class Unsubscribe(Input, frozen=True, kw_only=True):
-    """The application wants them no more."""
+    """The application ends a subscription."""
 
     subscription: str
 
@@ -103,7 +103,7 @@ class Advertise(Input, frozen=True, kw_only=True):
 
 
 class Unadvertise(Input, frozen=True, kw_only=True):
-    """The application will publish them no more."""
+    """The application ends an advertisement."""
 
     advertisement: str
 
@@ -119,7 +119,7 @@ class PublishMany(Input, frozen=True, kw_only=True):
     """The application publishes events at once."""
 
     events: tuple[tuple[Mapping[str, Scalar], bytes], ...]
-    """Attributes and payload of each."""
+    """The attributes and the payload of each event."""
 
 
 class Leave(Input, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ class MoveTo(Input, frozen=True, kw_only=True):
 class SetVariable(Input, frozen=True, kw_only=True):
     """A variable that subscriptions may refer to as `$name` has a value now.
 
-    Brokers hear of the range from `low` to `high`, and nothing of changes within it. A value
+    Brokers know the range from `low` to `high`, and are not sent changes within it. A value
     outside makes a new range: the one given with it, else the value alone.
     """
 

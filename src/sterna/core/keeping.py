@@ -36,11 +36,11 @@ class Writer:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.messages: list[Message | tuple[int, ...]] = []
-        """A message with nothing but events is the numbers of these."""
+        """The messages; one that holds nothing but events is the numbers of these."""
         self._numbers: dict[EventId, int] = {}
 
     def event(self, event: Event) -> int:
-        """The number of an event."""
+        """Keep an event; return its number."""
         number = self._numbers.get(event.id)
         if number is not None and self.events[number] == event:
             return number
@@ -51,7 +51,7 @@ class Writer:
         )  # fmt: skip
 
     def message(self, message: Message) -> int:
-        """The number of a message."""
+        """Keep a message; return its number."""
         if type(message) is Events:
             self.messages.append(tuple([self.event(event) for event in message.events]))
         else:
@@ -69,11 +69,11 @@ class Reader:
         self._messages = messages
 
     def event(self, number: int) -> Event:
-        """The event of a number."""
+        """The event with a number."""
         return self._events[number]
 
     def message(self, number: int, kind: type[M] = Message) -> M:  # type: ignore[assignment]
-        """The message of a number, which is of this kind."""
+        """The message with a number, which is of this kind."""
         kept = self._messages[number]
         message = (
             kept

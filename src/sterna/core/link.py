@@ -2,10 +2,10 @@
 and break.
 
 Each direction numbers its messages from 1. The receiver hands them on in that order, keeps what
-comes early, and says up to where it has everything (a cumulative acknowledgement: with each message
+arrives early, and acknowledges up to where it has everything (cumulatively: with each message
 it sends itself, else after a short delay). The sender keeps what is not acknowledged. When a
-connection stands, both ends say in a `Resume` what they have, and the sender goes on from there; on
-a connection that may lose frames, it also repeats what it kept when an answer is overdue.
+connection is up, both ends send a `Resume` with what they have, and the sender goes on from there;
+on a connection that may lose frames, it also repeats what it kept when an answer is overdue.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ class Frame(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Data(Frame, frozen=True):
-    """A message with its number, and up to where the sender has everything of the other's."""
+    """A message with its number, and up to where the sender has received everything."""
 
     seq: int
     acknowledged: int
@@ -32,43 +32,43 @@ class Data(Frame, frozen=True):
 
 
 class Ack(Frame, frozen=True):
-    """Everything up to this number is here."""
+    """Acknowledges everything up to this number."""
 
     acknowledged: int
 
 
 class Resume(Frame, frozen=True):
-    """The first word on a new connection: who speaks, to whom, and what was received so far."""
+    """The first frame on a new connection: sender, addressee, and what was received so far."""
 
     incarnation: int
-    """Another number after the speaker has forgotten all it knew of this link."""
+    """The sender's incarnation: a new number after it has lost its state of this link."""
     partner: int | None
-    """The incarnation of the other end that the speaker's memory is about; None if it has none."""
+    """The incarnation of the other end that the sender remembers; None if it remembers none."""
     acknowledged: int
     answers: bool
-    """Whether it answers a Resume of the other end; if not, it asks for one."""
+    """Whether this answers a Resume of the other end; if not, it asks for one."""
 
 
 class LinkTiming(msgspec.Struct, frozen=True, kw_only=True):
     """When a session acknowledges and repeats."""
 
     ack_delay_us: Time = 20_000
-    """Wait so long for a message that can carry the acknowledgement; 0: until the end of the turn,
-    so that all that came at once is acknowledged at once."""
+    """How long to wait for a message that can carry the acknowledgement; 0: until the end of the
+    turn, so that all that arrived together is acknowledged together."""
     ack_every: int = 32
     """Acknowledge at once after so many messages."""
     resend_us: Time | None = 200_000
     """Repeat after so long without acknowledgement; None on connections that lose nothing."""
     resend_max_us: Time = 3_200_000
-    """The wait doubles from time to time, up to this."""
+    """The wait doubles with repeated failure, up to this."""
 
 
 RELIABLE = LinkTiming(resend_us=None)
-"""For connections that lose nothing while they stand, such as TCP."""
+"""For connections that lose nothing while they are up, such as TCP."""
 
 
 class State(Enum):
-    """How far the two ends have found each other."""
+    """How far the handshake between the two ends is."""
 
     CLOSED = "closed"
     OPENING = "opening"
@@ -109,7 +109,7 @@ class LinkSession:
         self.outbox: list[Frame] = []
         self.wake_at: Time = NEVER
         self.given_up: list[Message] | None = None
-        """Set when the other end turns out to have lost its memory: the messages dropped for it."""
+        """Set when the other end turns out to have lost its state: the messages dropped for it."""
         self._timing = timing
         self._next_seq = 1
         self._unacknowledged: deque[Data] = deque()
@@ -126,20 +126,20 @@ class LinkSession:
         return len(self._unacknowledged)
 
     def unconfirmed(self) -> list[Message]:
-        """The messages of which the other end has not said that it has them."""
+        """The messages that the other end has not acknowledged."""
         return [frame.message for frame in self._unacknowledged]
 
     def unconfirmed_first(self) -> Iterator[Message]:
-        """The same, the oldest first."""
+        """The messages that the other end has not acknowledged, oldest first."""
         return (frame.message for frame in self._unacknowledged)
 
     @property
     def oldest_unconfirmed(self) -> int | None:
-        """The number of the first of them."""
+        """The number of the oldest message that is not acknowledged; None if there is none."""
         return self._unacknowledged[0].seq if self._unacknowledged else None
 
     def open(self, now: Time) -> None:
-        """A connection stands."""
+        """A connection is up."""
         self.close()
         self.state = State.OPENING
         self._resume(answers=False)
@@ -166,7 +166,7 @@ class LinkSession:
                 self._expect_answer(now)
 
     def receive(self, frame: Frame, now: Time) -> Sequence[Message]:
-        """Take a frame; the messages that are next in order thanks to it."""
+        """Take a frame; return the messages that are next in order thanks to it."""
         if type(frame) is Data:
             return self._receive_data(frame, now)
         if type(frame) is Ack:
@@ -177,7 +177,7 @@ class LinkSession:
         return ()
 
     def turn_ends(self) -> None:
-        """Acknowledge now, if that shall not wait and no message has done it."""
+        """Acknowledge now, if that is due at the end of a turn and no message has done it."""
         if self._ack_due and not self._timing.ack_delay_us and self.state is State.OPEN:
             self._acknowledge()
 
@@ -196,19 +196,19 @@ class LinkSession:
 
     def _receive_data(self, frame: Data, now: Time) -> Sequence[Message]:
         if self.state is not State.OPEN:
-            return ()  # It comes again: the other end has not heard our Resume yet.
+            return ()  # It is sent again: the other end has not received our Resume yet.
         if frame.acknowledged:
             self._confirm(frame.acknowledged, now)
         self._ack_due += 1
-        if frame.seq != self._expected:  # Repeated, or after a gap: say at once where we are.
-            # Where nothing gets lost there are no gaps, unless somebody makes them on purpose.
+        if frame.seq != self._expected:  # Repeated, or after a gap: acknowledge at once.
+            # Where nothing gets lost there are no gaps, unless the other end makes them on purpose.
             if frame.seq > self._expected and self._timing.resend_us is not None:
                 self._early[frame.seq] = frame.message
             self._acknowledge_by(now)
             return ()
         self._expected += 1
         if not self._timing.ack_delay_us:
-            pass  # `turn_ends` will say it.
+            pass  # `turn_ends` acknowledges it.
         elif self._ack_due >= self._timing.ack_every:
             self._acknowledge()
         elif self._ack_at == NEVER:
@@ -256,7 +256,7 @@ class LinkSession:
         self._resend_at, self._resend_wait = kept.resend_at, kept.resend_wait
         self.wake_at = kept.wake_at
 
-    # ---- Finding each other
+    # ---- Handshake
 
     def _resume(self, *, answers: bool) -> None:
         self.outbox.append(Resume(self.incarnation, self.partner, self._expected - 1, answers))
@@ -264,7 +264,7 @@ class LinkSession:
     def _resumed(self, frame: Resume, now: Time) -> None:
         if self.partner != frame.incarnation:
             self._meet(frame.incarnation)
-        if frame.partner == self.incarnation:  # Else it speaks of an earlier life of ours.
+        if frame.partner == self.incarnation:  # Else it means an earlier incarnation of ours.
             self._confirm(frame.acknowledged, now)
         if not frame.answers:
             self._resume(answers=True)
@@ -277,7 +277,7 @@ class LinkSession:
                 self._expect_answer(now)
 
     def _meet(self, incarnation: int) -> None:
-        """The other end is new, or has lost its memory."""
+        """The other end is new, or has lost its state."""
         if self.partner is not None:
             self.given_up = self.unconfirmed()
             self._unacknowledged.clear()

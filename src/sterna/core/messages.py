@@ -82,7 +82,7 @@ class AdvertisementChange(Message, frozen=True, kw_only=True):
 
 
 class InterestAsked(Message, frozen=True, kw_only=True):
-    """Publisher -> border broker: tell me what is wanted, and keep me informed. (Huang, 3.2)"""
+    """Publisher -> border broker: send me what is wanted, and all changes. (Huang, 3.2)"""
 
     from_clients: ClassVar[bool] = True
 
@@ -90,7 +90,7 @@ class InterestAsked(Message, frozen=True, kw_only=True):
 
 
 class InterestKnown(Message, frozen=True, kw_only=True):
-    """Border broker -> publisher: the subscription changes you have are all there are just now."""
+    """Border broker -> publisher: you have all the subscription changes that there are so far."""
 
     number: int
-    """The number of the question that this answers: an old answer may come after a new question."""
+    """The number of the question that this answers: an old answer may follow a new question."""

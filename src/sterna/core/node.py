@@ -20,11 +20,11 @@ from sterna.core.settings import Settings
 from sterna.model.event import Event
 
 SESSIONS_MAX = 2**32
-"""How many sessions a node may have in a life."""
+"""How many sessions a node may have in one incarnation."""
 
 
 class Turn(NamedTuple):
-    """What came of one input: what to do, and what happened."""
+    """The result of one input: what to do, and what happened."""
 
     actions: list[Action]
     facts: list[Fact]
@@ -69,7 +69,7 @@ class KeptNode(msgspec.Struct, frozen=True, kw_only=True):
     up: list[LinkId]
     deadlines: dict[str, Time]
     ending: list[str]
-    """The components that the settings do not have any more, and that were not done yet."""
+    """The components that the settings had removed, and that were not done yet."""
 
 
 KEPT_NODE = Record(1, KeptNode)
@@ -99,16 +99,16 @@ class Node(ABC):
         self.components: tuple[Component, ...] = ()
         self.peers: dict[LinkId, Peer] = {}
         self.up: dict[LinkId, None] = {}
-        """The links that stand just now, both ends having found each other."""
+        """The links that are up, with the handshake finished at both ends."""
         self.deadline: Time = NEVER
         self._sessions: dict[LinkId, LinkSession] = {}
         self._known: dict[LinkId, None] = {}
-        """Links that have stood before."""
+        """Links that have been up before."""
         self._timing = timing or LinkTiming()
         self.incarnation = incarnation
-        """How often it has lost its memory."""
+        """How often the node has lost its state."""
         self._incarnation = incarnation * SESSIONS_MAX
-        """What the next session is called: never as one before, whatever was forgotten."""
+        """The incarnation of the next session: never one that was used, whatever was forgotten."""
         self._used: dict[LinkId, LinkSession] = {}
         self._facts: list[Fact] = []
         self._actions: list[Action] = []
@@ -137,7 +137,7 @@ class Node(ABC):
         return self._by_name.get(name)
 
     def handle(self, given: Input, now: Time) -> Turn:
-        """Take an input; what to do about it, and what happened."""
+        """Take an input; return what to do about it, and what happened."""
         handler = self._handlers.get(type(given))
         if handler is None:
             raise LocalProtocolError(
@@ -164,7 +164,7 @@ class Node(ABC):
         return Turn(actions, facts, given)
 
     def send(self, link: LinkId, message: Message, now: Time) -> None:
-        """Say something to a neighbour, now or when the link stands again."""
+        """Send a message to a neighbour, now or when the link is up again."""
         session = self._sessions[link]
         session.send(message, now)
         self._used[link] = session
@@ -174,11 +174,11 @@ class Node(ABC):
         self._actions.append(action)
 
     def forget(self, link: LinkId, now: Time) -> None:
-        """A link will never stand again, as far as this end is concerned."""
+        """Give up a link: it will never be up again, as far as this end is concerned."""
         self._link_gone(inputs.LinkGone(link=link), now)
 
     def state(self, fact: Fact) -> None:
-        """Say what happened."""
+        """Record what happened."""
         self._facts.append(fact)
 
     def backlog(self, link: LinkId) -> int:
@@ -186,25 +186,25 @@ class Node(ABC):
         return self._sessions[link].backlog
 
     def unconfirmed(self, link: LinkId) -> list[Message]:
-        """Those messages."""
+        """The messages that the other end of a link has not confirmed yet."""
         return self._sessions[link].unconfirmed()
 
     def unconfirmed_first(self, link: LinkId) -> Iterator[Message]:
-        """Those messages, the oldest first; whoever asks may stop early."""
+        """The messages that the other end of a link has not confirmed yet, oldest first, lazily."""
         return self._sessions[link].unconfirmed_first()
 
     def oldest_unconfirmed(self, link: LinkId) -> int | None:
-        """The number of the first of those messages; None if there is none."""
+        """The number of the oldest message that is not confirmed yet; None if there is none."""
         session = self._sessions.get(link)
         return None if session is None else session.oldest_unconfirmed
 
     def is_connected(self, link: LinkId) -> bool:
-        """Whether a connection stands, be it that the two ends have not found each other yet."""
+        """Whether a connection is up, even if the handshake is unfinished."""
         return link in self._sessions and self._sessions[link].state is not State.CLOSED
 
     @property
     def is_settled(self) -> bool:
-        """Whether all it said over links that stand is confirmed, and nothing is kept back."""
+        """Whether all that was sent over links that are up is confirmed, and nothing waits."""
         return not any(
             session.state is State.OPENING or (session.state is State.OPEN and session.backlog)
             for session in self._sessions.values()
@@ -213,7 +213,7 @@ class Node(ABC):
     # ---- Snapshots
 
     def keep(self, writer: Writer) -> list[Part]:
-        """All that a node made from the same settings needs to go on exactly as this one."""
+        """All that a node made from the same settings needs to continue exactly as this one."""
         node = KeptNode(
             incarnation=self.incarnation,
             next_session=self._incarnation,
@@ -239,7 +239,7 @@ class Node(ABC):
         return [Part(NODE, KEPT_NODE.version, node), *parts]
 
     def records(self) -> dict[str, Record]:
-        """What each part of a snapshot is read as, by name."""
+        """The record that each part of a snapshot is read as, by name."""
         parts = {
             each.name: Record(each.version, each.Kept, each.older)
             for each in self.components
@@ -248,7 +248,7 @@ class Node(ABC):
         return {NODE: KEPT_NODE, **parts}
 
     def restore(self, kept: Mapping[str, Any], reader: Reader) -> None:
-        """Go on with what a snapshot has held, by the names of components."""
+        """Continue with what a snapshot has held, by the names of components."""
         node: KeptNode = kept[NODE]
         self.incarnation, self._incarnation = node.incarnation, node.next_session
         self.deadline = node.deadline
@@ -278,21 +278,21 @@ class Node(ABC):
             handler(message, link, now)
 
     def link_made(self, given: inputs.LinkUp, now: Time) -> None:
-        """There is a connection over a link; the two ends have not found each other yet."""
+        """There is a connection over a link; the handshake is unfinished."""
         del given, now
 
     def link_new(self, link: LinkId, now: Time) -> None:
-        """A link stands for the first time, or its other end has forgotten everything."""
+        """A link is up for the first time, or its other end has lost its state."""
         for component in self.components:
             component.link_new(link, now)
 
     def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
-        """The other end has forgotten everything, and did not confirm these before."""
+        """The other end has lost its state, and did not confirm these messages before."""
         for component in self.components:
             component.link_reset(link, unconfirmed, now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
-        """A link stands (again)."""
+        """A link is up (again)."""
         for component in self.components:
             component.link_up(link, now)
 
@@ -375,7 +375,7 @@ class Node(ABC):
         )
 
     def _link_up(self, given: inputs.LinkUp, now: Time) -> None:
-        """A connection stands; the link does when the other end has answered."""
+        """A connection is up; the link is up when the other end has answered."""
         link = given.link
         self._link_down(inputs.LinkDown(link=link), now)  # The old connection, if there is one.
         if link not in self._sessions:

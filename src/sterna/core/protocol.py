@@ -26,11 +26,11 @@ class Kind(Enum):
     """What decides whether a network uses a protocol."""
 
     LISTED = "listed"
-    """It does if the settings list it among `protocols`."""
+    """A network uses it if the settings list it among `protocols`."""
     PLACES = "places"
-    """It does if there are places."""
+    """A network uses it if the settings have places."""
     HANDOVER = "handover"
-    """It does if the settings name it as `handover.protocol`."""
+    """A network uses it if the settings name it as `handover.protocol`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Protocol:
 
     @property
     def parts(self) -> tuple[type[Component], ...]:
-        """What it adds to a broker and to a client."""
+        """The components that it adds to a broker and to a client."""
         return tuple(part for part in (self.broker, self.client) if part is not None)
 
     def is_used(self, settings: Settings) -> bool:
@@ -59,7 +59,7 @@ class Protocol:
 
 
 class UnknownProtocolError(LocalProtocolError):
-    """No protocol has this name here."""
+    """No protocol of this name is known here."""
 
     def __init__(self, name: str) -> None:
         known = ", ".join(sorted(_protocols))

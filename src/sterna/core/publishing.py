@@ -1,4 +1,4 @@
-"""What a client offers and publishes, on its way to a broker."""
+"""What a client advertises and publishes, on its way to a broker."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
@@ -23,6 +23,7 @@ from sterna.core.sizes import batches
 from sterna.matching import MatchIndex
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
+from sterna.model.filters.tree import Always
 
 if TYPE_CHECKING:
     from sterna.core.client import Client
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
 ANYTHING = ""
 """The name of the advertisement of a client that has not had to advertise."""
 
-EVERYTHING = Filter("TRUE")
+EVERYTHING = Filter.from_condition(Always(verdict=True))  # Needs no parser.
 
 
 class KeptPublishing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a snapshot holds of what a client offers and publishes."""
+    """What a snapshot holds of what a client advertises and publishes."""
 
     advertisements: dict[str, Filter]
     seq: int
@@ -62,13 +63,13 @@ class Publishing:
         """The number of the last event."""
         self._offered: MatchIndex[str] = MatchIndex()
         self._announced: dict[RouteId, Route] = {}
-        """The advertisements that hold for what goes out next; others may wait with the events."""
+        """The advertisements in force for what goes out next; others may wait among the events."""
         self._undo: list[tuple[AdvertisementChange, tuple[Route, ...]]] = []
         """Changes of advertisements that may not have arrived, with those that each ended."""
         self._interest = Interest()
-        """What is wanted, as far as the broker has told; only used if the network quenches."""
+        """What is wanted, as far as the broker has announced; only used if the network quenches."""
         self._has_asked = False
-        """Whether the broker was asked what is wanted since the link is up."""
+        """Whether the broker was asked what is wanted since the link came up."""
         self._outbox = Outbox(options.buffer_events_max, self._known_interest)
 
     def configure(self, options: ClientOptions, now: Time) -> None:
@@ -93,7 +94,7 @@ class Publishing:
 
     @property
     def accepted(self) -> int:
-        """The number of the last event that the broker has, and all before it."""
+        """The number up to which the broker has all of the client's events."""
         waiting = self._outbox.first_seq()
         link = self._client.link
         if link is not None and link in self._client.peers:
@@ -116,7 +117,7 @@ class Publishing:
                 f"{self._client.id} has an advertisement {name!r}; unadvertise it first"
             )
         self._announce_in_order(self._offer(name, given.filter, now), now)
-        if name != ANYTHING and ANYTHING in self.advertisements:  # Now it says what it publishes.
+        if name != ANYTHING and ANYTHING in self.advertisements:  # Now it names what it publishes.
             self.unadvertise(inputs.Unadvertise(advertisement=ANYTHING), now)
 
     def _offer(self, name: str, filter_: Filter, now: Time) -> AdvertisementChange:
@@ -127,7 +128,7 @@ class Publishing:
         return AdvertisementChange(added=(Route(client.route(name), filter_),))
 
     def unadvertise(self, given: inputs.Unadvertise, now: Time) -> None:
-        """The application will publish such events no more."""
+        """The application ends an advertisement."""
         client, name = self._client, given.advertisement
         if name not in self.advertisements:
             raise LocalProtocolError(f"{client.id} has no advertisement {name!r}")
@@ -145,7 +146,7 @@ class Publishing:
         self._publish(given.events, now)
 
     def _publish(self, given: Sequence[tuple[Mapping[str, Scalar], bytes]], now: Time) -> None:
-        """All or none: an event that cannot be published leaves nothing behind."""
+        """Publish all or none: an event that cannot be published leaves nothing behind."""
         client, first = self._client, self.seq + 1
         events = tuple(
             Event(publisher=client.id, seq=seq, time_us=now, attributes=attributes, payload=payload)
@@ -172,11 +173,11 @@ class Publishing:
     # ---- From the broker
 
     def interest_changed(self, message: SubscriptionChange) -> None:
-        """The broker tells what others want."""
+        """The broker announces what others want."""
         self._interest.change(message)
 
     def interest_known(self, message: InterestKnown, now: Time) -> None:
-        """The broker has told all of it."""
+        """The broker has announced everything that is wanted."""
         if message.number == self._interest.asked:
             self._interest.current = True
             self.flush(now)
@@ -197,12 +198,12 @@ class Publishing:
         self.flush(now)
 
     def introduction(self) -> tuple[Route, ...]:
-        """The advertisements that a new broker has to know; from now on it is told of changes."""
+        """The advertisements that a new broker has to know; from now on only changes are sent."""
         self._undo.clear()
         return tuple(self._announced.values())
 
     def take_back(self, unconfirmed: list[Message]) -> None:
-        """What may not have arrived is sent again to the next broker, in its order."""
+        """Send again to the next broker, in order, what may not have arrived."""
         changes = [
             (change, before)
             for change, before in self._undo
@@ -229,7 +230,7 @@ class Publishing:
         return self._client.may_publish and (not self.options.quenching or self._interest.current)
 
     def flush(self, now: Time) -> None:
-        """Let everything go that waited, if it can."""
+        """Send everything that waited, if it can be sent now."""
         if self.seq > self._first_seq or self._outbox:
             self._ask_for_interest(now)
         if self._may_go:
@@ -240,7 +241,7 @@ class Publishing:
                     self._emit(waiting, now)
 
     def _ask_for_interest(self, now: Time) -> None:
-        """A client that publishes wants to know what is wanted; others need not."""
+        """Ask what is wanted, if the client publishes; others need not know."""
         client = self._client
         if not self.options.quenching or self._has_asked:
             return
@@ -262,8 +263,8 @@ class Publishing:
             client.tell(Events(events=events), now)
 
     def _announce_in_order(self, change: AdvertisementChange, now: Time) -> None:
-        """Announce something that must not pass the events that wait, nor a farewell."""
-        if self._outbox or self._client.has_said_farewell:
+        """Announce a change that must not overtake the events that wait, nor a farewell."""
+        if self._outbox or self._client.has_sent_farewell:
             self._outbox.put_message(change)
         else:
             self._announce(change, now)

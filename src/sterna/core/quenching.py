@@ -1,7 +1,7 @@
 """Quenching: publishers learn what is wanted and discard the rest at the source. (Huang, 3.2)
 
-The broker tells a publisher about filters as it tells a neighbouring broker, simplified by covering
-and merging: what the publisher has been told is c_all, the OR of all active subscriptions.
+The broker announces filters to a publisher as to a neighbouring broker, simplified by covering
+and merging: what was announced to the publisher is c_all, the OR of all active subscriptions.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from sterna.model.event import Event
 
 
 class Quenching(BrokerComponent):
-    """The border broker's part: keep publishers informed that ask for it."""
+    """The border broker's part: it keeps publishers informed that ask for it."""
 
     name = "quenching"
     handles = (InterestAsked,)
@@ -42,9 +42,9 @@ class Interest:
         self.asked = 0
         """How often a broker was asked; only the answer to the last question counts."""
         self.current = False
-        """Whether the broker has said all it knows since the link stands."""
+        """Whether the broker has announced all it knows since the link came up."""
         self.version = 0
-        """Another number after each change."""
+        """A number that grows with each change."""
         self._filters: MatchIndex[str] = MatchIndex()
         self._known: dict[str, Route] = {}
 
@@ -63,7 +63,7 @@ class Interest:
                 self._filters.remove(id_)
 
     def forget(self) -> None:
-        """The broker is a new one: what the last one said does not hold."""
+        """The broker is a new one: forget what the last one announced."""
         self.current = False
         self.version += 1
         self._filters = MatchIndex()
@@ -111,15 +111,15 @@ class Outbox:
         self._events_max = events_max
         self._interest = interest
         self._wanted = 0
-        """So many at the beginning are known to be wanted (or are no events) …"""
+        """How many entries at the beginning are known to be wanted, or are no events."""
         self._version = 0
-        """… by this version of what is wanted."""
+        """The version of the interest that `_wanted` was counted with."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def configure(self, events_max: int, interest: Interest | None) -> None:
-        """Keep another number from now on; what waits already stays."""
+        """Keep up to another number of events from now on; what waits already stays."""
         self._events_max, self._interest = events_max, interest
         self._wanted = self._version = 0
 
@@ -141,7 +141,7 @@ class Outbox:
         self._wanted, self._version = kept.wanted, kept.version
 
     def put(self, event: Event) -> Event | None:
-        """Keep an event; the one that had to go for it, if there was no room.
+        """Keep an event; return the one that was discarded for it, if there was no room.
 
         A subscription that is not known here may want any of them, so all are kept while there is
         room. Then the oldest goes that nobody was known to want, else the oldest.
@@ -180,13 +180,13 @@ class Outbox:
         self._waiting.append(message)
 
     def put_back(self, taken: list[Event | Message]) -> None:
-        """Keep what went out before all that waits, and did not arrive for sure."""
+        """Put back what was taken before, and may not have arrived, before all that waits."""
         self._waiting[:0] = taken
         self._events += sum(isinstance(each, Event) for each in taken)
         self._wanted = 0
 
     def drop(self, last: int) -> None:
-        """Forget the events up to a number: they have arrived."""
+        """Drop the events up to a number: they have arrived."""
         self._waiting = [
             each for each in self._waiting if not isinstance(each, Event) or each.seq > last
         ]
@@ -194,7 +194,7 @@ class Outbox:
         self._wanted = 0
 
     def take(self) -> Iterator[tuple[Event, ...] | Message]:
-        """Everything, in order; events that follow each other at once."""
+        """Take everything, in order; consecutive events together."""
         waiting, self._waiting = self._waiting, []
         self._events = self._wanted = 0
         for is_event, group in groupby(waiting, lambda each: isinstance(each, Event)):

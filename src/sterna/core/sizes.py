@@ -1,15 +1,15 @@
-"""How much events take, about, and how many go into one message."""
+"""The approximate size of events, and how many go into one message."""
 
 from collections.abc import Iterable, Iterator
 
 from sterna.model.event import Event
 
 BATCH_BYTES_MAX = 256 * 1024
-"""About how long a message of events gets, unless a single one is longer."""
+"""About how long a message of events gets, unless a single event is longer."""
 
 
 def batches(events: Iterable[Event]) -> Iterator[tuple[Event, ...]]:
-    """Events in messages that are not too long."""
+    """Group events into messages that are not too long."""
     batch: list[Event] = []
     size = 0
     for event in events:

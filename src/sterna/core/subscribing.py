@@ -27,7 +27,7 @@ class Subscribing:
         self.filters: dict[str, Filter] = {}
         """The filters by the names of their subscriptions, as the application gave them."""
         self._wanted: MatchIndex[str] = MatchIndex()
-        """What they mean to the client just now."""
+        """The filters as they apply to the client right now."""
 
     # ---- From the application
 
@@ -65,7 +65,7 @@ class Subscribing:
             self.tell_again([name], now)
 
     def unsubscribe(self, given: inputs.Unsubscribe, now: Time) -> None:
-        """The application wants them no more."""
+        """The application ends a subscription."""
         client, name = self._client, given.subscription
         if name not in self.filters:
             raise LocalProtocolError(f"{client.id} has no subscription {name!r}")
@@ -134,7 +134,7 @@ class Subscribing:
         return tuple(sorted(self._wanted.match(event.attributes)))
 
     def _wanted_then(self, routes: Sequence[RouteId]) -> list[str]:
-        """The moving subscriptions that wanted an event then, and still are."""
+        """The moving subscriptions that wanted an event then, and still exist."""
         names = [route.removeprefix(self._client.route("")) for route in routes]
         return [name for name in names if not self._is_static(name)]
 
@@ -144,7 +144,7 @@ class Subscribing:
     # ---- To the broker
 
     def introduction(self) -> tuple[Route, ...]:
-        """The subscriptions that a new broker has to know; moving ones are told otherwise."""
+        """The subscriptions that a new broker has to know; moving ones are announced otherwise."""
         return tuple(self.told(name) for name, f in self.filters.items() if not f.uses_myloc)
 
     def adapt(self, name: str, exact: Filter, now: Time) -> None:
@@ -155,16 +155,16 @@ class Subscribing:
         client.state(facts.Adapted(at=client.id, time=now, subscription=name, filter=exact))
 
     def tell_again(self, names: Sequence[str], now: Time) -> None:
-        """Tell the broker what it has to know of subscriptions that are new or mean something else.
+        """Announce to the broker the subscriptions that are new or mean something else.
 
-        Those that use `myloc` are told otherwise.
+        Those that use `myloc` are announced otherwise.
         """
         if names:
             change = SubscriptionChange(added=tuple(self.told(name) for name in names))
             self._client.tell(change, now)
 
     def told(self, name: str) -> Route:
-        """What the broker has to know of a subscription."""
+        """The route that the broker has to know of a subscription."""
         filter_ = self.filters[name]
         told = filter_ if filter_.is_bound else self.whereabouts.context.told(filter_)
         return Route(self._client.route(name), told)
@@ -183,7 +183,7 @@ class Subscribing:
 
     @property
     def whereabouts(self) -> Whereabouts:
-        """What knows where the client is; LocalProtocolError if the network has no places."""
+        """The component that knows where the client is; LocalProtocolError without places."""
         part = self._client.part(Whereabouts.name)
         if part is None:
             raise LocalProtocolError(
@@ -193,7 +193,7 @@ class Subscribing:
         return cast("Whereabouts", part)
 
     def _exact(self, filter_: Filter) -> Filter:
-        """What a filter means to the client just now."""
+        """What a filter means to the client right now."""
         return filter_ if filter_.is_bound else self.whereabouts.context.exact(filter_)
 
     def restore(self, filters: dict[str, Filter]) -> None:

@@ -1,4 +1,4 @@
-"""A small city: places, what happens there, and the clients that live in it."""
+"""A small city: places, events at these places, and the clients that live there."""
 
 import asyncio
 import random
@@ -27,25 +27,25 @@ GRAPH = {
 SERVICES = ("parking", "charging", "traffic")
 
 SENSOR_EVERY_S = 0.02
-"""How often a sensor has news."""
+"""How often a sensor publishes, in seconds."""
 ROAM_EVERY_S = 0.9
-"""How long a vehicle stays at a broker, about …"""
+"""About how many seconds a vehicle stays at a broker."""
 MOVE_EVERY_S = 0.5
-"""… and at a place."""
+"""About how many seconds a vehicle stays at a place."""
 
 
 @dataclass
-class Tally:
+class CityTally:
     """What the clients have done so far."""
 
     published: int = 0
     delivered: int = 0
     here: int = 0
-    """How many of the deliveries were for where a vehicle was."""
+    """How many of the deliveries were for the place where a vehicle was."""
     roamed: int = 0
     moved: int = 0
     at: Counter[str] = field(default_factory=Counter)
-    """How many vehicles are where."""
+    """How many vehicles are at each place."""
     walked: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How often a vehicle went from one place to another."""
 
@@ -63,24 +63,24 @@ class City:
         facts: Callable[[Fact], None],
         journal: Path | None = None,
     ) -> None:
-        self.tally = Tally()
+        self.tally = CityTally()
         self.clients: list[Client] = []
         self._urls = urls
         self._facts = facts
         self._journal = journal
-        """Where everybody writes down what happens to them."""
+        """The directory of all clients' journals."""
         self._seed = seed
         self._sensor_count = sensors
         self._vehicle_count = vehicles
         self._places: dict[str, str] = {}
-        """Where each vehicle is."""
+        """The place of each vehicle."""
         self._ends_at = 0.0
         self._sensors: list[Client] = []
         self._vehicles: list[Client] = []
         self._readers: list[asyncio.Task[None]] = []
 
     async def enter(self) -> None:
-        """Connect everybody, and subscribe."""
+        """Connect all clients, and subscribe."""
         names = list(self._urls)
         for number in range(1, self._sensor_count + 1):
             self._sensors.append(
@@ -100,7 +100,7 @@ class City:
                 group.create_task(self._move(vehicle))
 
     async def leave(self) -> None:
-        """Say goodbye, all of them."""
+        """Close all clients for good."""
         for reader in self._readers:
             reader.cancel()
         await asyncio.gather(*(client.close() for client in self.clients))
@@ -108,35 +108,33 @@ class City:
     # ---- Sensors
 
     async def _sense(self, sensor: Client) -> None:
-        chance = self._chance(sensor)
-        place = chance.choice(PLACES)
+        rng = self._rng(sensor)
+        place = rng.choice(PLACES)
         while self._goes_on():
-            sensor.publish(
-                service=chance.choice(SERVICES), location=place, price=chance.randint(1, 9)
-            )
+            sensor.publish(service=rng.choice(SERVICES), location=place, price=rng.randint(1, 9))
             self.tally.published += 1
-            await asyncio.sleep(chance.uniform(0.5, 1.5) * SENSOR_EVERY_S)
+            await asyncio.sleep(rng.uniform(0.5, 1.5) * SENSOR_EVERY_S)
         await sensor.drain()
 
     # ---- Vehicles
 
     async def _roam(self, vehicle: Client) -> None:
-        chance = self._chance(vehicle)
-        await asyncio.sleep(chance.uniform(0, 2 * ROAM_EVERY_S))
+        rng = self._rng(vehicle)
+        await asyncio.sleep(rng.uniform(0, 2 * ROAM_EVERY_S))
         while self._goes_on():
             await vehicle.detach()
-            await asyncio.sleep(chance.uniform(0, ROAM_EVERY_S / 4))  # In a tunnel.
-            await vehicle.attach(self._urls[chance.choice(list(self._urls))])
+            await asyncio.sleep(rng.uniform(0, ROAM_EVERY_S / 4))  # In a tunnel.
+            await vehicle.attach(self._urls[rng.choice(list(self._urls))])
             self.tally.roamed += 1
-            await asyncio.sleep(chance.uniform(0.5, 1.5) * ROAM_EVERY_S)
+            await asyncio.sleep(rng.uniform(0.5, 1.5) * ROAM_EVERY_S)
 
     async def _move(self, vehicle: Client) -> None:
-        chance = self._chance(vehicle, "moves")
+        rng = self._rng(vehicle, "moves")
         place = self._places[vehicle.name]
         while self._goes_on():
-            await asyncio.sleep(chance.uniform(0.5, 1.5) * MOVE_EVERY_S)
+            await asyncio.sleep(rng.uniform(0.5, 1.5) * MOVE_EVERY_S)
             self.tally.at[place] -= 1
-            origin, place = place, chance.choice(GRAPH[place])
+            origin, place = place, rng.choice(GRAPH[place])
             self.tally.at[place] += 1
             vehicle.move(place)
             self.tally.moved += 1
@@ -146,10 +144,10 @@ class City:
     def _goes_on(self) -> bool:
         return asyncio.get_running_loop().time() < self._ends_at
 
-    def _chance(self, client: Client, what: str = "") -> random.Random:
+    def _rng(self, client: Client, what: str = "") -> random.Random:
         return random.Random(f"{self._seed} {client.name} {what}")  # noqa: S311 - no secret.
 
-    # ---- Who is there
+    # ---- The clients
 
     async def _connect(self, name: str, broker: str) -> Client:
         others = [url for other, url in self._urls.items() if other != broker]
@@ -164,11 +162,11 @@ class City:
         names = list(self._urls)
         vehicle = await self._connect(f"vehicle-{number}", names[number % len(names)])
         self._vehicles.append(vehicle)
-        chance = self._chance(vehicle, "wishes")
-        place = self._places[vehicle.name] = chance.choice(PLACES)
+        rng = self._rng(vehicle, "wishes")
+        place = self._places[vehicle.name] = rng.choice(PLACES)
         vehicle.move(place)
         self.tally.at[place] += 1
-        service, price = chance.choice(SERVICES), chance.randint(2, 9)
+        service, price = rng.choice(SERVICES), rng.randint(2, 9)
         wanted = vehicle.subscribe(f"service = '{service}' AND price <= {price}", name="wanted")
         nearby = vehicle.subscribe("service = 'traffic' AND location IN myloc(1)", name="nearby")
         self._readers += [

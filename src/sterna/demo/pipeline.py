@@ -28,11 +28,11 @@ class Review:
     delivered: int = 0
     findings: list[str] = field(default_factory=list)
     walked: Steps = field(default_factory=Counter)
-    """The steps that vehicles made …"""
+    """The steps that vehicles made."""
     mined: Steps = field(default_factory=Counter)
-    """… and those that the pipeline has found."""
+    """The steps that the pipeline has mined."""
     problem: str | None = None
-    """Why there is no Spark to find anything."""
+    """Why there is no Spark, if there is none."""
 
     @property
     def is_clean(self) -> bool:
@@ -54,7 +54,7 @@ class Pipeline:
         self._spark = self._thread.submit(spark_session, "sterna demo")
 
     async def review(self, directory: Path, walked: Steps) -> Review:
-        """What the journals below a directory tell."""
+        """Audit and mine the journals below a directory."""
         return await asyncio.wrap_future(self._thread.submit(self._review, directory, walked))
 
     def stop(self) -> None:

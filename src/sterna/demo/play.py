@@ -1,4 +1,4 @@
-"""Rounds in the city: everybody lives, a broker dies and comes back, and the books are checked."""
+"""Rounds in the city: clients are busy, a broker dies and comes back, and an audit follows."""
 
 import asyncio
 import random
@@ -21,14 +21,14 @@ from sterna.net.remote import extent
 from sterna.sim.oracle import Oracle
 
 DOWN_S = 1.0
-"""How long a broker that was killed stays away."""
+"""How many seconds a broker that was killed stays down."""
 
 SETTLE_MAX_S = 60.0
 
 
 @dataclass
 class Audit:
-    """What came of a round."""
+    """The result of a round."""
 
     published: int
     owed: int
@@ -39,7 +39,7 @@ class Audit:
     moved: int
     kills: int
     review: Review | None = None
-    """What the data pipeline says."""
+    """The verdict of the data pipeline."""
 
     @property
     def is_clean(self) -> bool:
@@ -48,7 +48,7 @@ class Audit:
 
 @dataclass
 class Scene:
-    """What there is to see."""
+    """Everything that the screen shows."""
 
     network: LocalNetwork
     round: int = 0
@@ -57,7 +57,7 @@ class Scene:
     news: list[str] = field(default_factory=list)
     audits: list[Audit] = field(default_factory=list)
     statuses: dict[str, dict[str, Any] | None] = field(default_factory=dict)
-    """What each broker says of itself; None if it is dead."""
+    """The status of each broker; None if it is dead."""
 
 
 class Play:
@@ -87,7 +87,7 @@ class Play:
         self._sensors, self._vehicles = sensors, vehicles
         self._seconds = seconds
         self._seed = seed
-        self._chance = random.Random(seed)  # noqa: S311 - no secret.
+        self._rng = random.Random(seed)  # noqa: S311 - no secret.
         self._pipeline = Pipeline() if pipeline else None
 
     async def start(self) -> None:
@@ -132,11 +132,11 @@ class Play:
         scene.phase = "waiting until nothing is on its way"
         await self._settle(city, witness)
         audit = judge(oracle, city, kills.result())
-        scene.phase = "clients say goodbye"
+        scene.phase = "clients leave"
         await city.leave()
         witness.close()
         if self._pipeline is not None:
-            scene.phase = "the pipeline reads what everybody wrote down"
+            scene.phase = "the pipeline reads the journals"
             for url in self.network.urls.values():
                 await asyncio.to_thread(extent, url)  # All that brokers know is on disk then.
             audit.review = await self._pipeline.review(journals, city.tally.walked)
@@ -154,9 +154,9 @@ class Play:
         return journals
 
     async def _trouble(self) -> int:
-        """Kill a broker in the middle of it all, and start it again."""
+        """Kill a broker in the middle of a round, and start it again."""
         await asyncio.sleep(self._seconds / 3)
-        victim = self._chance.choice(self.network.names)
+        victim = self._rng.choice(self.network.names)
         self._say(f"kill -9 {victim} (pid {self.network.pid(victim)})")
         await asyncio.to_thread(self.network.kill, victim)
         self.scene.statuses[victim] = None
@@ -169,7 +169,7 @@ class Play:
         self.scene.news.append(news)
 
     async def look(self) -> None:
-        """Ask the brokers how they are."""
+        """Ask the brokers for their status."""
         for name in self.network.names:
             self.scene.statuses[name] = await asyncio.to_thread(self._status, name)
 
@@ -188,7 +188,7 @@ class Play:
 
 
 class Witness:
-    """Knows when nothing was on its way, and tells those who judge."""
+    """Knows when nothing was on its way, and states it to the oracle."""
 
     def __init__(self, oracle: Oracle, journal: Journal) -> None:
         self._oracle = oracle

@@ -1,4 +1,4 @@
-"""What one sees of the city in a terminal."""
+"""The city as it is drawn in a terminal."""
 
 from rich.console import Group
 from rich.panel import Panel
@@ -74,7 +74,7 @@ def verdict(audit: Audit, number: int) -> Panel:
 
 
 def line(audit: Audit) -> str:
-    """The same in a few words."""
+    """The audit of a round in a few words."""
     others = audit.faults[Fault.UNASKED] + audit.faults[Fault.UNPUBLISHED]
     return (
         f"published {audit.published:,}, delivered {audit.delivered:,} "
@@ -87,9 +87,9 @@ def line(audit: Audit) -> str:
 
 
 def review_line(review: Review) -> str:
-    """What the pipeline says, in a few words."""
+    """The pipeline's verdict in a few words."""
     if review.problem is not None:
-        return f"the pipeline has nothing to say: {review.problem}"
+        return f"the pipeline has no verdict: {review.problem}"
     verdict = f"{len(review.findings)} wrong" if review.findings else "clean"
     steps, streets = review.walked.total(), len(review.walked)
     graph = "is" if review.walked == review.mined else "IS NOT"

@@ -8,7 +8,7 @@ from sterna.sim.run import Simulation
 
 
 def between_brokers(simulation: Simulation) -> Counter[type[Message]]:
-    """Messages so far, by type."""
+    """Messages between brokers so far, by type."""
     counted: Counter[type[Message]] = Counter()
     for connection in simulation.network.connections:
         if all(host.peer is Peer.BROKER for host in connection.ends):
@@ -18,5 +18,5 @@ def between_brokers(simulation: Simulation) -> Counter[type[Message]]:
 
 
 def control(counted: Counter[type[Message]]) -> int:
-    """All but the events."""
+    """The number of all messages but the events."""
     return counted.total() - counted[Events]

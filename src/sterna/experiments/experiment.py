@@ -1,4 +1,4 @@
-"""What an experiment is: simulations that do not depend on each other, and what to make of them."""
+"""What an experiment is: independent simulations, and what follows from them."""
 
 import statistics
 from abc import ABC, abstractmethod
@@ -13,9 +13,9 @@ from sterna.errors import SternaError
 from sterna.sim.oracle import Finding
 
 S = TypeVar("S", bound=msgspec.Struct)
-"""What a simulation is made from, apart from the seed: a record of settings."""
+"""The input of a simulation, apart from the seed: a record of settings."""
 M = TypeVar("M", bound=msgspec.Struct)
-"""What is measured in it: a record of numbers."""
+"""What is measured in a simulation: a record of numbers."""
 
 Progress = Callable[[str, int, int], None]
 """Called before each simulation: what it is, its number from 0, and how many there are."""
@@ -49,7 +49,7 @@ class Point(Generic[S, M]):
         return {**settings, "measures": measures}
 
     def as_row(self) -> dict[str, Any]:
-        """The same as one row of a table: `x`, and `x_low` and `x_high` where they can differ."""
+        """The point as one row of a table: `x`, and `x_low` and `x_high` where they can differ."""
         row: dict[str, Any] = msgspec.to_builtins(self.setting)
         middle, low, high = map(msgspec.structs.asdict, (self.median, self.low, self.high))
         for name, value in middle.items():
@@ -59,7 +59,7 @@ class Point(Generic[S, M]):
         return row
 
 
-class Table(NamedTuple):
+class PrintedTable(NamedTuple):
     """A table for people."""
 
     title: str
@@ -69,7 +69,7 @@ class Table(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a paper says (or everybody expects), and what came out."""
+    """What a paper claims (or is generally expected), and what came out."""
 
     paper: str
     seen: str
@@ -82,13 +82,13 @@ class Experiment(ABC, Generic[S, M]):
     name: ClassVar[str]
     about: ClassVar[str]
     takes: ClassVar[str]
-    """How long it runs, in words."""
+    """How long it runs, as text."""
     seeds: ClassVar[int] = 3
-    """How many it takes the median of, unless told otherwise; 1 where nothing is left to chance."""
+    """How many seeds the median is taken of by default; 1 if nothing is random."""
 
     @abstractmethod
     def settings(self, *, quick: bool) -> list[S]:
-        """What to try."""
+        """The settings to try."""
 
     @abstractmethod
     def measure(self, setting: S, seed: int) -> M:
@@ -96,14 +96,14 @@ class Experiment(ABC, Generic[S, M]):
 
     @abstractmethod
     def claims(self, points: Sequence[Point[S, M]]) -> list[Claim]:
-        """What was to be expected, beside what came out."""
+        """What was expected, beside what came out."""
 
     @abstractmethod
-    def tables(self, points: Sequence[Point[S, M]]) -> list[Table]:
+    def tables(self, points: Sequence[Point[S, M]]) -> list[PrintedTable]:
         """The results for people."""
 
     def summary(self, points: Sequence[Point[S, M]]) -> dict[str, Any]:
-        """What follows from the points, for programs."""
+        """Conclusions from the points, for programs."""
         del points
         return {}
 
@@ -143,6 +143,6 @@ def _middle(values: Sequence[Any]) -> Any:
 
 
 def in_words(setting: msgspec.Struct) -> str:
-    """`strategy covering, subscriptions 400`."""
+    """The settings as text, such as `strategy covering, subscriptions 400`."""
     values: dict[str, Any] = msgspec.to_builtins(setting)
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())

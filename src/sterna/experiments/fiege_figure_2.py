@@ -27,7 +27,7 @@ from sterna.experiments.experiment import (
     DeliveryError,
     Experiment,
     Point,
-    Table,
+    PrintedTable,
     in_words,
 )
 from sterna.experiments.plot import Axes, panels
@@ -41,39 +41,39 @@ from sterna.sim.topology import line
 
 CLIENT = "C"
 LINK_MS = 10
-"""What an event takes from one broker to the next; to the client it takes no time at all."""
+"""How long an event takes from one broker to the next; to the client it takes no time."""
 STAY_MS = 500
 """How long the client stays at a broker."""
 AWAY_MS, HOPS, RATE = 0, 4, 50
-"""Where something else varies."""
+"""The values of the parameters that do not vary."""
 PROTOCOLS = (Handover.NAIVE, Handover.RELOCATION)
 STRATEGIES = (Strategy.FLOODING, Strategy.COVERING)
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run is made from."""
+    """The settings of one run."""
 
     protocol: Handover
     strategy: Strategy
     away_ms: int
     """How long the client has no broker when it moves; 0: it moves in an instant."""
     hops: int
-    """From the old broker to the new one."""
+    """The hops from the old broker to the new one."""
     rate: int
     """Events per second of each of the two producers, one at each of these brokers."""
     moves: int
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of the events. All of them are wanted."""
+    """How many events were lost, repeated or reordered. All of them are wanted."""
 
     published: float
     missed: float
-    """Events that the client never got."""
+    """Events that the client never received."""
     duplicated: float
-    """Events that it got once more."""
+    """Events that the client received once more."""
     reordered: float
-    """Events that came after a later one of the same producer."""
+    """Events that arrived after a later one of the same producer."""
     missed_per_move: float
     duplicated_per_move: float
     control_per_move: float
@@ -164,7 +164,7 @@ class FiegeFigure2(Experiment[Setting, Measures]):
             ),
         ]
 
-    def tables(self, points: Points) -> list[Table]:
+    def tables(self, points: Points) -> list[PrintedTable]:
         rows = []
         pairs = {_place(point.setting): point for point in points}
         for point in points:
@@ -194,7 +194,7 @@ class FiegeFigure2(Experiment[Setting, Measures]):
             f"naive handover and of relocation. {LINK_MS} ms a hop; rate: events per second and "
             "producer, of which there are two."
         )
-        return [Table("Missed and delivered twice, per move", head, rows, note)]
+        return [PrintedTable("Missed and delivered twice, per move", head, rows, note)]
 
     def summary(self, points: Points) -> dict[str, Any]:
         computed = []
@@ -247,13 +247,13 @@ class FiegeFigure2(Experiment[Setting, Measures]):
 
 
 def producers(setting: Setting) -> dict[NodeId, NodeId]:
-    """One at each of the two brokers between which the client moves."""
+    """The producers, one at each of the two brokers between which the client moves."""
     return {"P1": "B1", "P2": f"B{setting.hops + 1}"}
 
 
 def make_script(setting: Setting, seed: int) -> Script:
     """The client moves back and forth between the ends of a line, where the producers are."""
-    chance = random.Random(f"figure 2 {seed}")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random(f"figure 2 {seed}")  # noqa: S311 - reproducible, not secret.
     ends = list(producers(setting).values())
     moves = [STAY_MS * 1_000 * (number + 1) for number in range(setting.moves)]
     moves = [at + setting.away_ms * 1_000 * number for number, at in enumerate(moves)]
@@ -266,7 +266,7 @@ def make_script(setting: Setting, seed: int) -> Script:
         plan.append((at + setting.away_ms * 1_000, attach))
     for producer in producers(setting):
         publish = Do(client=producer, what=Publish(attributes={"n": 1}))
-        plan += [(at, publish) for at in at_any_time(chance, setting.rate, end)]
+        plan += [(at, publish) for at in at_any_time(rng, setting.rate, end)]
     subscribe = Do(client=CLIENT, what=Subscribe(subscription="all", filter=Filter("n = 1")))
     return Script(
         topology=line(setting.hops + 1),
@@ -287,7 +287,7 @@ def expected(setting: Setting) -> tuple[float, float]:
     A client leaves at 0 and is back after the break. An event of the producer at the new broker is
     there at once, and on its way to the old one; it is missed if it is published less than the way
     before 0 or during the break. For the producer at the old broker it is the other way round. If
-    subscriptions travel, it has to hear of the new place first, and nothing goes both ways.
+    subscriptions travel, it has to learn of the new place first, and nothing goes both ways.
     """
     way, away = setting.hops * LINK_MS / 1_000, setting.away_ms / 1_000
     if setting.strategy is Strategy.FLOODING:
@@ -300,7 +300,7 @@ def expected(setting: Setting) -> tuple[float, float]:
 
 
 class Watch(Observer):
-    """Notes what was published and what the client got."""
+    """Notes what was published and what the client received."""
 
     def __init__(self) -> None:
         self.published: list[EventId] = []

@@ -29,7 +29,7 @@ from sterna.experiments.experiment import (
     DeliveryError,
     Experiment,
     Point,
-    Table,
+    PrintedTable,
     in_words,
 )
 from sterna.experiments.plot import Axes, panels
@@ -43,19 +43,19 @@ from sterna.sim.topology import line
 
 CONSUMER, PRODUCER = "consumer", "producer"
 LINK_MS = 20
-"""Of every link but the producer's own, which has no filter and takes no time."""
+"""The latency of every link but the producer's own, which has no filter and takes no time."""
 PLACES = 16
-"""In a ring, along which the consumer walks."""
+"""How many places are in the ring along which the consumer walks."""
 GAP_MS = 10
-"""Between two events about the same place."""
+"""The time between two events about the same place."""
 HOPS = 5
-"""From the consumer to the producer's broker, where something else varies: t_d is 100 ms."""
+"""The hops from the consumer to the producer's broker, if they do not vary: t_d is 100 ms."""
 RATIO = 4.0
-"""Of stay and t_d, where something else varies."""
+"""The ratio of stay and t_d, if it does not vary."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run is made from."""
+    """The settings of one run."""
 
     rule: StepRule
     hops: int
@@ -74,7 +74,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the consumer gets, and what it takes."""
+    """What the consumer receives, and what it costs."""
 
     blackout_ms: float
     """From a move to the first event about the new place; the whole stay if none came. Median."""
@@ -82,15 +82,15 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     starved: float
     """The share of stays without any event."""
     owed: float
-    """Events that the consumer gets if all are flooded, from the first move on."""
+    """Events that the consumer receives if all are flooded, from the first move on."""
     missed: float
     missed_share: float
     event_messages: float
-    """Between brokers …"""
+    """Messages with events between brokers."""
     event_share: float
-    """… as a share of those when all are flooded."""
+    """Messages with events between brokers, as a share of those under flooding."""
     moving_messages: float
-    """That tell of moves, between brokers."""
+    """Messages between brokers that announce moves."""
 
 
 Points = Sequence[Point[Setting, Measures]]
@@ -156,7 +156,7 @@ class FiegeFigure3(Experiment[Setting, Measures]):
                 holds=all(2 <= p.blackout_per_delay <= 2 + _gap_share(points) for p in slow),
             ),
             Claim(
-                "Who stays less than 2·t_d starves (3.3)",
+                "A consumer that stays less than 2·t_d starves (3.3)",
                 f"{_percent([each.missed_share for each in fast])} missed",
                 holds=all(each.missed_share > 0.99 for each in fast),
             ),
@@ -177,7 +177,7 @@ class FiegeFigure3(Experiment[Setting, Measures]):
             ),
         ]
 
-    def tables(self, points: Points) -> list[Table]:
+    def tables(self, points: Points) -> list[PrintedTable]:
         places = list(dict.fromkeys((p.setting.hops, p.setting.stay_per_delay) for p in points))
         missed, sent = [], []
         for hops, ratio in places:
@@ -197,14 +197,14 @@ class FiegeFigure3(Experiment[Setting, Measures]):
         first = ("t_d, ms", "stay / t_d")
         names = tuple(map(str, RULES))
         return [
-            Table(
+            PrintedTable(
                 "Blackout (in t_d) of three rules, and events missed (%) of four",
                 (*first, "sub-unsub", "safe", "everywhere", *names[:-1]),
                 missed,
                 "Medians. A blackout ends with the next move at the latest. Missed: of what "
                 "flooding (everywhere) delivers from the first move on.",
             ),
-            Table(
+            PrintedTable(
                 "Event messages between brokers (% of those of flooding)",
                 (*first, *names),
                 sent,
@@ -250,9 +250,9 @@ NONE = (StepRule.SAFE, StepRule.EVERYWHERE)
 def make_script(setting: Setting, seed: int) -> Script:
     """The consumer walks along a ring of places; there are events about each of them all the time.
 
-    The first `Settle` stands before the walk.
+    The first `Settle` is before the walk.
     """
-    chance = random.Random(f"figure 3 {seed}")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random(f"figure 3 {seed}")  # noqa: S311 - reproducible, not secret.
     rooms = [f"r{number}" for number in range(PLACES)]
     plan: Plan = [
         (number * setting.stay_us, Do(client=CONSUMER, what=MoveTo(location=room)))
@@ -261,7 +261,7 @@ def make_script(setting: Setting, seed: int) -> Script:
     ]
     for room in rooms:
         publish = Do(client=PRODUCER, what=Publish(attributes={"room": room}))
-        first = chance.randrange(GAP_MS * 1_000)
+        first = rng.randrange(GAP_MS * 1_000)
         end = (setting.moves + 1) * setting.stay_us
         plan += [(at, publish) for at in range(first, end, GAP_MS * 1_000)]
     topology = line(setting.hops)
@@ -301,7 +301,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class Watch(Observer):
-    """Notes where the consumer is, and what it gets there."""
+    """Notes where the consumer is, and what it receives there."""
 
     def __init__(self) -> None:
         self.moved: list[Time] = []
@@ -317,7 +317,7 @@ class Watch(Observer):
                 pass
 
     def received(self, setting: Setting) -> list[EventId]:
-        """What came after the first move, until the last stay was over."""
+        """The events after the first move, until the last stay was over."""
         end = self.moved[-1] + setting.stay_us
         return [id_ for time, id_ in self.deliveries if self.moved[1] <= time < end]
 
@@ -332,7 +332,7 @@ class Watch(Observer):
 
 
 def simulate(setting: Setting, seed: int) -> tuple[Watch, Sent]:
-    """Run once; what came, and how many messages it took."""
+    """Run once; return what arrived, and how many messages it took."""
     watch = Watch()
     script = make_script(setting, seed)
     simulation = Simulation(script, [watch], judged=False)
@@ -347,7 +347,7 @@ def simulate(setting: Setting, seed: int) -> tuple[Watch, Sent]:
 
 
 _flooded = lru_cache(maxsize=1)(simulate)
-"""All rules are compared with the same run."""
+"""The run under flooding, with which all rules are compared."""
 
 
 # ---- Showing
@@ -360,11 +360,11 @@ COLOURS = {
     StepRule.EVERYWHERE: "#8a8a8a",
 }
 WIDTHS = {rule: 7 - 1.5 * rank for rank, rule in enumerate(RULES)}
-"""What coincides shows under the next."""
+"""The widths of lines: one that coincides with the next shows under it."""
 
 
 def _draw_deliveries(axes: Axes) -> None:
-    """Each event that the consumer gets in a short run, under each rule."""
+    """Draw each event that the consumer receives in a short run, under each rule."""
     for row, rule in enumerate(RULES):
         setting = Setting(rule=rule, hops=HOPS, stay_per_delay=1.5, moves=6)
         watch, _ = simulate(setting, 1)

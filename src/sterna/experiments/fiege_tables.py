@@ -22,7 +22,7 @@ from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
 from sterna.core.messages import Events
 from sterna.core.names import NodeId, Time
-from sterna.experiments.experiment import Claim, Experiment, Point, Table
+from sterna.experiments.experiment import Claim, Experiment, Point, PrintedTable
 from sterna.experiments.plot import panels
 from sterna.model.filters import Filter
 from sterna.sim.network import Fate, Observer, Pipe
@@ -45,7 +45,7 @@ Rows = tuple[tuple[str, ...], ...]
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """A table as the paper has it. A cell says which locations it has: `abc` is {a, b, c}."""
+    """A table as the paper has it. A cell lists its locations: `abc` is {a, b, c}."""
 
     head: tuple[str, ...]
     rows: Rows
@@ -88,7 +88,7 @@ RULES: dict[str, tuple[StepRule, ...]] = {
     "3, flooding": (StepRule.EVERYWHERE,),
     "4": (StepRule.FLOOR, StepRule.CEIL, StepRule.SAFE),
 }
-"""By which rule steps are counted; in Tables 1 and 2, FLOOR and CEIL give the same."""
+"""The rule by which steps are counted; in Tables 1 and 2, FLOOR and CEIL give the same."""
 
 EQUAL, DIFFERS = "equal", "differs"
 
@@ -103,7 +103,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
-    """The same row from a running network."""
+    """The row, read off a running network."""
 
     simulated: str
     verdict: str
@@ -128,7 +128,7 @@ class FiegeTables(Experiment[Setting, Measures]):
         ]
 
     def measure(self, setting: Setting, seed: int) -> Measures:
-        del seed  # Nothing is left to chance.
+        del seed  # Nothing is random.
         row, rule = setting.row, setting.rule
         if setting.table == "2":
             cells = filters(rule, EVEN_MS, WALK[: row + 1])[len(EVEN_MS) :: -1]
@@ -167,7 +167,7 @@ class FiegeTables(Experiment[Setting, Measures]):
             ),
         ]
 
-    def tables(self, points: Points) -> list[Table]:
+    def tables(self, points: Points) -> list[PrintedTable]:
         rows = [
             (
                 point.setting.table,
@@ -185,7 +185,7 @@ class FiegeTables(Experiment[Setting, Measures]):
             "times: floor is the rule of section 5.3, which made it; ceil that of Fig. 13; safe is "
             "ours."
         )
-        return [Table("Row by row", head, rows, note)]
+        return [PrintedTable("Row by row", head, rows, note)]
 
     def summary(self, points: Points) -> dict[str, Any]:
         del points
@@ -218,7 +218,7 @@ class FiegeTables(Experiment[Setting, Measures]):
 
 
 def filters(rule: StepRule, delays_ms: Sequence[int], walk: str) -> list[str]:
-    """F_0, F_1, … when the consumer has walked so far, and last what its producer's broker gets."""
+    """F_0, F_1, … when the consumer has walked so far, and last the producer's own link."""
     simulation, watch = _network(rule, delays_ms, walk[0])
     for location in walk[1:]:
         simulation.do(Do(client=CONSUMER, what=MoveTo(location=location)))
@@ -252,7 +252,7 @@ def _network(
     at: str,
     edges: tuple[tuple[str, str], ...] = FIGURE_7,
 ) -> tuple[Simulation, "Watch"]:
-    """A consumer, a line of brokers with such delays, and a producer at its end; all is calm."""
+    """A consumer, a line of brokers with such delays, and a producer at its end; all settled."""
     topology = line(len(delays_ms))
     way = (CONSUMER, *topology.brokers)
     subscribe = Subscribe(subscription="here", filter=Filter("room IN myloc"))
@@ -276,7 +276,7 @@ def _network(
 
 
 class Watch(Observer):
-    """Notes what the consumer filters by, and what goes over the producer's link."""
+    """Notes the filter of the consumer, and what goes over the producer's link."""
 
     exact: Filter
 

@@ -1,6 +1,6 @@
 """How long a client that has moved waits for its events, and what its handover costs. (PM-5)
 
-The time runs from the moment in which the client's link to the new broker stands.
+The time runs from the moment when the client's link to the new broker is up.
 """
 
 import random
@@ -26,7 +26,7 @@ from sterna.experiments.experiment import (
     DeliveryError,
     Experiment,
     Point,
-    Table,
+    PrintedTable,
     in_words,
 )
 from sterna.experiments.plot import Axes, panels
@@ -39,25 +39,25 @@ from sterna.sim.script import Do, LinkModel, Script, Settle
 from sterna.sim.topology import line
 
 CLIENT, NEIGHBOUR = "C", "N"
-"""Who moves, and a client that stays and wants the same and more."""
+"""The client that moves, and one that stays and subscribes to the same and more."""
 LINK_MS = 10
-"""Of every link, also to clients."""
+"""The latency of every link, also to clients."""
 STAY_MS, AWAY_MS = 800, 200
 RATE = 100
 """Events per second of all producers together."""
 HOPS, PRODUCERS = 8, 1
-"""Where something else varies."""
+"""The values of the parameters that do not vary."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run is made from."""
+    """The settings of one run."""
 
     strategy: Strategy
     advertisements: bool
     hops: int
-    """From the old broker to the new one; 0: it is the same one."""
+    """The hops from the old broker to the new one; 0: it is the same one."""
     producers: int
-    """Spread evenly over the brokers between."""
+    """How many producers are spread evenly over the brokers between."""
     moves: int
 
 
@@ -70,9 +70,9 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     """From reconnecting to the first event that was published since."""
     to_live_ms_max: float
     naive_to_live_ms: float
-    """The same with naive handover, which has nothing to wait for, and loses what was before."""
+    """`to_live_ms` with naive handover, which has nothing to wait for and loses earlier events."""
     replayed: float
-    """How many events came that were published before the client reconnected."""
+    """How many events arrived that were published before the client reconnected."""
     held: float
     """How many later events had to wait for the replayed ones at the new broker."""
     requests: float
@@ -163,7 +163,7 @@ class HandoverLatency(Experiment[Setting, Measures]):
             ),
         ]
 
-    def tables(self, points: Points) -> list[Table]:
+    def tables(self, points: Points) -> list[PrintedTable]:
         return [_latencies(points), _messages(points)]
 
     def draw(self, points: Points, path: Path) -> None:
@@ -198,7 +198,7 @@ class HandoverLatency(Experiment[Setting, Measures]):
 
 def make_script(setting: Setting, seed: int, protocol: Handover) -> Script:
     """The client moves back and forth between the ends of a line, or leaves and comes back."""
-    chance = random.Random(f"handover {seed}")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random(f"handover {seed}")  # noqa: S311 - reproducible, not secret.
     topology = line(setting.hops + 1)
     ends = (topology.brokers[0], topology.brokers[-1])
     producers = _producers(setting, topology.brokers)
@@ -209,7 +209,7 @@ def make_script(setting: Setting, seed: int, protocol: Handover) -> Script:
         plan.append((number * cycle_us - AWAY_MS * 1_000, Do(client=CLIENT, what=Detach())))
         plan.append((number * cycle_us, back))
     for producer in producers:
-        times = at_any_time(chance, RATE / len(producers), (setting.moves + 1) * cycle_us)
+        times = at_any_time(rng, RATE / len(producers), (setting.moves + 1) * cycle_us)
         publish = Do(client=producer, what=Publish(attributes={"cost": 1}))
         plan += [(at, publish) for at in times]
     middle = topology.brokers[setting.hops // 2]
@@ -245,8 +245,8 @@ def _beginning(setting: Setting, producers: dict[NodeId, NodeId]) -> list[Do]:
 
 
 def expected_ms(hops: int) -> float:
-    """The client says who it is, a request goes to the old broker, the replay comes back and goes
-    to the client. If it is the same broker, that goes on as soon as the link stands.
+    """The client introduces itself, a request goes to the old broker, the replay comes back and
+    goes to the client. If it is the same broker, that goes on as soon as the link is up.
     """
     return LINK_MS * (2 * hops + 2 if hops else 1)
 
@@ -255,7 +255,7 @@ def expected_ms(hops: int) -> float:
 
 
 class Reception(msgspec.Struct):
-    """One handover, from the moment in which the new link stands."""
+    """One handover, from the moment when the new link is up."""
 
     since: Time
     to_replayed_ms: float = -1
@@ -265,7 +265,7 @@ class Reception(msgspec.Struct):
 
 
 class Watch(Observer):
-    """Notes when the client has a link, and which events come then."""
+    """Notes when the client has a link, and which events arrive then."""
 
     def __init__(self) -> None:
         self.handovers: list[Reception] = []
@@ -320,8 +320,8 @@ def _naive_gain(points: Points) -> float:
     return max(point.median.to_live_ms - point.median.naive_to_live_ms for point in points)
 
 
-def _latencies(points: Points) -> Table:
-    """Strategies that differ by less than a millisecond are shown as one."""
+def _latencies(points: Points) -> PrintedTable:
+    """The table of latencies; strategies within a millisecond of each other share a row."""
     rows = []
     for hops, producers in _places(points):
         group = [
@@ -351,10 +351,10 @@ def _latencies(points: Points) -> Table:
         f"(11 with those with advertisements). {LINK_MS} ms a link; {RATE} events per second; "
         f"{AWAY_MS} ms away. 0 hops: back at the same broker."
     )
-    return Table("Waiting for the first event", head, rows, note)
+    return PrintedTable("Waiting for the first event", head, rows, note)
 
 
-def _messages(points: Points) -> Table:
+def _messages(points: Points) -> PrintedTable:
     places = _places(points)
     groups: dict[tuple[str, ...], list[str]] = {}
     for advertisements in (False, True):
@@ -371,7 +371,7 @@ def _messages(points: Points) -> Table:
     rows = [(", ".join(names), *costs) for costs, names in groups.items()]
     head = ("strategies", *(f"{hops}, {producers}" for hops, producers in places))
     note = "Between brokers; requests and replays take 2 a hop of these. *: with advertisements."
-    return Table("Control messages per handover, over hops and producers", head, rows, note)
+    return PrintedTable("Control messages per handover, over hops and producers", head, rows, note)
 
 
 def _places(points: Points) -> list[tuple[int, int]]:
@@ -389,7 +389,7 @@ CURVES: tuple[tuple[str, str, Callable[[Measures], float], tuple[Strategy, ...]]
     ("naive: live, covering", "s--", lambda m: m.naive_to_live_ms, (Strategy.COVERING,)),
     ("naive: live, flooding", "^--", lambda m: m.naive_to_live_ms, (Strategy.FLOODING,)),
 )
-"""The strategies do not differ otherwise."""
+"""The curves that are drawn; in all else, strategies do not differ."""
 
 
 def _lines(axes: Axes, points: Points, place: Callable[[Setting], float]) -> None:

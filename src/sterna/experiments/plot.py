@@ -5,12 +5,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sterna.extras import require
+
 Axes = Any
-"""matplotlib has no types."""
+"""A matplotlib axes object; matplotlib has no types."""
 
 FORMATS = (".svg", ".png")
 DPI = 150
-"""Of pictures made of dots."""
+"""The resolution of bitmaps."""
 
 
 @contextmanager
@@ -19,6 +21,7 @@ def panels(path: Path, rows: int, columns: int, size: tuple[float, float]) -> It
 
     It is written in each of `FORMATS`, whatever the suffix of the path.
     """
+    require("plots", "drawing")
     import matplotlib as mpl  # noqa: PLC0415 - only needed here, and not installed by default.
 
     mpl.use("Agg")

@@ -1,7 +1,6 @@
-"""What becomes of the points of an experiment: a screen, a document, tables and pictures."""
+"""How the points of an experiment are reported: a screen, a document, tables and pictures."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,15 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from sterna import __version__
-from sterna.experiments.experiment import Claim, Experiment, Point, Table
+from sterna.errors import MissingExtraError
+from sterna.experiments.experiment import Claim, Experiment, Point, PrintedTable
 from sterna.experiments.plot import FORMATS
+from sterna.extras import require
 from sterna.wire.codec import to_json
 
 TEXT_WIDTH = 140
 ROWS_WIDTH = 10_000
-"""Of the table of all rows, which is as wide as it needs."""
+"""The width of the table of all rows, which is as wide as it needs."""
 
 
 class Report:
@@ -31,7 +32,7 @@ class Report:
         self.command = command
 
     def document(self) -> dict[str, Any]:
-        """All of it for programs."""
+        """All results, for programs."""
         claims = self.experiment.claims(self.points)
         return {
             "experiment": self.experiment.name,
@@ -43,39 +44,42 @@ class Report:
         }
 
     def show(self, console: Console) -> None:
-        """One screen: what was to be expected and what came out, then the numbers."""
+        """Show one screen: what was expected and what came out, then the numbers."""
         console.print(Text(f"{self.experiment.name}: {self.experiment.about}", style="bold"))
         console.print(_claims(self.experiment.claims(self.points)))
         for table in self.experiment.tables(self.points):
             console.print(_grid(table))
 
     def write(self, folder: Path) -> tuple[list[Path], list[str]]:
-        """Write all files; their paths, and what could not be written and why."""
+        """Write all files; return their paths, and what could not be written and why."""
         path = folder / self.experiment.name
         files, notes = [path.with_suffix(".json"), path.with_suffix(".txt")], []
         files[0].write_bytes(to_json(self.document()))
         self._write_text(files[1])
-        if find_spec("pyarrow") is not None:
+        try:
+            self._write_parquet(path.with_suffix(".parquet"))
             files.append(path.with_suffix(".parquet"))
-            self._write_parquet(files[-1])
-        else:
-            notes.append("no Parquet: that needs pyarrow (pip install 'sterna[spark]')")
-        if find_spec("matplotlib") is not None:
+        except MissingExtraError as missing:
+            notes.append(f"no Parquet: {missing}")
+        try:
             self.experiment.draw(self.points, path)
             files += [path.with_suffix(suffix) for suffix in FORMATS]
-        else:
-            notes.append("no figure: drawing needs matplotlib (pip install 'sterna[plots]')")
+        except MissingExtraError as missing:
+            notes.append(f"no figure: {missing}")
         return files, notes
 
     def _write_text(self, path: Path) -> None:
         rows = [point.as_row() for point in self.points]
-        whole = Table("All rows", tuple(rows[0]), [tuple(map(_cell, r.values())) for r in rows])
+        whole = PrintedTable(
+            "All rows", tuple(rows[0]), [tuple(map(_cell, r.values())) for r in rows]
+        )
         with path.open("w", encoding="utf-8") as file:
             file.write(f"{self.command}\n")
             self.show(Console(file=file, width=TEXT_WIDTH, no_color=True, legacy_windows=False))
             Console(file=file, width=ROWS_WIDTH, no_color=True).print(_grid(whole, repeat=True))
 
     def _write_parquet(self, path: Path) -> None:
+        require("broker", "Parquet", "pyarrow")
         import pyarrow as pa  # noqa: PLC0415 - only needed here, and not installed by default.
         import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -90,8 +94,8 @@ def _claims(claims: Sequence[Claim]) -> Grid:
     return grid
 
 
-def _grid(table: Table, *, repeat: bool = False) -> Grid:
-    """Numbers to the right; what stands above is not said again in the first column."""
+def _grid(table: PrintedTable, *, repeat: bool = False) -> Grid:
+    """Numbers are right-aligned; the first column omits a value that equals the one above."""
     grid = Grid(title=f"[bold]{table.title}[/bold]", title_justify="left", caption=table.note,
                 caption_justify="left", box=box.SIMPLE)  # fmt: skip
     for place, column in enumerate(table.head):

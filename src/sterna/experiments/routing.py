@@ -22,7 +22,7 @@ from sterna.experiments.experiment import (
     DeliveryError,
     Experiment,
     Point,
-    Table,
+    PrintedTable,
     in_words,
 )
 from sterna.experiments.plot import Axes, panels
@@ -33,30 +33,30 @@ from sterna.sim.topology import Topology, tree
 
 LEVELS = 3
 LOCALITY = 0.5
-"""Where the number of subscriptions varies."""
+"""The locality where the number of subscriptions varies."""
 WITHDRAWN = 0.5
 """The share of the subscriptions that end in the course of a run."""
 ORDERED = (Strategy.SIMPLE, Strategy.IDENTITY, Strategy.COVERING, Strategy.MERGING)
-"""Each is expected to cost at most what the one before does."""
+"""The strategies in order: each is expected to cost at most what the one before does."""
 WAYS = [
     *((strategy, False) for strategy in Strategy),
     *((strategy, True) for strategy in Strategy if strategy is not Strategy.FLOODING),
 ]
-"""To route, without and with advertisements; flooding has no use for them."""
+"""The ways to route, without and with advertisements; flooding has no use for them."""
 GAP_US = 10_000
-"""Between two subscriptions: longer than a change travels."""
+"""The time between two subscriptions: longer than a change travels."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run is made from."""
+    """The settings of one run."""
 
     strategy: Strategy
     advertisements: bool
     subscriptions: int
     locality: float
-    """How likely a subscription is about the subscriber's own region."""
+    """The probability that a subscription is about the subscriber's own region."""
     degree: int
-    """Of the tree of brokers, which has three levels."""
+    """The degree of the tree of brokers, which has three levels."""
     events: int
 
 
@@ -64,16 +64,16 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     """What one run costs. Messages and bytes are those between brokers."""
 
     entries: float
-    """In all routing tables, when all have subscribed."""
+    """Entries in all routing tables, when all have subscribed."""
     entries_largest: float
-    """In the largest of them."""
+    """Entries in the largest routing table."""
     entries_after: float
-    """In all routing tables, after the withdrawals."""
+    """Entries in all routing tables, after the withdrawals."""
     advertisement_entries: float
     control_subscribing: float
     control_withdrawing: float
     control_messages: float
-    """Altogether, advertisements included."""
+    """All messages that are no events, advertisements included."""
     control_bytes: float
     event_messages: float
     needless: float
@@ -158,7 +158,7 @@ class Routing(Experiment[Setting, Measures]):
             claim("Control messages: the same order", lambda m: m.control_messages),
         ]
 
-    def tables(self, points: Sequence[Point[Setting, Measures]]) -> list[Table]:
+    def tables(self, points: Sequence[Point[Setting, Measures]]) -> list[PrintedTable]:
         return [
             _table(
                 f"Over the number of subscriptions (locality {LOCALITY:.0%})",
@@ -206,12 +206,12 @@ class Routing(Experiment[Setting, Measures]):
 
 
 def make_script(setting: Setting, seed: int) -> Script:
-    """Everybody subscribes, events are published, some unsubscribe, events are published again.
+    """All clients subscribe, events are published, some unsubscribe, events are published again.
 
     The steps have five parts, each with a `Settle` at its end; the first is the advertisements.
-    Runs with the same seed differ in nothing but what the settings say.
+    Runs with the same seed differ in nothing but the settings.
     """
-    chance = random.Random(f"routing {seed}")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random(f"routing {seed}")  # noqa: S311 - reproducible, not secret.
     topology = tree(setting.degree, LEVELS)
     borders = topology.leaves()
     publishers = {
@@ -220,7 +220,7 @@ def make_script(setting: Setting, seed: int) -> Script:
         for number in range(workload.PUBLISHERS)
     }
     subscribers = {
-        f"C{number}": chance.randrange(len(borders)) for number in range(setting.subscriptions)
+        f"C{number}": rng.randrange(len(borders)) for number in range(setting.subscriptions)
     }
     steps: list[Do | Wait | Settle] = []
     if setting.advertisements:
@@ -229,15 +229,15 @@ def make_script(setting: Setting, seed: int) -> Script:
             steps += [Do(client=client, what=what), Wait(us=GAP_US)]
     steps.append(Settle())
     for client, region in subscribers.items():
-        wanted = workload.interest(chance, region, len(borders), setting.locality)
+        wanted = workload.interest(rng, region, len(borders), setting.locality)
         subscribe = Subscribe(subscription="interest", filter=wanted)
         steps += [Do(client=client, what=subscribe), Wait(us=GAP_US)]
     steps.append(Settle())
-    steps += _publications(chance, len(borders), setting.events // 2)
-    for client in chance.sample(list(subscribers), int(WITHDRAWN * len(subscribers))):
+    steps += _publications(rng, len(borders), setting.events // 2)
+    for client in rng.sample(list(subscribers), int(WITHDRAWN * len(subscribers))):
         steps += [Do(client=client, what=Unsubscribe(subscription="interest")), Wait(us=GAP_US)]
     steps.append(Settle())
-    steps += _publications(chance, len(borders), setting.events // 2)
+    steps += _publications(rng, len(borders), setting.events // 2)
     places = {client: region for client, (region, _) in publishers.items()} | subscribers
     return Script(
         topology=topology,
@@ -254,11 +254,11 @@ def _publisher(region: int, number: int) -> NodeId:
     return f"P{region}-{number}"
 
 
-def _publications(chance: random.Random, regions: int, count: int) -> list[Do | Wait | Settle]:
+def _publications(rng: random.Random, regions: int, count: int) -> list[Do | Wait | Settle]:
     steps: list[Do | Wait | Settle] = []
     for _ in range(count):
-        region = chance.randrange(regions)
-        attributes = workload.report(chance, region)
+        region = rng.randrange(regions)
+        attributes = workload.report(rng, region)
         client = _publisher(region, workload.publisher_of(str(attributes["service"])))
         publish = Publish(attributes=attributes, payload=bytes(64))
         steps += [Do(client=client, what=publish), Wait(us=GAP_US)]
@@ -338,7 +338,7 @@ def _table(
     first: str,
     points: Sequence[Point[Setting, Measures]],
     place: Callable[[Setting], str],
-) -> Table:
+) -> PrintedTable:
     rows = []
     for point in points:
         setting, median = point.setting, point.median
@@ -357,7 +357,7 @@ def _table(
         "Medians. *: with advertisements. after: entries after half the subscriptions ended. "
         "control, events: messages between brokers; kB: of control messages."
     )
-    return Table(title, head, rows, note)
+    return PrintedTable(title, head, rows, note)
 
 
 PANELS: dict[str, tuple[Callable[[Measures], float], str]] = {

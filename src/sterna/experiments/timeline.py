@@ -1,4 +1,4 @@
-"""From things that happen at certain times to the steps of a script."""
+"""Makes the steps of a script from things that happen at certain times."""
 
 import random
 
@@ -21,11 +21,11 @@ def timed(plan: Plan) -> list[AnyStep]:
     return steps
 
 
-def at_any_time(chance: random.Random, per_second: float, end_us: Time) -> list[Time]:
-    """Times of things that happen independently of each other, so many in a second."""
+def at_any_time(rng: random.Random, per_second: float, end_us: Time) -> list[Time]:
+    """The times of a Poisson process with so many in a second."""
     times: list[Time] = []
-    at = chance.expovariate(per_second) * 1e6
+    at = rng.expovariate(per_second) * 1e6
     while at < end_us:
         times.append(round(at))
-        at += chance.expovariate(per_second) * 1e6
+        at += rng.expovariate(per_second) * 1e6
     return times

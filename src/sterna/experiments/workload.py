@@ -1,4 +1,4 @@
-"""A city and its services: what people in each region want to hear of, and what is published there.
+"""A city and its services: what people in each region subscribe to, and what is published there.
 
 Regions are numbered from 0. Subscriptions ask for a service in a region: for all of it, up to a
 cost, or along a few blocks. Services, costs and (for those who look beyond their own region)
@@ -17,39 +17,39 @@ SERVICES = (
     *("traffic", "parking", "charging", "fuel", "bus", "weather"),
     *("taxi", "roadworks", "bicycle", "toll", "air", "events"),
 )
-"""The most popular first."""
+"""The services, the most popular first."""
 
 COSTS = (5, 2, 10, 3, 1)
 """What people are ready to pay, in round numbers, the most popular first."""
 
 COST_MAX = 20.0
 BLOCKS = 20
-"""In each region."""
+"""How many blocks each region has."""
 
 T = TypeVar("T")
 
 
-def popular(chance: random.Random, things: Sequence[T]) -> T:
+def popular(rng: random.Random, things: Sequence[T]) -> T:
     """One of them by Zipf's law: the second is half as likely as the first, and so on."""
-    return chance.choices(things, [1 / rank for rank in range(1, len(things) + 1)])[0]
+    return rng.choices(things, [1 / rank for rank in range(1, len(things) + 1)])[0]
 
 
-def interest(chance: random.Random, own: int, regions: int, locality: float) -> Filter:
-    """A subscription of someone in region `own`: about that region with the chance `locality`."""
-    region = own if chance.random() < locality else popular(chance, range(regions))
-    wanted = f"service = '{popular(chance, SERVICES)}' AND region = {region}"
-    form = chance.random()
+def interest(rng: random.Random, own: int, regions: int, locality: float) -> Filter:
+    """A subscription from region `own`: about that region with probability `locality`."""
+    region = own if rng.random() < locality else popular(rng, range(regions))
+    wanted = f"service = '{popular(rng, SERVICES)}' AND region = {region}"
+    form = rng.random()
     if form < 0.35:
         return _filter(wanted)
     if form < 0.7:
-        return _filter(f"{wanted} AND cost <= {popular(chance, COSTS)}")
-    first = chance.randint(1, BLOCKS)
-    last = min(first + chance.randint(0, 4), BLOCKS)
+        return _filter(f"{wanted} AND cost <= {popular(rng, COSTS)}")
+    first = rng.randint(1, BLOCKS)
+    last = min(first + rng.randint(0, 4), BLOCKS)
     return _filter(f"{wanted} AND block BETWEEN {first} AND {last}")
 
 
 PUBLISHERS = 2
-"""In each region; they share the services between them."""
+"""How many publishers each region has; they share the services between them."""
 
 
 def publisher_of(service: str) -> int:
@@ -58,18 +58,18 @@ def publisher_of(service: str) -> int:
 
 
 def offer(region: int, publisher: int) -> Filter:
-    """What a publisher of a region advertises."""
+    """The filter that a publisher of a region advertises."""
     services = ", ".join(f"'{name}'" for name in SERVICES if publisher_of(name) == publisher)
     return _filter(f"region = {region} AND service IN ({services})")
 
 
-def report(chance: random.Random, region: int) -> dict[str, Scalar]:
+def report(rng: random.Random, region: int) -> dict[str, Scalar]:
     """The attributes of an event."""
     return {
-        "service": popular(chance, SERVICES),
+        "service": popular(rng, SERVICES),
         "region": region,
-        "block": chance.randint(1, BLOCKS),
-        "cost": round(chance.uniform(0, COST_MAX), 1),
+        "block": rng.randint(1, BLOCKS),
+        "cost": round(rng.uniform(0, COST_MAX), 1),
     }
 
 

@@ -1,7 +1,7 @@
 """The columns of the journal, derived from the facts that nodes state, and nothing else.
 
-A field of a fact stands in the column of its name, if there is one of its type. All other fields,
-such as those of protocols from other packages, stand together in `details`.
+A field of a fact is in the column of its name, if there is one of its type. All other fields, such
+as those of protocols from other packages, are together in `details`.
 """
 
 import json
@@ -39,19 +39,18 @@ MEANINGS: Final = {
     "(`Forwarded`), that came or went.",
     "source": "The link that forwarded events came from.",
     "peer": "What is at the other end of a link that came or went: `broker` or `client`.",
-    "client": "The client of a handover, or for whom events were kept.",
+    "client": "The client of a handover, or for which events were kept.",
     "name": "The name of a subscription, an advertisement or a variable.",
-    "filter": "What a subscription or an advertisement says, in the "
+    "filter": "The filter of a subscription or an advertisement, in the "
     "[filter language](filter-language.md).",
-    "location": "Where a client is now.",
+    "location": "The location of a client.",
     "value": "A variable's value as JSON (with `NaN`, `Infinity` and `-Infinity`).",
     "replayed": "How many events a handover fetched.",
     "held": "How many events waited for those that a handover fetched.",
     "given_up": "How many messages a link gave up.",
     "published": "The number of the last event of a client that has left.",
-    "anywhere": "Whether delivered events were kept for where the client was then.",
-    "publishers": "The publishers of the row's events, in order. A single one stands for all of "
-    "them.",
+    "anywhere": "Whether delivered events were kept for a place where the client was then.",
+    "publishers": "The publishers of the row's events, in order. A single one means all of them.",
     "seqs": "The sequence numbers of the row's events, in order.",
     "events": "The events in full, as a MessagePack array of "
     "`[publisher, seq, time_us, attributes, payload]`; only where events enter the network: "
@@ -59,13 +58,13 @@ MEANINGS: Final = {
     DETAILS: "The fields without a column of their own, as a JSON object (with `NaN`, `Infinity` "
     "and `-Infinity`).",
 }
-"""The columns in their order, with what they mean.
+"""The columns in their order, with their meanings.
 
 This is a file format: later versions only add columns behind these.
 """
 
 NAMES: Final = {"subscription": "name", "advertisement": "name"}
-"""Fields that stand in a column with another name."""
+"""Fields whose column has another name."""
 
 WITH_CONTENT: Final = frozenset({facts.Published.__name__, facts.Accepted.__name__})
 """The facts whose events are written in full: each event once, where it enters the network."""
@@ -75,13 +74,13 @@ Known = Mapping[EventId, Event]
 
 
 class Form(NamedTuple):
-    """How the facts of a class stand in rows."""
+    """How the facts of a class are written as rows."""
 
     columns: dict[str, Callable[[Any], Any]]
-    """What stands in each column, given the fact."""
+    """The value of each column, given the fact."""
     fields: dict[str, Callable[[Sequence[Row], Known], Any]]
-    """What each field is, given the rows of a fact and events in full; `ABSENT` if it is not there,
-    as in a journal of an older release."""
+    """The value of each field, given the rows of a fact and events in full; `ABSENT` if it is
+    missing, as in a journal of an older release."""
     events: Callable[[Any], Sequence[Event | EventId]] | None = None
     """The events that a fact is about."""
     by_link: Callable[[Any], Mapping[LinkId, Sequence[Event]]] | None = None
@@ -99,7 +98,7 @@ ABSENT: Final = object()
 
 
 def form_of(kind: type[Fact]) -> Form:
-    """How the facts of a class stand in rows."""
+    """How the facts of a class are written as rows."""
     form = _forms.get(kind)
     if form is None:
         form = _forms[kind] = _form(kind)
@@ -107,7 +106,7 @@ def form_of(kind: type[Fact]) -> Form:
 
 
 def stored_type(column: str) -> pa.DataType:
-    """The type of a column: that of the first fact's field that stands there."""
+    """The type of a column: that of the first fact's field in it."""
     if column in _FIXED:
         return _FIXED[column]
     return next(
@@ -120,7 +119,7 @@ def stored_type(column: str) -> pa.DataType:
 
 
 def identities_in(row: Row) -> list[EventId]:
-    """Which events a row is about."""
+    """The identities of the events that a row is about."""
     seqs, publishers = row["seqs"] or [], row["publishers"] or []
     if len(publishers) == 1:
         publishers = publishers * len(seqs)
@@ -128,7 +127,7 @@ def identities_in(row: Row) -> list[EventId]:
 
 
 def details_in(row: Row) -> dict[str, Any]:
-    """The fields that stand in `details`, as JSON has them."""
+    """The fields in `details`, as JSON has them."""
     return json.loads(row[DETAILS]) if row[DETAILS] is not None else {}
 
 
@@ -143,7 +142,7 @@ _FIXED: Final[dict[str, pa.DataType]] = {
     "events": pa.binary(),
     DETAILS: pa.string(),
 }
-"""The columns that are not a field of a fact each."""
+"""The columns that are not single fields of facts."""
 
 _SCALARS: Final[dict[object, pa.DataType]] = {
     str: pa.string(),
@@ -162,7 +161,7 @@ _forms: dict[type[Fact], Form] = {}
 
 
 def _form(kind: type[Fact]) -> Form:
-    """The first field that wants a column has it; what finds no column goes to the details."""
+    """Assign columns: the first field for a column gets it; the others go to the details."""
     form = Form({}, {})
     details: list[FieldInfo] = []
     taken: set[str] = set()
@@ -194,7 +193,7 @@ def _form(kind: type[Fact]) -> Form:
 
 
 def _columns_for(field: FieldInfo) -> set[str]:
-    """The columns in which a field can stand; empty if there are none for its name and type."""
+    """The columns for a field; empty if there are none for its name and type."""
     if field.name == "events" and field.type in _EVENTS:
         return {"publishers", "seqs"}
     if field.name == "to" and field.type == _EVENTS_BY_LINK:
@@ -206,7 +205,7 @@ def _columns_for(field: FieldInfo) -> set[str]:
 
 
 def _scalar_type(type_: Any) -> pa.DataType | None:
-    """How a value of a type stands in a column; None if it does not."""
+    """The type of a column for values of a type; None if there is none."""
     type_ = _without_none(type_)
     if isinstance(type_, type) and issubclass(type_, StrEnum):
         return pa.string()
@@ -218,7 +217,7 @@ def _without_none(type_: Any) -> Any:
     return parts[0] if len(parts) == 1 and NoneType in get_args(type_) else type_
 
 
-# ---- Values that stand in a column of their own
+# ---- Values with a column of their own
 
 
 def _writer(name: str, type_: Any) -> Callable[[Any], Any]:

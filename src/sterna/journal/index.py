@@ -1,4 +1,4 @@
-"""Where the batches of a journal's files stand, found without reading them."""
+"""Where the batches are in a journal's files, found without reading them."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,27 +22,27 @@ from sterna.journal.segments import (
 
 
 class Entry(NamedTuple):
-    """One batch of a file, as its header tells; whether it is intact shows when it is read."""
+    """One batch of a file, as its header has it; whether it is intact shows when it is read."""
 
     number: int
-    """The how-manieth message of the file."""
+    """The index of the batch among the messages of the file."""
     place: int
-    """The byte where it begins."""
+    """The byte offset of the batch."""
     size_bytes: int
     first: int
-    """The position of its first fact …"""
+    """The position of the batch's first fact."""
     last: int
-    """… and of its last one."""
+    """The position of the batch's last fact."""
 
 
 class Index(NamedTuple):
     """The batches of a file, in order."""
 
     start: int
-    """The first position that the file answers for."""
+    """The first position that the file covers."""
     entries: tuple[Entry, ...] = ()
     damage: str | None = None
-    """Why what follows them cannot be read."""
+    """Why what follows the batches cannot be read."""
     is_final: bool = False
     """Whether the file will never have more."""
 
@@ -53,7 +53,7 @@ class Index(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position after all that there is; what cannot be read takes one."""
+        """The position after everything in the file; what cannot be read takes one."""
         return self.following + (self.damage is not None)
 
 
@@ -134,7 +134,7 @@ _ANY_MARK = _HEAD.unpack(END)[0]
 
 
 def _begun(file: BinaryIO, segment: SegmentName, size_bytes: int) -> Index | None:
-    """What the schema of a file says; None if it is on its way."""
+    """The index from the schema of a file; None if the schema is incomplete."""
     found = _entry(file, 0, 0, size_bytes)
     if found is None and file.name.endswith(OPEN):
         return None

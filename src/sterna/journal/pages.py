@@ -1,11 +1,11 @@
-"""A journal in pieces, for readers that are elsewhere."""
+"""A journal in pages, for remote readers."""
 
 from pathlib import Path
 from typing import NamedTuple
 
+from sterna.errors import SegmentDamagedError
 from sterna.journal.rows import start_of
 from sterna.journal.segments import (
-    SegmentDamagedError,
     SegmentName,
     finished_path,
     read_messages,
@@ -14,24 +14,24 @@ from sterna.journal.segments import (
 )
 
 PAGE_BYTES = 4 * 2**20
-"""About how long a page is; a batch is never cut."""
+"""About how many bytes a page has; a batch is never cut."""
 
 
 class Page(NamedTuple):
     """Some batches of a journal."""
 
     schema: bytes
-    """The Arrow message that all of them follow; empty if there are none."""
+    """The Arrow message of the schema that all batches follow; empty if there are none."""
     batches: list[bytes]
-    """Arrow messages, in order."""
+    """The batches as Arrow messages, in order."""
     next: int
     """The position that the next page starts with."""
     damage: str | None = None
-    """Why facts before `next` are missing."""
+    """Why facts before `next` are missing, if some are."""
 
 
 def start(directory: Path, node: str) -> int | None:
-    """The first position that a node's journal answers for; None if nothing is there."""
+    """The first position that a node's journal covers; None if there is no journal."""
     for segment in segments_in(directory, node):
         try:
             for message in read_messages(_path(segment), end=0):

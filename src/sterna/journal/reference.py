@@ -13,7 +13,7 @@ from sterna.journal.rows import SCHEMA
 
 
 def written(page: str) -> str:
-    """A page with its tables as they are now; each stands below a comment with its name."""
+    """A page with its tables as they are now; each follows a comment with its name."""
     for name, table in {"columns": _columns(), "kinds": _kinds()}.items():
         page, count = re.subn(
             rf"(?<=<!-- {name}, by make docs -->\n\n).*?\n\n",

@@ -26,7 +26,7 @@ from sterna.journal.columns import (
 from sterna.model.event import Event, EventId
 
 VERSION = "3"
-"""Of the schema. A reader leaves alone what has another one than those in `SCHEMAS`."""
+"""The version of the schema. A reader skips files of versions that are not in `SCHEMAS`."""
 
 _VERSION_KEY = b"sterna.journal"
 _NODE_KEY = b"sterna.node"
@@ -39,18 +39,18 @@ SCHEMA = pa.schema(
 """A row is a fact; a Forwarded has a row for each link that the events went to."""
 
 SCHEMAS = {"2": SCHEMA.remove(SCHEMA.get_field_index(DETAILS)), VERSION: SCHEMA}
-"""What can be read, by version."""
+"""The schemas that can be read, by version."""
 
 
 class OtherFact(Fact, frozen=True, kw_only=True):
-    """A fact as a journal has it, whose class is not known here, or not as it was then.
+    """A fact of a journal whose class is not known here, or has changed since.
 
     The package of its protocol is missing, or has not been imported. Each row is one.
     """
 
     kind: str
     details: dict[str, Any]
-    """All that the row says, under the names of columns and fields."""
+    """The content of the row, under the names of columns and fields."""
 
 
 def schema_of(node: str, start: int) -> pa.Schema:
@@ -59,7 +59,7 @@ def schema_of(node: str, start: int) -> pa.Schema:
 
 
 def version_of(schema: pa.Schema) -> str | None:
-    """Which version of the schema a file has; None: it is no journal."""
+    """The version of the schema that a file has; None if it is no journal."""
     version = (schema.metadata or {}).get(_VERSION_KEY)
     return None if version is None else version.decode(errors="replace")
 
@@ -84,7 +84,7 @@ def up_to_date(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def start_of(schema: pa.Schema) -> int:
-    """The first position that a file answers for: the file before it had all facts before that."""
+    """The first position that a file covers: the file before it has all facts before that."""
     return int(schema.metadata[_START_KEY])
 
 
@@ -158,7 +158,7 @@ def facts_in(batch: pa.RecordBatch, known: Mapping[EventId, Event] | None = None
 _COLUMN = {name: number for number, name in enumerate(SCHEMA.names)}
 _LINK, _PUBLISHERS, _SEQS = _COLUMN["link"], _COLUMN["publishers"], _COLUMN["seqs"]
 _NOTHING = [() if name == "seqs" else None for name in SCHEMA.names[len(PLACE) :]]
-"""What the other columns hold at first; the events of a row stand where their numbers will."""
+"""The initial values of the other columns; a row's events are where their numbers will be."""
 
 
 def _row_for_each_link(row: list[Any], to: Mapping[LinkId, Any]) -> list[list[Any]]:
@@ -187,7 +187,7 @@ def _seqs(about: tuple[tuple[Event | EventId, ...], ...]) -> pa.Array:
 
 
 def _publishers(about: tuple[tuple[Event | EventId, ...], ...]) -> pa.Array:
-    """The publishers of each row's events; one stands for all, as is usual for a batch."""
+    """The publishers of each row's events; one is written for all, as is usual for a batch."""
     known: dict[int, list[str]] = {}
     for events in about:
         if id(events) not in known:
@@ -207,7 +207,7 @@ def _starts(lists: Iterable[Any]) -> np.ndarray[Any, np.dtype[np.int32]]:
 
 
 def _fact(kind: type[Fact], rows: list[Row], known: Mapping[EventId, Event]) -> Fact | None:
-    """The fact that some rows are; None if its class has another form than when it was written."""
+    """The fact of some rows; None if its class has changed since it was written."""
     form: Form = form_of(kind)
     values: dict[str, Any] = {"at": rows[0]["at"], "time": rows[0]["time_us"]}
     try:

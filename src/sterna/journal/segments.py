@@ -1,10 +1,10 @@
 """The journal's files: plain Arrow IPC streams whose messages carry checksums in their padding.
 
 An Arrow message is `FFFFFFFF`, the length of its metadata, the metadata, and a body. Padding may
-follow the metadata; it counts as metadata, and no reader looks at it. There stand the length of
-the body, the positions of the first and the last fact, a CRC-32 of all the rest of the message, and
-a mark. So every Arrow library reads these files, and this module also knows whether a byte is
-missing or another, and skips what nobody asked for without reading it.
+follow the metadata; it counts as metadata, and no reader looks at it. It holds the length of the
+body, the positions of the first and the last fact, a CRC-32 of all the rest of the message, and a
+mark. So every Arrow library reads these files, and this module also knows whether a byte is missing
+or changed, and skips what nobody asked for without reading it.
 """
 
 import logging
@@ -20,12 +20,12 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pyarrow as pa
 
-from sterna.errors import SternaError
+from sterna.errors import SegmentDamagedError
 from sterna.journal.rows import problem_with, up_to_date
 
 FINISHED = ".arrows"
 OPEN = ".arrows.open"
-"""What the names of files end with that a broker still writes to."""
+"""The ending of the names of files that are still written to."""
 
 END = struct.pack("<II", 0xFFFFFFFF, 0)
 """How a stream of Arrow messages ends."""
@@ -41,16 +41,12 @@ COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 log = logging.getLogger("sterna.journal")
 
 
-class SegmentDamagedError(SternaError, ValueError):
-    """A file of the journal is cut off or changed; what stood before that place is intact."""
-
-
 class SegmentName(NamedTuple):
-    """What the name of a file says; names sort as the facts in the files do."""
+    """The parts of a file's name; names sort as the facts in the files do."""
 
     node: str
     position: int
-    """Of the first fact."""
+    """The position of the first fact."""
     started_us: int
     is_open: bool
     path: Path
@@ -64,16 +60,16 @@ class SegmentName(NamedTuple):
         return cls(unquote(node), int(position), int(started_us), ending == OPEN, path)
 
 
-class Message(NamedTuple):
+class ArrowMessage(NamedTuple):
     """One intact message of a file."""
 
     data: bytes
     ends_at: int
-    """Where in the file."""
+    """The offset in the file after the message."""
     first: int
-    """The position of its first fact …"""
+    """The position of the message's first fact."""
     last: int
-    """… and of its last one; the schema has none."""
+    """The position of the message's last fact; the schema has none."""
 
 
 def read_journal(directory: Path, node: str | None = None) -> Iterator[pa.RecordBatch]:
@@ -114,7 +110,7 @@ def between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
     return batch.slice(first, last - first)
 
 
-def read_messages(path: Path, start: int = 0, end: int = END_OF_TIME) -> Iterator[Message]:
+def read_messages(path: Path, start: int = 0, end: int = END_OF_TIME) -> Iterator[ArrowMessage]:
     """The schema and the intact messages of a file with facts from `start` to before `end`.
 
     SegmentDamagedError at the first that is not intact; but a file that is still written to may end
@@ -136,7 +132,7 @@ def read_messages(path: Path, start: int = 0, end: int = END_OF_TIME) -> Iterato
                 first, last = positions_of(message)
                 if first >= end:
                     return
-                yield Message(message, file.tell(), first, last)
+                yield ArrowMessage(message, file.tell(), first, last)
             elif message is not SKIPPED:
                 what = "is cut off" if message is None else "has been changed"
                 raise SegmentDamagedError(
@@ -152,32 +148,32 @@ def segments_in(directory: Path, node: str | None = None) -> list[SegmentName]:
 
 
 def file_name(node: str, position: int, started_us: int) -> str:
-    """What a file is called while it is written to."""
+    """The name of a file while it is written to."""
     return f"{quote(node, safe='')}-{position:020d}-{started_us}{OPEN}"
 
 
 def finished_path(path: Path) -> Path:
-    """What a file is called when no more is written to it."""
+    """The path of a file that is finished."""
     return path.with_name(path.name.removesuffix(OPEN) + FINISHED)
 
 
 def read_schema(message: bytes) -> pa.Schema:
-    """What the first message of a file says."""
+    """The schema in the first message of a file."""
     return pa.ipc.read_schema(pa.py_buffer(message))
 
 
 def read_batch(message: bytes, schema: pa.Schema) -> pa.RecordBatch:
-    """What another message of a file says."""
+    """The batch in a later message of a file."""
     return pa.ipc.read_record_batch(pa.py_buffer(message), schema)
 
 
 def schema_message(schema: pa.Schema) -> bytes:
-    """What a file begins with."""
+    """The first message of a file."""
     return seal(schema.serialize().to_pybytes(), 0, NOWHERE)
 
 
 def batch_message(batch: pa.RecordBatch, number: int) -> bytes:
-    """A batch, as the so-manieth message of a file."""
+    """A batch as the message with this index in the file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=COMPRESSED) as writer:
         writer.write_batch(batch)
@@ -200,7 +196,7 @@ def seal(message: bytes, number: int, positions: tuple[int, int]) -> bytes:
 
 
 def is_sealed(message: bytes, number: int) -> bool:
-    """Whether a message is what was sealed with that number."""
+    """Whether a message is intact, and was sealed with that number."""
     _, length = _HEAD.unpack_from(message)
     end = _HEAD.size + length
     start = end - _SEAL.size
@@ -223,7 +219,7 @@ _MARK = b"Tern"
 
 
 class _Skipped(Enum):
-    """A message that nobody asked for."""
+    """Stands in for a message that nobody asked for."""
 
     SKIPPED = auto()
 
@@ -245,7 +241,7 @@ def _seal(
 
 
 def _read_message(file: BinaryIO, size_bytes: int, start: int) -> "bytes | _Skipped | None":
-    """The next message, however it is; None where the file ends before it does."""
+    """The next message, intact or not; None where the file ends before it does."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
         return None

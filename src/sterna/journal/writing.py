@@ -12,11 +12,10 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from sterna.core.facts import Fact
-from sterna.errors import SternaError
+from sterna.errors import JournalFailedError, SegmentDamagedError
 from sterna.journal.rows import events_in, rows_of, schema_of
 from sterna.journal.segments import (
     END,
-    SegmentDamagedError,
     SegmentName,
     batch_message,
     file_name,
@@ -36,12 +35,8 @@ PENDING_BYTES_MAX = 8 * 2**20
 write keeps others waiting."""
 
 
-class JournalFailedError(SternaError):
-    """The journal could not be written and takes no more; says why and what to do."""
-
-
 class Place(NamedTuple):
-    """Where a fact stands: which input caused it, and the how-manieth of that input it is."""
+    """The position of a fact: the input that caused it, and its index among that input's facts."""
 
     position: int
     turn: int
@@ -52,14 +47,14 @@ BEGINNING = Place(-1, -1)
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found of an earlier run that did not end well."""
+    """What was found of an earlier run that crashed."""
 
     segments: int = 0
-    """Files that were not finished …"""
+    """How many unfinished files were found."""
     batches: int = 0
-    """… with so many intact batches, which are kept …"""
+    """How many intact batches of unfinished files are kept."""
     bytes_cut: int = 0
-    """… and so many bytes after them, which are not."""
+    """How many bytes after the intact batches were cut off."""
 
     def __str__(self) -> str:
         if not self.segments:
@@ -219,7 +214,7 @@ class Journal:
 
     @property
     def bytes_on_disk(self) -> int:
-        """What the journal of this node takes."""
+        """How many bytes the journal of this node takes."""
         return sum(_size(segment.path) for segment in segments_in(self.directory, self._node))
 
     def _write(self, pending: list[tuple[int, int, Fact]]) -> None:
@@ -282,7 +277,7 @@ class Journal:
             raise self._failure
 
     def _fail(self, error: OSError) -> NoReturn:
-        """What was half written is cut off by the next start; until then, nothing may follow it."""
+        """Stop after an error: the next start cuts off what was half written."""
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         self._failure = JournalFailedError(
             f"the journal in {self.directory} cannot be written: {error.strerror or error}. "

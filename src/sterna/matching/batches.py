@@ -1,4 +1,4 @@
-"""How many events find their rows at a time."""
+"""Matching of batches, as many events at a time as there is room for."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Checks: what a record cannot say, asked of an event's attributes when the record holds."""
+"""Checks: what a record cannot express, tested on an event's attributes when the record holds."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -15,7 +15,7 @@ Check = Callable[[Attributes], bool]
 
 
 class Checks:
-    """All that is left to ask for a term: its residuals, and sets that its record leaves open."""
+    """All that is left to check for a term: its residuals, and sets that its record leaves open."""
 
     __slots__ = ("_open", "_ready", "_term")
 
@@ -28,15 +28,15 @@ class Checks:
         return Checks, (self._term, self._open)
 
     def open_sets(self) -> Iterator[tuple[str, ValueSet]]:
-        """The attributes and sets of values that are left to ask for."""
+        """The attributes and sets of values that are left to check."""
         return ((name, self._term.constraints[name]) for name in self._open)
 
     def residuals(self) -> tuple[Condition, ...]:
-        """The conditions that are left to ask for."""
+        """The conditions that are left to check."""
         return self._term.residuals
 
     def __call__(self, attributes: Attributes) -> bool:
-        if self._ready is None:  # Most rows are never asked.
+        if self._ready is None:  # Most rows are never checked.
             self._ready = [_in_set(self._term, name) for name in self._open]
             self._ready += [_residual(residual) for residual in self._term.residuals]
         for check in self._ready:  # noqa: SIM110 - all() costs twice as much.
@@ -46,7 +46,7 @@ class Checks:
 
 
 class WholeFilter:
-    """A filter that has no normal form, asked as a whole."""
+    """A filter without a normal form, tested as a whole."""
 
     __slots__ = ("_filter",)
 
@@ -63,7 +63,7 @@ def _in_set(term: Term, name: str) -> Check:
 
 
 def _residual(residual: Condition) -> Check:
-    """A test for a condition; where it asks for a string, the record has found one."""
+    """A test for a condition; where it needs a string, the record has found one."""
     match residual:
         case Like(Attribute(name)) | Matches(Attribute(name)):
             test = _string_test(residual)

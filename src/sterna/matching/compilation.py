@@ -30,7 +30,7 @@ def compile_kernels() -> None:
 
 
 class _Notice(numba_event.Listener):
-    """Says so, once, when something has to be compiled."""
+    """Logs a message, once, when something has to be compiled."""
 
     def __init__(self) -> None:
         self._said = False

@@ -22,7 +22,7 @@ from sterna.matching.growth import LargeDict
 from sterna.matching.kernels.entries import match_event
 from sterna.matching.kernels.layout import Arrays
 from sterna.matching.kernels.matching import prefetch_keys
-from sterna.matching.records import SHARED, TESTS_MAX, UNSURE, Written, head, write_test
+from sterna.matching.records import SHARED, TESTS_MAX, UNSURE, EncodedTest, head, write_test
 from sterna.matching.vocabulary import Attribute, Vocabulary
 from sterna.model.event import Scalar
 from sterna.model.filters.filter import Filter
@@ -32,7 +32,7 @@ EACH_MIN = 16
 """From so many events on, it pays to put them into columns."""
 
 KEYS_AHEAD = 512
-"""How many keys are asked for before they are needed."""
+"""How many keys are prefetched before they are needed."""
 
 KEYS_STEP = 1 << 16
 """For how many more keys room is made at a time, at most."""
@@ -43,8 +43,8 @@ Array = npt.NDArray[Any]
 class CompiledSubscriptions:
     """Subscriptions in compiled form; `MatchIndex` is the way to use it.
 
-    Every alternative of a filter is a row, with a number. What the row's record does not say is in
-    lists here; its record is in tiles, which `Generations` replaces from time to time.
+    Every alternative of a filter is a row, with a number. What the row's record does not express is
+    in lists here; its record is in tiles, which `Generations` replaces from time to time.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class CompiledSubscriptions:
         return self.generations.current.arrays
 
     def details(self, row: int) -> tuple[int, Check | None]:
-        """The first row of the same subscription, and what the record does not say."""
+        """The first row of the same subscription, and what the record does not express."""
         return self._first_row[row], self._checks[row]
 
     # ---- Adding and removing
@@ -162,7 +162,7 @@ class CompiledSubscriptions:
 
     def _write(self, row: int, term: Term, *, shared: bool, loose: bool) -> None:
         """Write the record of a row and put the row where it belongs."""
-        tests: list[tuple[Attribute, Written]] = []
+        tests: list[tuple[Attribute, EncodedTest]] = []
         left_open = tuple(islice(term.constraints, TESTS_MAX, None))
         vocabulary = self.vocabulary
         for name, accepted in islice(term.constraints.items(), TESTS_MAX):
@@ -210,7 +210,7 @@ class CompiledSubscriptions:
         self._batch_rooms.clear()
 
     def memory(self) -> int:
-        """Bytes in use."""
+        """How many bytes are in use."""
         lists = self._checks, self._first_row
         rows = sum(map(sys.getsizeof, lists)) + self._keys.nbytes + self._rows.memory()
         numbers = len(self._rows) * sys.getsizeof(1 << 30)
@@ -266,7 +266,7 @@ class CompiledSubscriptions:
         return Spare(self.attributes, list(self.generations.matched()))
 
     def _settle(self, rows: list[int], attributes: Mapping[str, Scalar | None]) -> list[int]:
-        """The rows that match for sure, one for each subscription."""
+        """The rows that certainly match, one for each subscription."""
         settled: list[int] = []
         seen: set[int] = set()
         for row in rows:
@@ -306,7 +306,7 @@ class CompiledSubscriptions:
         return positions, self._keys_of(rows)
 
     def match_rows(self, columns: Columns) -> tuple[Array, Array]:
-        """The same with rows, whose keys are in `keys`: less work when keys are only counted."""
+        """The positions of events with rows, whose keys are in `keys`: less work for counting."""
         events = encode_batch(self.vocabulary, columns)
         try:
             room = self._batch_rooms.pop()
@@ -332,7 +332,7 @@ class CompiledSubscriptions:
     def _settle_batch(
         self, positions: Array, rows: Array, columns: Columns
     ) -> npt.NDArray[np.bool_]:
-        """Which hits remain when unsure rows are asked and shared subscriptions counted once."""
+        """Which hits remain when unsure rows are checked and shared subscriptions counted once."""
         kept = np.ones(len(rows), bool)
         seen: set[tuple[int, int]] = set()
         position = -1
@@ -351,6 +351,6 @@ class CompiledSubscriptions:
         return kept
 
 
-def _form(test: tuple[Attribute, Written]) -> int:
-    """Tests are sorted by form, the cheapest first: the processor can then guess what comes."""
+def _form(test: tuple[Attribute, EncodedTest]) -> int:
+    """Tests are sorted by form, the cheapest first, which helps branch prediction."""
     return test[1].words[0] & 255

@@ -18,15 +18,15 @@ Array = npt.NDArray[Any]
 
 
 def groups_max() -> int:
-    """The most groups that come of that; a word has a bit for each."""
+    """The most groups that result; a word has a bit for each."""
     return NUMBERS + NUMBER_GROUPS + STRING_GROUPS + SHARED_CELLS
 
 
 class Named(NamedTuple):
-    """What tests compare an attribute with."""
+    """The constants that tests compare an attribute with."""
 
     constants: Array
-    """Numbers."""
+    """The numbers."""
     strings: Array
     """The strings that most tests name, each as the number of a value, most first."""
     uses: Array
@@ -54,7 +54,7 @@ class Division:
         self.cells = self.shared_from + shared
         self.group_of, self.groups = self._grouped(shared)
         self.share = self._shares(named, shared)
-        """Which share of the events is thought to lie in each cell."""
+        """The estimated share of the events in each cell."""
 
     def _grouped(self, shared: int) -> tuple[Array, int]:
         """The group of each cell, and how many there are."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sterna.matching.records import Written
+from sterna.matching.records import EncodedTest
 from sterna.matching.tokens import required
 from sterna.matching.vocabulary import Attribute, Vocabulary
 from sterna.model.filters.normal_form import Term
@@ -11,17 +11,17 @@ FILED_VALUES_MIN = 1000
 """An attribute with so many known values is like an identifier: rows are filed under them."""
 
 FILED_ROWS_MAX = 64
-"""Rows that may be filed under a value; tiles handle more of them faster."""
+"""How many rows may be filed under a value; tiles handle more of them faster."""
 
 FILED_TOKEN_ROWS_MAX = 2048
-"""The same for parts of strings, where tiles help less."""
+"""How many rows may be filed under a part of a string, where tiles help less."""
 
 FILED_POINTS_MAX = 4
 """A row may be filed under so many values, if its test accepts any of them."""
 
 
 def values_to_file_under(
-    tests: Iterable[tuple[Attribute, Written]], vocabulary: Vocabulary
+    tests: Iterable[tuple[Attribute, EncodedTest]], vocabulary: Vocabulary
 ) -> list[int]:
     """The values of the test that few other rows name, if there is such a test."""
     filed = vocabulary.filed
@@ -41,7 +41,7 @@ def values_to_file_under(
 
 
 def token_to_file_under(term: Term, vocabulary: Vocabulary) -> list[int]:
-    """A part of a string that every match has and few other rows ask for, if there is one."""
+    """A part of a string that every match has and few other rows need, if there is one."""
     known = vocabulary.attributes
     choices = [
         (*known[name].tokens.rarest(tokens), name)

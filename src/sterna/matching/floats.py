@@ -1,4 +1,4 @@
-"""Numbers as floats: exact ones as they are, large integers with what is missing."""
+"""Numbers as floats: exact ones as they are, large integers with the remainder."""
 
 import math
 import sys
@@ -13,7 +13,7 @@ def is_float(number: float) -> bool:
 
 
 def floor(number: float) -> tuple[float, float]:
-    """The largest float up to a number, and what is missing to the number."""
+    """The largest float up to a number, and the remainder."""
     if is_float(number):
         return float(number), 0.0
     try:

@@ -16,7 +16,7 @@ PACK_MIN, PACK_SHARE = 64, 2
 """A packing begins after so many changes, and at least one for so many rows."""
 
 PACKED_AT_A_CHANGE = 256
-"""About how many rows each change moves while a packing is under way."""
+"""About how many rows each change moves during a packing."""
 
 Array = npt.NDArray[Any]
 
@@ -64,7 +64,7 @@ class Generations:
             yield self._leaving
 
     def readings(self) -> tuple[Reading, ...]:
-        """What matching reads."""
+        """The arrays that matching reads."""
         return tuple(tiles.reading for tiles in self.matched())
 
     def _all(self) -> Iterator[SubscriptionTiles]:
@@ -122,32 +122,32 @@ class Generations:
     # ---- Room
 
     def forget_values(self, values: Iterable[int]) -> None:
-        """Let the numbers of values that no row uses any more stand for others."""
+        """Free the numbers of values that no row uses any more."""
         for tiles in self._all():
             tiles.forget_values(values)
 
     def make_room_for_names(self) -> None:
-        """Let there be room for what is in the vocabulary, and cells for new attributes."""
+        """Make room for what is in the vocabulary, and cells for new attributes."""
         for tiles in self._all():
             tiles.make_room_for_names()
         for tiles in self.matched():
             tiles.divide_new_attributes()
 
     def use_keys(self, addresses: Array) -> None:
-        """Tell where the keys of rows are in memory."""
+        """Set the addresses of the rows' keys in memory."""
         self._keys = addresses
         for tiles in self.matched():
             tiles.use_keys(addresses)
 
     def memory(self) -> int:
-        """Bytes in use."""
+        """How many bytes are in use."""
         numbers = sys.getsizeof(self._free) + len(self._free) * sys.getsizeof(1 << 30)
         return sum(tiles.memory() for tiles in self._all()) + numbers
 
     # ---- Packing
 
     def pack(self) -> None:
-        """Bring a packing that is under way to its end, however long that takes."""
+        """Finish a packing that is under way, however long that takes."""
         for _ in self._packing or ():
             pass
         self._packing = self._leaving = None
@@ -159,7 +159,7 @@ class Generations:
         self.pack()
 
     def changed(self) -> None:
-        """Go on with a packing after a change, or begin one if there were many changes."""
+        """Continue a packing after a change, or begin one if there were many changes."""
         self._changes_left -= 1
         if self._packing is None:
             if self._changes_left > 0:

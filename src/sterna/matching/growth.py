@@ -8,16 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 COPIED_MAX = 1 << 20
-"""Bytes up to which an array is copied into a larger one when it grows, which takes under 1 ms."""
+"""Up to so many bytes, an array is copied when it grows, which takes under 1 ms."""
 
 RESERVED = 1 << 30
-"""Bytes of address space that a larger array gets. The system provides memory when it is used."""
+"""The address space of a larger array in bytes. The system provides memory when it is used."""
 
 SMALL_DICT_MAX = 8192
 """With so many entries, a `LargeDict` is divided into parts."""
 
 PARTS = 509
-"""How many parts that are: a prime, so that hashes with zeros at their ends are spread as well."""
+"""The number of parts: a prime, so that hashes with zeros at their ends are spread as well."""
 
 Array = npt.NDArray[Any]
 Key = TypeVar("Key", bound=Hashable)
@@ -30,7 +30,7 @@ def zeros(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def grown(array: Array, length: int) -> Array:
-    """An array made by `zeros`, at least as long as it was, with zeros behind what was in it."""
+    """An array made by `zeros`, at least as long as before, with zeros after its content."""
     owner = array.base if isinstance(array.base, np.ndarray) else array
     if length <= len(owner):
         return owner[:length]
@@ -58,7 +58,7 @@ class LargeDict(Generic[Key, Value]):
     __slots__ = ("_length", "_parts", "get")
 
     get: Callable[..., Any]
-    """The value of a key, or else the second argument or None. Of a single part, its own `get`."""
+    """Get the value of a key, or else the second argument or None. A single part's own `get`."""
 
     def __init__(self) -> None:
         self._parts: list[dict[Key, Value]] = [{}]
@@ -107,7 +107,7 @@ class LargeDict(Generic[Key, Value]):
         return value
 
     def memory(self) -> int:
-        """Bytes in use, without keys and values."""
+        """How many bytes are in use, without keys and values."""
         return sum(map(sys.getsizeof, self._parts))
 
     def _divide(self) -> None:

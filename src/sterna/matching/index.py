@@ -4,6 +4,7 @@ import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from sterna.extras import require
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 Key = TypeVar("Key", bound=Hashable)
 
 FEW_MAX = 32
-"""Up to so many filters are asked one by one, which is faster and needs no compiled code. Measured
+"""Up to so many filters are tested one by one, which is faster and needs no compiled code. Measured
 by `sterna bench match`."""
 
 _COMPILERS = {"llvmlite", "numba", "numpy"}
-"""What compiled code needs. A client's installation has none of it."""
+"""The packages that compiled code needs. A client's installation has none of them."""
 
 
 class MatchIndex(Generic[Key]):
@@ -33,11 +34,11 @@ class MatchIndex(Generic[Key]):
     >>> index.match({"service": "parking", "price": 5})
     ['bob']
 
-    The answers are exactly those of asking every filter, whatever was added and removed before.
+    The answers are exactly those of testing every filter, whatever was added and removed before.
     Their order is unspecified, but equal for equal histories. Several threads may match at the same
     time, as long as none of them adds or removes; the index has no lock.
 
-    Many filters are compiled, which needs NumPy and numba. Without them every filter is asked, one
+    Many filters are compiled, which needs NumPy and numba. Without them every filter is tested, one
     by one, however many there are.
     """
 
@@ -101,10 +102,7 @@ class MatchIndex(Generic[Key]):
         An array is a NumPy array (masked where values are missing), a list with None where they
         are, or a pair of an array and its validity, an array of booleans.
         """
-        if not _can_compile():
-            raise RuntimeError(
-                "matching batches needs NumPy and numba: pip install 'sterna[broker]'"
-            )
+        require("broker", "matching batches", "numba", "numpy")
         from sterna.matching.columns import Columns  # noqa: PLC0415 - few filters need no NumPy.
 
         columns = Columns(events)
@@ -126,8 +124,9 @@ class MatchIndex(Generic[Key]):
         return sys.getsizeof(self._few) if self._compiled is None else self._compiled.memory()
 
     def compiled(self) -> "CompiledSubscriptions":
-        """The filters in compiled form, from now on for good. For measurements and bulk jobs."""
+        """Compile the filters, for good. For measurements and bulk jobs."""
         if self._compiled is None:
+            require("broker", "a compiled index", "numba", "numpy")
             from sterna.matching.compilation import compile_kernels  # noqa: PLC0415 - numba is large.
             from sterna.matching.compiled import CompiledSubscriptions  # noqa: PLC0415
 
@@ -167,7 +166,7 @@ class MatchIndex(Generic[Key]):
 
 
 def _can_compile() -> bool:
-    """Whether NumPy and numba are installed; what they lack otherwise is an error that shows."""
+    """Whether NumPy and numba are installed; a broken installation raises its own error."""
     try:
         import numba  # noqa: F401, PLC0415 - both are large, and few filters do without.
         import numpy  # noqa: F401, ICN001, PLC0415

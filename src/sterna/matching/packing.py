@@ -5,8 +5,8 @@ tiles are half empty, records lie where there was room. So now and then all rows
 That would take seconds for a million rows. Instead, every change of the index does a small share of
 it. Meanwhile each row is in the old tiles or in the new ones, and events are matched with both.
 
-The functions here are generators. What they yield is about how much work was done since, measured
-in rows moved.
+The functions here are generators. They yield about how much work was done since, measured in rows
+moved.
 """
 
 from collections.abc import Generator, Iterable
@@ -26,7 +26,7 @@ from sterna.matching.tiles import FILL_ROWS, SubscriptionTiles
 from sterna.matching.vocabulary import Vocabulary
 
 SURVEYED_ROWS, SURVEYED_VALUES, KEYED_ROWS = 1024, 4096, 512
-"""How many rows or values are looked at between two breaks."""
+"""How many rows or values are examined between two breaks."""
 
 RUN_ROWS = 16 * KEYED_ROWS
 """How many rows are sorted between two breaks."""
@@ -38,11 +38,11 @@ FILED_AT_A_TIME = 64
 """How many filed rows are moved between two breaks."""
 
 CONSTANTS_MIN, CONSTANTS_MAX, CONSTANTS = 512, 1 << 14, 1 << 18
-"""How many numbers the cells of an attribute are made from: at least, at most, and of all
+"""How many numbers the cells of an attribute are made from: the least, the most, and for all
 attributes together."""
 
 PAGE_BYTES, PAGE_COST = 1 << 21, 256
-"""The size of the largest pages of memory, and what it takes to get one, compared with moving a
+"""The size of the largest pages of memory, and the cost of getting one, compared with moving a
 row."""
 
 NODES_EACH = 8
@@ -57,7 +57,7 @@ Work = Generator[float, None, None]
 
 
 def provide_memory(old: SubscriptionTiles, new: SubscriptionTiles) -> Work:
-    """Let the system provide memory for all that will move to new tiles, a page at a time.
+    """Have the system provide memory for all that will move to new tiles, a page at a time.
 
     It does so when memory is written to for the first time, which would be in a few calls only.
     """
@@ -99,7 +99,7 @@ def _new_survey(attributes: int) -> Survey:
         uses=zeros((attributes, listed), np.int64),
         listed=np.zeros(attributes, np.int64),
         total=np.zeros(attributes, np.int64),
-        chance=np.ones(1, np.uint64),
+        rng=np.ones(1, np.uint64),
     )
 
 

@@ -27,14 +27,14 @@ NUMBER, STRING = values.NUMBERS_RANK, values.STRINGS_RANK
 """Two of the kinds of values: their ranks on the value line."""
 
 UNSURE = 1
-"""Flag of a row whose record says less than its filter, which has to be asked as well."""
+"""Flag of a row whose record expresses less than its filter, which has to be tested as well."""
 
 SHARED = 2
 """Flag of a row that is one of several of its subscription."""
 
 
 TESTS_MAX = 1000
-"""Tests that a record may have."""
+"""How many tests a record may have."""
 
 
 def head(row: int, flags: int, tests: int) -> int:
@@ -43,8 +43,8 @@ def head(row: int, flags: int, tests: int) -> int:
 
 
 @dataclass(slots=True)
-class Written:
-    """What became of a test."""
+class EncodedTest:
+    """A test in the form of a record."""
 
     words: list[int]
     named: Sequence[int] = ()
@@ -52,10 +52,10 @@ class Written:
     selects: bool = False
     """Whether it accepts nothing but those."""
     exact: bool = True
-    """Whether it says all that the set of accepted values says."""
+    """Whether it expresses all of the set of accepted values."""
 
 
-def write_test(accepted: ValueSet, attribute: int, known: Callable[[Scalar], int]) -> Written:
+def write_test(accepted: ValueSet, attribute: int, known: Callable[[Scalar], int]) -> EncodedTest:
     """Write down which values a test accepts; `known` gives the number of a value."""
     cuts = accepted.cuts
     if len(cuts) == 2:  # One stretch, as most tests have: no need to take it apart.
@@ -65,31 +65,31 @@ def write_test(accepted: ValueSet, attribute: int, known: Callable[[Scalar], int
             if low == high:
                 return _point(known(low), attribute)
             if is_float(low) and is_float(high):
-                return Written([attribute << 8 | RANGE, *_as_words(_pack(low, high))])
+                return EncodedTest([attribute << 8 | RANGE, *_as_words(_pack(low, high))])
         elif start[0] == end[0] == STRING and end[1] == start[1] + "\0":
             return _point(known(start[1]), attribute)
     return _write_set(describe(accepted), attribute, known)
 
 
-def _point(value: int, attribute: int) -> Written:
-    return Written([value << 32 | attribute << 8 | POINT], (value,), selects=True)
+def _point(value: int, attribute: int) -> EncodedTest:
+    return EncodedTest([value << 32 | attribute << 8 | POINT], (value,), selects=True)
 
 
-def _write_set(what: "Description", attribute: int, known: Callable[[Scalar], int]) -> Written:
+def _write_set(what: "Description", attribute: int, known: Callable[[Scalar], int]) -> EncodedTest:
     listed = what.points()
     if listed is not None:
         named = [known(value) for value in listed]
         words = [len(named) << 32 | attribute << 8 | POINTS, *named]
-        return Written(words, named, selects=True)
+        return EncodedTest(words, named, selects=True)
     if not what.ranges and not what.strings:
-        return Written([what.kinds << 32 | attribute << 8 | KINDS], exact=what.exact)
+        return EncodedTest([what.kinds << 32 | attribute << 8 | KINDS], exact=what.exact)
     named = [known(string) for string in what.strings]
     body = [what.kinds, len(what.ranges), (NOT_IN if what.all_but else IN) if named else 0]
     for low, high in what.ranges:
         body += _as_words(_pack(*floor(low)))
         body += _as_words(_pack(*floor(high)))
     body += named
-    return Written([len(body) << 32 | attribute << 8 | SET, *body], named, exact=what.exact)
+    return EncodedTest([len(body) << 32 | attribute << 8 | SET, *body], named, exact=what.exact)
 
 
 @dataclass(slots=True)
@@ -99,13 +99,13 @@ class Description:
     kinds: int = 0
     """The kinds accepted as a whole, one bit each."""
     ranges: list[tuple[float, float]] = field(default_factory=list)
-    """Numbers: ranges with both ends included."""
+    """The ranges of numbers, with both ends included."""
     strings: list[str] = field(default_factory=list)
-    """Strings listed one by one."""
+    """The strings that are listed one by one."""
     all_but: bool = False
     """Whether the listed strings are those not accepted."""
     exact: bool = True
-    """Whether this says it all. If not, it accepts all strings."""
+    """Whether this expresses the whole set. If not, it accepts all strings."""
 
     def points(self) -> list[Scalar] | None:
         """The accepted values if all are listed one by one."""

@@ -27,10 +27,10 @@ from sterna.matching.kernels.layout import (
 from sterna.matching.vocabulary import Vocabulary
 
 FILL_ROWS = 52
-"""Rows in a tile that is packed afresh: room for some more, without wasting much."""
+"""How many rows a freshly packed tile has: room for some more, without wasting much."""
 
 SPLIT_ROWS = TILE_ROWS // 2
-"""Rows in a tile that was split."""
+"""How many rows a tile has after a split."""
 
 Array = npt.NDArray[Any]
 
@@ -71,21 +71,21 @@ class SubscriptionTiles:
         return bool(self.arrays.row_slot[row])
 
     def _refresh(self) -> None:
-        """Remake what refers to arrays."""
+        """Rebuild what refers to arrays."""
         self.arrays = self.arrays._replace(numbers=self.arrays.records.view(np.float64))
         words: Any = memoryview(self.arrays.records).cast("B").cast("q")
         self._record_words = words  # Faster to write to.
         self.reading = Reading(*(getattr(self.arrays, name) for name in Reading._fields))
 
     def use_keys(self, addresses: Array) -> None:
-        """Tell where the keys of rows are in memory."""
+        """Set the addresses of the rows' keys in memory."""
         self.arrays = self.arrays._replace(keys=addresses)
         self._refresh()
 
     # ---- Cells
 
     def divide(self, place: int, named: Named) -> None:
-        """Divide the values of an attribute into cells; those of earlier ones are divided."""
+        """Divide the values of an attribute into cells; earlier attributes are divided already."""
         self._divided = place + 1
         division = Division(named)
         rows_before = self._summary_rows
@@ -106,12 +106,12 @@ class SubscriptionTiles:
         arrays.value_cell[division.strings] = np.arange(division.first_string, division.shared_from)
 
     def divide_new_attributes(self) -> None:
-        """Let attributes that came later have the fewest cells."""
+        """Give attributes that came later the fewest cells."""
         for place in range(self._divided, len(self._vocabulary.by_place)):
             self.divide(place, NOTHING)
 
     def forget_values(self, values: Iterable[int]) -> None:
-        """Let the numbers of values that no row uses any more stand for others."""
+        """Free the numbers of values that no row uses any more."""
         value_cell = self.arrays.value_cell
         for value in values:
             value_cell[value] = 0
@@ -143,11 +143,11 @@ class SubscriptionTiles:
             filing.file(self.arrays, row, value)
 
     def forget_key(self, row: int) -> None:
-        """Forget the place that a row had in the order of rows."""
+        """Forget a row's place in the order of rows."""
         self.arrays.row_key[row] = -1
 
     def leave_loose(self, row: int) -> None:
-        """Let a row, whose record is written, wait for a packing."""
+        """Have a row, whose record is written, wait for a packing."""
         self.arrays.row_slot[row] = layout.LOOSE
 
     def remove(self, row: int, unused: Array) -> int:
@@ -159,13 +159,13 @@ class SubscriptionTiles:
     # ---- Room
 
     def make_room_for_rows(self, count: int) -> None:
-        """Let there be room for rows with numbers below this one."""
+        """Make room for rows with numbers below this one."""
         have = len(self.arrays.row_slot)
         if count > have:
             self._grow(_ROW, max(count, have + have // 4))
 
     def make_room_for_names(self) -> None:
-        """Let there be room for what is in the vocabulary."""
+        """Make room for what is in the vocabulary."""
         vocabulary = self._vocabulary
         have = len(self.arrays.attribute)
         if len(vocabulary.by_place) > have:
@@ -179,21 +179,21 @@ class SubscriptionTiles:
             self._grow(_VALUE, len(vocabulary.uses))
 
     def make_room_for_records(self, words: int) -> None:
-        """Let there be room for so many more words of records."""
+        """Make room for so many more words of records."""
         have = len(self.arrays.records)
         needed = int(self.arrays.counts[RECORD_WORDS]) + words
         if needed > have:
             self._grow(["records"], max(needed, have + have // 4))
 
     def make_room_for_nodes(self, count: int) -> None:
-        """Let there be room for so many more nodes."""
+        """Make room for so many more nodes."""
         have = len(self.arrays.node_record)
         needed = int(self.arrays.counts[NODES]) + count
         if needed > have:
             self._grow(_NODE, max(needed, have + have // 4))
 
     def make_room_for_tiles(self, count: int) -> None:
-        """Let there be room for so many more tiles, whatever is in them."""
+        """Make room for so many more tiles, whatever is in them."""
         arrays = self.arrays
         have = len(arrays.tile_alive)
         needed = int(arrays.counts[TILES]) + count
@@ -209,7 +209,7 @@ class SubscriptionTiles:
             self._grow(["free_chunks"], each // CHUNK_STEP * 2)
 
     def make_room_like(self, other: "SubscriptionTiles") -> None:
-        """Let there be room for what is in other tiles."""
+        """Make room for what is in other tiles."""
         self.make_room_for_names()
         counts = other.arrays.counts
         self.make_room_for_rows(len(other.arrays.row_slot))
@@ -242,7 +242,7 @@ class SubscriptionTiles:
             self._refresh()
 
     def memory(self) -> int:
-        """Bytes in use."""
+        """How many bytes are in use."""
         elsewhere = {"numbers", "keys", "value_number", "value_uses", "value_filed"}
         fields: Mapping[str, Array] = self.arrays._asdict()
         arrays = sum(each.nbytes for name, each in fields.items() if name not in elsewhere)
@@ -261,7 +261,7 @@ _TILE = (
     *("tile_alive", "tile_record", "tile_chunk", "tile_length", "tile_blocks"),
     *("free_tiles", "order_key", "order_tile"),
 )
-"""What grows together."""
+"""The arrays that grow together."""
 
 
 def _up_to_words(tiles: int) -> int:

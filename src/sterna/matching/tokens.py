@@ -19,7 +19,7 @@ BEGINNING_MIN, BEGINNING_MAX = 3, 64
 """How long a token for the beginning of a string may be."""
 
 PARTS = (6, 3)
-"""How long the others may be; the longest that fits is taken."""
+"""How long the other tokens may be; the longest that fits is taken."""
 
 _BEGINS = "\ud800"
 """Marks a beginning; no string has this letter, which is half of one."""
@@ -43,7 +43,7 @@ class Tokens:
         return len(self._numbers)
 
     def __bool__(self) -> bool:
-        return bool(self._lengths)  # Asked for every string of an event.
+        return bool(self._lengths)  # Called for every string of an event.
 
     def get(self, token: str) -> int | None:
         number: int | None = self._numbers.get(token)
@@ -63,19 +63,19 @@ class Tokens:
     def rarest(self, tokens: list[str]) -> tuple[int, int, str]:
         """Of the tokens that a row could be filed under, the one that fewest rows have had.
 
-        What many filters ask for, many events will have. Return how many it was, then what makes a
+        What many filters need, many events will have. Return how many it was, then what makes a
         longer token the better one, then the token.
         """
         counts, before = self._counts, self._counts_before
         for token in tokens:
             counts[token] = counts.get(token, 0) + 1
         found = min((counts[token] + before.get(token, 0), -len(token), token) for token in tokens)
-        if len(counts) > COUNTED_MAX:  # What is no longer asked for is forgotten.
+        if len(counts) > COUNTED_MAX:  # What is no longer needed is forgotten.
             self._counts, self._counts_before = {}, counts
         return found
 
     def memory(self) -> int:
-        """Bytes in use."""
+        """How many bytes are in use."""
         counts = self._counts, self._counts_before
         strings = {*self._numbers, *self._counts, *self._counts_before}
         return (
@@ -103,7 +103,7 @@ class Tokens:
 
 
 def _length(token: str) -> int:
-    """How long a token is, negative for beginnings."""
+    """The length of a token, negative for beginnings."""
     return 1 - len(token) if token.startswith(_BEGINS) else len(token)
 
 
@@ -170,7 +170,7 @@ def _runs_of_segments(segments: list[patterns.Segment]) -> Iterator[str]:
 
 
 def _runs_of_topic(topic: str) -> Iterator[str]:
-    """The runs of plain levels in a topic filter; what `#` stands for may be missing."""
+    """The runs of plain levels in a topic filter; what `#` matches may be missing."""
     run = ""
     for place, level in enumerate(topic.removesuffix("/#").split("/")):
         slash = "/" if place else ""

@@ -21,7 +21,7 @@ class Attribute:
 
     def __init__(self, place: int) -> None:
         self.place = place
-        """Its number, and its column in encoded events."""
+        """The number of the attribute, and its column in encoded events."""
         self.ids: LargeDict[Scalar, int] = LargeDict()
         """The values that tests name, each with its number."""
         self.tokens = Tokens()
@@ -42,9 +42,9 @@ class Vocabulary:
         self.number = zeros((FIRST_VALUES,), np.float64)
         """For each value the number that it is, NaN for strings and tokens."""
         self.uses = zeros((FIRST_VALUES,), np.int32)
-        """How many tests name it."""
+        """How many tests name each value."""
         self.filed = zeros((FIRST_VALUES,), np.int32)
-        """How many rows are filed under it."""
+        """How many rows are filed under each value."""
         self.string_of = zeros((FIRST_VALUES,), np.int32)
         """For a string the place of its attribute, counted from 1; otherwise 0."""
         self._words: list[Scalar] = []
@@ -113,7 +113,7 @@ class Vocabulary:
             self._free.append(number)
 
     def memory(self) -> int:
-        """Bytes in use, without the values."""
+        """How many bytes are in use, without the values."""
         arrays = (self.number, self.uses, self.filed, self.string_of)
         lists = (self._words, self._owners, self._free)
         known = sum(each.ids.memory() + each.tokens.memory() for each in self.by_place)

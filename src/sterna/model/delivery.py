@@ -28,7 +28,7 @@ from typing import Any
 from sterna.model.event import EventId
 
 FOREVER = 2**63 - 1
-"""When something ends that does not end."""
+"""The moment at which something ends that does not end."""
 
 
 class Fault(StrEnum):
@@ -49,8 +49,8 @@ Truth = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """When a subscription or advertisement was asked, settled and ended, and forgotten then."""
+class Lifetime:
+    """When a subscription or advertisement was asked, settled, ended, and then forgotten."""
 
     asked: Moment
     settled: Moment = FOREVER
@@ -59,25 +59,25 @@ class Span:
     """When no broker knew it any more."""
 
 
-def is_settled(span: Span, published: Moment) -> Truth:
-    """Whether it was in force everywhere when an event was published."""
+def is_settled(span: Lifetime, published: Moment) -> Truth:
+    """Whether a subscription or advertisement was in force everywhere at a publication."""
     return (span.settled <= published) & (published <= span.ended)
 
 
-def is_owed(subscription: Span, published: Moment, calm: Moment) -> Truth:
+def is_owed(subscription: Lifetime, published: Moment, calm: Moment) -> Truth:
     """Whether an event that the subscription matches must be delivered."""
     return is_settled(subscription, published) & (calm <= subscription.ended)
 
 
-def is_allowed(subscription: Span, delivered: Moment, *, anywhere: Truth = False) -> Truth:
+def is_allowed(subscription: Lifetime, delivered: Moment, *, anywhere: Truth = False) -> Truth:
     """Whether an event that the subscription matches may be delivered.
 
-    What was kept for where the client was then (`anywhere`) may come after the end.
+    What was kept for a place where the client was then (`anywhere`) may come after the end.
     """
     return (subscription.asked <= delivered) & (anywhere | (delivered <= subscription.ended))
 
 
-def is_explained(subscription: Span, published: Moment, arrived: Moment) -> Truth:
+def is_explained(subscription: Lifetime, published: Moment, arrived: Moment) -> Truth:
     """Whether an event that the subscription matches may arrive without being delivered."""
     return (subscription.asked <= arrived) & (published <= subscription.forgotten)
 
@@ -88,12 +88,12 @@ def was_published(published: Moment, arrived: Moment) -> Truth:
 
 
 def is_out_of_order(seq: Moment, last: Moment) -> Truth:
-    """Whether an event comes after one that its publisher has published later."""
+    """Whether an event arrives after one that its publisher published later."""
     return seq < last
 
 
 def faults_of_order(delivered: Iterable[EventId]) -> Iterator[tuple[Fault, EventId]]:
-    """What is wrong with the sequence in which one client got events."""
+    """The faults in the sequence in which one client got events."""
     seen: set[EventId] = set()
     last: dict[str, int] = {}
     for event in delivered:

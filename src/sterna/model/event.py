@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 Scalar = bool | int | float | str
-"""What an attribute may hold: bool, int64, float64 or a Unicode string."""
+"""The types of an attribute: bool, int64, float64 or a Unicode string."""
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
@@ -17,18 +17,18 @@ PLAIN_TYPES = frozenset({bool, int, float, str, type(None)})
 
 AttributeName = Annotated[str, msgspec.Meta(min_length=1)]
 CheckedScalar = bool | Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)] | float | str
-"""The same, as decoders check it."""
+"""A `Scalar` with the bounds of integers, as decoders check it."""
 
 
 class EventId(NamedTuple):
-    """Who published an event, and the how-manieth of that publisher it is, from 1."""
+    """The publisher of an event, and its sequence number at that publisher, counting from 1."""
 
     publisher: str
     seq: int
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, eq=False):
-    """What a publisher says once, and what brokers carry to everyone whose filter matches it.
+    """What a publisher sends once, and brokers carry to all clients whose filters match it.
 
     Attributes with the value None are dropped: a missing attribute is NULL in every filter.
     Group and topic addressing need nothing special: a topic is an attribute.
@@ -36,7 +36,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, eq=False
 
     publisher: str
     seq: int
-    """Consecutive per publisher, from 1."""
+    """The sequence number: consecutive per publisher, from 1."""
     time_us: int
     """When it was published, in microseconds."""
     attributes: Mapping[str, Scalar] = {}
@@ -54,7 +54,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, eq=False
         msgspec.structs.force_setattr(self, "attributes", plain_attributes(self.attributes))
 
     def __eq__(self, other: object) -> bool:
-        """Whoever has checked them, events are equal if they say the same."""
+        """Events with equal content are equal, whether a decoder has checked them or not."""
         if not isinstance(other, Event):
             return NotImplemented
         return msgspec.structs.astuple(self) == msgspec.structs.astuple(other)
@@ -70,7 +70,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, eq=False
 
 
 class CheckedEvent(Event, frozen=True, kw_only=True, array_like=True, gc=False):
-    """An event whose decoder has checked it: brokers handle many, and each is checked once."""
+    """An event that its decoder has checked: brokers handle many, and each is checked once."""
 
     publisher: Annotated[str, msgspec.Meta(min_length=1)]
     seq: Annotated[int, msgspec.Meta(ge=1, le=INT_MAX)]
@@ -78,7 +78,7 @@ class CheckedEvent(Event, frozen=True, kw_only=True, array_like=True, gc=False):
     attributes: dict[AttributeName, CheckedScalar] = {}
 
     def __post_init__(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: the decoder has checked the event."""
 
 
 def plain_attributes(attributes: Mapping[str, object]) -> dict[str, Scalar]:

@@ -1,4 +1,4 @@
-"""Where things are and where they can be next: locations, movement graphs and `ploc`."""
+"""Locations, movement graphs, and `ploc`: where clients can be next."""
 
 import csv
 import io
@@ -14,18 +14,18 @@ import h3
 from sterna.errors import SternaError
 
 REMEMBERED_MAX = 2_000_000
-"""Locations in all the results of `ploc` that a space remembers; a result counts as 16 more."""
+"""How many locations all cached results of `ploc` may have; a result counts as 16 more."""
 
 CELLS_MAX = 100_000
-"""Cells that one `ploc` in a grid may have."""
+"""How many cells one `ploc` in a grid may have."""
 
 
 MODEL_SUFFIX = ".sterna-model"
-"""How files of mobility models end."""
+"""The ending of files with mobility models."""
 
 
 class LocationError(SternaError, ValueError):
-    """A location, a grid or a movement graph that makes no sense; says what to do."""
+    """A location, a grid or a movement graph that makes no sense; the message says what to do."""
 
 
 class LocationSpace(Protocol):
@@ -43,7 +43,7 @@ class LocationSpace(Protocol):
 
 
 class _Memory:
-    """The latest results of `ploc`, as many as fit. Copies of a space start with an empty one."""
+    """The latest results of `ploc`, as many as fit. Copies of a space begin without any."""
 
     def __init__(self) -> None:
         self._results: OrderedDict[tuple[str, int], frozenset[str]] = OrderedDict()
@@ -104,7 +104,7 @@ class MovementGraph:
         """Read a graph from a file.
 
         `.json`: `{"edges": [["kitchen", "hall"], …], "locations": […], "directed": false}`; what
-        the file says about `directed` goes before the argument. `.sterna-model`: the movement graph
+        the file has for `directed` goes before the argument. `.sterna-model`: the movement graph
         of a mobility model, where edges go as clients went. Anything else is CSV: one edge a line,
         `kitchen,hall`; a line with one name is a location; a first line `from,to` is a heading.
         """
@@ -137,7 +137,7 @@ class MovementGraph:
         return tuple(self._neighbours)
 
     def neighbours(self, location: str) -> tuple[str, ...]:
-        """Where one step leads."""
+        """The locations that one step leads to."""
         try:
             return self._neighbours[location]
         except KeyError:

@@ -7,7 +7,7 @@ from sterna.errors import SternaError
 
 SCHEME = "sterna"
 PORT = 7461
-"""Where a broker listens unless it is told otherwise."""
+"""The port on which a broker listens by default."""
 
 
 class AddressError(SternaError, ValueError):
@@ -19,7 +19,7 @@ class Address(NamedTuple):
 
     host: str
     port: int
-    """0 when listening: any that is free."""
+    """The port; 0 means any free one, for listening."""
 
     @classmethod
     def parse(cls, text: str) -> "Address":
@@ -31,7 +31,7 @@ class Address(NamedTuple):
 
     @classmethod
     def from_url(cls, url: str) -> "Address":
-        """Read `sterna://127.0.0.1:7461`; without a port it is the usual one."""
+        """Read `sterna://127.0.0.1:7461`; without a port, the default one."""
         parts = _URL.fullmatch(url)
         text = "" if parts is None else parts["host"] + (parts["port"] or f":{PORT}")
         try:

@@ -9,7 +9,7 @@ from sterna.errors import SternaError
 
 
 class RefusedError(SternaError):
-    """A client went too far; the message is for it."""
+    """A client broke the rules; the message is for it."""
 
 
 NAME_CHARACTERS_MAX = 256
@@ -20,7 +20,7 @@ Claimed = Callable[[LinkId], Sequence[tuple[str, Collection[RouteId]]]]
 
 
 class Admission:
-    """Refuses what is too much, or not a client's to send."""
+    """Refuses what is too much, or not allowed to clients."""
 
     def __init__(self, claimed: Claimed, *, subscriptions_max: int) -> None:
         self._claimed = claimed

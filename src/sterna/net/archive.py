@@ -14,28 +14,24 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sterna.core.sizes import weight
-from sterna.errors import SternaError
+from sterna.errors import ArchiveError
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 
 log = logging.getLogger("sterna.broker")
 
 LOOK_S = 60.0
-"""After so long a question is answered with what was found."""
+"""After so many seconds a lookup is answered with what was found so far."""
 
 COLUMNS = ["publisher", "seq", "time", "attributes", "payload"]
 
 _DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
-"""Clocks of clients may be wrong by more than a calendar has."""
+"""The name of a day. Clocks of clients may be wrong by more than a calendar has."""
 _VALUES = ("bool", "int", "float", "string")
 _LEAST_US, _GREATEST_US = -(2**63), 2**63 - 1
 
 
-class ArchiveError(SternaError):
-    """The archive cannot be read; says why and what to do."""
-
-
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """A part of a file whose events were published between two times."""
 
     newest_us: int
@@ -53,8 +49,8 @@ class Archive:
         self._table = tables / "events"
         self._events_max = events_max
         self._bytes_max = bytes_max
-        self._groups: dict[Path, tuple[tuple[int, int], list[Group]]] = {}
-        """What is in each file, and of which file that was said: a refresh replaces them."""
+        self._groups: dict[Path, tuple[tuple[int, int], list[RowGroup]]] = {}
+        """The groups of each file, and the version of the file: a refresh replaces files."""
         self.is_stopped = False
         """Set by another thread that waits for this one."""
 
@@ -117,7 +113,7 @@ class Archive:
         first, last = _day(since_us), _day(until_us)
         return [days[day] for day in sorted(days, reverse=True) if first <= day <= last]
 
-    def _groups_of(self, path: Path) -> list[Group]:
+    def _groups_of(self, path: Path) -> list[RowGroup]:
         about = path.stat()
         version = (about.st_mtime_ns, about.st_size)
         known = self._groups.get(path)
@@ -127,20 +123,20 @@ class Archive:
 
 
 class _Newest:
-    """The last events of those that are added, as many as there may be."""
+    """The newest of the events that are added, up to a limit."""
 
     def __init__(self, events_max: int, bytes_max: int) -> None:
         self._events_max = events_max
         self._bytes_max = bytes_max
         self._bytes = 0
         self._found: list[tuple[int, str, int, int, int, Event]] = []
-        """A heap, the oldest first, each with a number that no other has, and its size."""
+        """A heap, oldest first, of events with their sizes and a unique number each."""
         self._numbers = count()
         self._gone_us = _LEAST_US
 
     @property
     def bound_us(self) -> int:
-        """What is older need not be added."""
+        """Events older than this need not be added."""
         is_full = len(self._found) == self._events_max
         return max(self._gone_us, self._found[0][0] if is_full else _LEAST_US)
 
@@ -158,24 +154,24 @@ class _Newest:
             self._bytes -= size
 
     def since(self, time_us: int) -> list[Event]:
-        """Those that were published then or later, oldest first."""
+        """The events that were published at a time or later, oldest first."""
         found = sorted(self._found)
         return [event for *_, event in found if event.time_us >= time_us]
 
 
-def _groups(path: Path) -> Iterator[Group]:
+def _groups(path: Path) -> Iterator[RowGroup]:
     metadata = pq.read_metadata(path)
     names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     place = names.index("time")
     for number in range(metadata.num_row_groups):
         known = metadata.row_group(number).column(place).statistics
         if known is None or not known.has_min_max:
-            yield Group(_GREATEST_US, _LEAST_US, path, number)
+            yield RowGroup(_GREATEST_US, _LEAST_US, path, number)
         else:
-            yield Group(_us(known.max), _us(known.min), path, number)
+            yield RowGroup(_us(known.max), _us(known.min), path, number)
 
 
-def _events(group: Group, since_us: int, until_us: int) -> Iterator[Event]:
+def _events(group: RowGroup, since_us: int, until_us: int) -> Iterator[Event]:
     """The events of a part of a file that were published between two times."""
     with pq.ParquetFile(group.path) as file:
         table = file.read_row_group(group.number, columns=COLUMNS)

@@ -9,7 +9,7 @@ has much to keep.
 import gc
 
 YOUNG_OBJECTS = 2_000
-"""With so many more objects than before, the youngest are searched."""
+"""The youngest objects are searched when there are so many more than before."""
 YOUNG_SEARCHES = 4
 """After so many searches of the youngest, their survivors are searched once more, and kept."""
 NEVER = 1_000_000_000
@@ -19,7 +19,7 @@ def spare_the_collector() -> None:
     """Search objects for cycles while they are young, and then never again.
 
     The memory of a cycle that is dropped later than that is lost until the process ends. Objects
-    without cycles are freed at once, as ever.
+    without cycles are freed at once, as always.
     """
     gc.collect()
     gc.freeze()

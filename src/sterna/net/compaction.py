@@ -1,7 +1,7 @@
 """The second process of a broker: it makes a snapshot from the log while the broker goes on.
 
-It reads what the log says up to a position, does it again, and writes the state that this leads to.
-It ends when the process does that started it, which then takes the snapshot in or discards it.
+It reads the log up to a position, replays it, and writes the state that this leads to. It ends with
+the process that started it, which then takes the snapshot in or discards it.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from sterna.net.storage.snapshots import write_snapshot
 
 
 def compact(directory: Path, position: int, path: Path) -> int:
-    """Write the state that the first so many records of a log lead to; how many bytes it has."""
+    """Write the state that the first so many records of a log lead to; return its size in bytes."""
     recovery = read(REAL, directory, (STATE_KIND, *OLDER_KINDS), loading(broker_of), position)
     recovered = recover_old(directory, recovery, broker_of)
     if recovered is None:
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
         return 1
     sys.stdout.write(f"{size}\n")
     sys.stdout.flush()
-    os._exit(0)  # To free all that memory piece by piece would take its time.
+    os._exit(0)  # Freeing all that memory piece by piece would take long.
 
 
 def _end_with_the_input() -> None:
@@ -58,7 +58,7 @@ def _end_with_the_input() -> None:
 
 
 def _go_first_for_want_of_memory() -> None:
-    """If the system has to end a process, it ends this one rather than the broker."""
+    """If the system runs out of memory, have it end this process rather than the broker."""
     with contextlib.suppress(OSError):  # Linux only.
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 

@@ -1,4 +1,4 @@
-"""A connection: frames in, frames out, one write for all that one turn has to say."""
+"""A connection: frames in, frames out, one write for all the frames of one turn."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,62 +8,62 @@ from sterna.wire.codec import LENGTH_BYTES, MalformedError
 from sterna.wire.frames import Control, Splitter, control, decode_control, is_control
 
 CLOSE_S = 5.0
-"""How long what was said last may take to be sent."""
+"""How many seconds the last frames may take to be sent."""
 
 WRITE_BYTES_MAX = 2**31 - 1
-"""Event loops take no larger limit for what waits to be written."""
+"""Event loops accept no larger limit for what waits to be written."""
 
 JOINED_BYTES_MAX = 16 * 1024
-"""To copy so much together costs less than to have the system gather it."""
+"""Joining up to so many bytes costs less than to have the system gather them."""
 
 
 class Owner(Protocol):
-    """Whoever a connection belongs to."""
+    """The owner of a connection."""
 
     def connected(self, connection: "Connection") -> None:
-        """It stands."""
+        """The connection is up."""
 
     def control_arrived(self, connection: "Connection", said: Control) -> None:
-        """The other side says something about the connection."""
+        """The other side has sent a control frame."""
 
     def frames_arrived(
         self, connection: "Connection", raw: bytes, bodies: Sequence[memoryview]
     ) -> None:
-        """Link frames have come, as they came and one by one."""
+        """Link frames have arrived; they are given as received and one by one."""
 
     def malformed(self, connection: "Connection", problem: MalformedError) -> None:
-        """The other side does not speak our language; the connection has to end."""
+        """The other side does not speak the protocol; the connection has to end."""
 
     def lost(self, connection: "Connection") -> None:
-        """It is over."""
+        """The connection is over."""
 
     def congested(self, connection: "Connection", *, is_full: bool) -> None:
-        """The other side does not read as fast as we write; or it does again."""
+        """The other side reads more slowly than we write, or it has caught up."""
 
 
 class Connection(asyncio.Protocol):
-    """One socket. What is to be sent gathers until `flush`."""
+    """One socket. What is to be sent accumulates until `flush`."""
 
     def __init__(self, owner: Owner, frame_bytes_max: int, *, write_bytes_max: int = 2**20) -> None:
         self.owner = owner
         self.splitter = Splitter(frame_bytes_max)
         self.peer = ""
-        """What the other side is called, when it has said so."""
+        """The name of the other side, once the handshake is finished."""
         self.received_bytes = 0
         self.sent_bytes = 0
         self._taken_bytes = 0
         self._oldest_unconfirmed: int | None = None
         self._sent_before_bytes = 0
-        """How much had been sent before the oldest message that is not confirmed."""
+        """How many bytes had been sent before the oldest message that is not confirmed."""
         self._looked_at_bytes = 0
-        """How much had been sent when `unconfirmed_bytes` was called last."""
+        """How many bytes had been sent when `unconfirmed_bytes` was called last."""
         self.heard = True
-        """Whether anything came since somebody looked."""
+        """Whether anything was received since this was set to False."""
         self.is_over = False
         self.error: Exception | None = None
-        """What broke it, if it was not closed by either side."""
+        """What broke the connection, if neither side closed it."""
         self.changed = asyncio.Event()
-        """Set when the other side has said who it is, and when the connection is over."""
+        """Set when the handshake is finished, and when the connection is over."""
         self._write_bytes_max = write_bytes_max
         self._transport: asyncio.Transport | None = None
         self._outgoing: list[bytes] = []
@@ -88,20 +88,20 @@ class Connection(asyncio.Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """How much the other side has not taken yet."""
+        """How many bytes the other side has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def is_stuck(self) -> bool:
-        """Whether something waits, and the other side took nothing since somebody looked."""
+        """Whether something waits, and the other side took nothing since the last call."""
         waiting_bytes = self.waiting_bytes
         taken_bytes = self.sent_bytes - waiting_bytes
         before, self._taken_bytes = self._taken_bytes, taken_bytes
         return waiting_bytes > 0 and taken_bytes == before
 
     def unconfirmed_bytes(self, oldest: int | None) -> int:
-        """How much was sent since a message that the other side has not confirmed, about.
+        """About how many bytes were sent since a message that the other side has not confirmed.
 
-        0 if it is not the same message as when somebody looked last: then the other side is busy.
+        0 if that is another message than at the last call: then the other side makes progress.
         """
         before, self._looked_at_bytes = self._looked_at_bytes, self.sent_bytes
         if oldest is not None and oldest == self._oldest_unconfirmed:
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def put(self, parts: Sequence[bytes]) -> int:
-        """Have a link frame sent with the next `flush`; how many bytes that takes."""
+        """Have a link frame sent with the next `flush`; return its size in bytes."""
         size = sum(map(len, parts))
         self._outgoing.append(size.to_bytes(LENGTH_BYTES, "big"))
         self._outgoing += parts
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
         return LENGTH_BYTES + size
 
     def flush(self) -> None:
-        """Send what has gathered, in one write."""
+        """Send what has accumulated, in one write."""
         outgoing, size = self._outgoing, self._outgoing_bytes
         if not outgoing:
             return
@@ -139,13 +139,13 @@ class Connection(asyncio.Protocol):
                 self._transport.writelines(outgoing)
 
     def limit_writing(self, bytes_max: int) -> None:
-        """The owner is told `congested` when more than this waits to be written."""
+        """Call the owner's `congested` when more than this waits to be written."""
         self._write_bytes_max = min(bytes_max, WRITE_BYTES_MAX)
         if self._transport is not None and not self.is_over:
             self._transport.set_write_buffer_limits(self._write_bytes_max)
 
     def pause_reading(self) -> None:
-        """Leave what comes to the other side's patience."""
+        """Stop reading; the other side has to wait."""
         if self._transport is not None and self._transport.is_reading():
             self._transport.pause_reading()
 
@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """End it, when all that was said is sent, but do not wait for ever."""
+        """End the connection once everything is sent, but do not wait for ever."""
         self.is_over = True
         if self._transport is not None:
             self.flush()
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
                 asyncio.get_running_loop().call_later(CLOSE_S, self.abort)
 
     def abort(self) -> None:
-        """End it now."""
+        """End the connection now."""
         self.is_over = True
         if self._transport is not None:
             self._transport.abort()

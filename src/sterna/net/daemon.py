@@ -19,18 +19,18 @@ from sterna.net.loop import new_event_loop
 from sterna.net.storage import LogError
 
 SWITCH_S = 0.0005
-"""How long the thread that writes the journal may keep the one that serves connections."""
+"""How many seconds the journal's thread may keep the processor from the event loop."""
 
 
 class Ending(IntEnum):
     """How a broker's process ends: its exit status."""
 
     STOPPED = 0
-    """As it was told to, with its state kept."""
+    """The broker was asked to stop; its state is kept."""
     FAILED = 1
-    """It cannot start, or cannot go on; the message says why."""
+    """The broker cannot start or continue; the message says why."""
     WRONG = 2
-    """Its configuration cannot be used."""
+    """The configuration cannot be used."""
 
 
 def run_broker(
@@ -41,14 +41,14 @@ def run_broker(
     reread: Reread | None = None,
     until_input_ends: bool = False,
 ) -> Ending:
-    """Run a broker until it is told to stop (SIGTERM or SIGINT) or cannot go on.
+    """Run a broker until it is asked to stop (SIGTERM or SIGINT) or cannot continue.
 
     SIGHUP has it read its configuration again, by `reread`.
 
-    It stops in good order: it takes no more, lets go what is under way, and keeps its state. A
+    It stops in good order: it takes no more, finishes what is under way, and keeps its state. A
     second signal ends it at once, which is safe, too: what it has acknowledged is on disk. With
-    `until_input_ends`, it also stops when standard input does, as it does when the process dies
-    that holds the other end of it.
+    `until_input_ends`, it also stops at the end of standard input, which comes when the process
+    that holds the other end dies.
     """
     set_up_logging(config.log)
     sys.meta_path.insert(0, _WithoutPandas())
@@ -63,7 +63,7 @@ def run_broker(
 
 
 def main(arguments: list[str]) -> Ending:
-    """Run the broker of a configuration file, for whoever started this process."""
+    """Run the broker of a configuration file, as a process of its own."""
     file = Path(arguments[0])
 
     def read() -> BrokerConfig:
@@ -124,7 +124,7 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, _reload, server, reloads)
     ready(server)
     waiting = {
-        asyncio.create_task(stopping.wait(), name="told to stop"),
+        asyncio.create_task(stopping.wait(), name="asked to stop"),
         asyncio.create_task(server.over.wait(), name="cannot go on"),
     }
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

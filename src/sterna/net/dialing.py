@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("sterna.broker")
 
 FRAME_BYTES_MAX = 2**30
-"""Other brokers are believed: a replay is one frame, however long."""
+"""Other brokers are trusted: a replay is one frame, however long."""
 
 FIRST_WAIT_S = 0.05
 LAST_WAIT_S = 5.0
 
 
 def waits() -> Iterator[float]:
-    """How long to wait before the next try: twice as long each time, and never for all alike."""
+    """The waits between tries in seconds: each about twice as long, with random jitter."""
     wait_s = FIRST_WAIT_S
     while True:
         yield wait_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret.
@@ -37,7 +37,7 @@ class Dialler:
     def __init__(self, door: "NativeDoor", sessions: "Sessions", address: Address) -> None:
         self.address = address
         self.neighbour = ""
-        """What the broker there is called, once it has said so."""
+        """The name of the broker there, once the handshake is finished."""
         self._door = door
         self._links = sessions.links
         self._task = asyncio.create_task(self._keep_connected())
@@ -74,7 +74,7 @@ class Dialler:
         return session
 
     async def _stay(self, connection: "NativeSession") -> bool:
-        """Wait until a connection is over; whether the two sides had found each other."""
+        """Wait until a connection is over; return whether its handshake was finished."""
         found = False
         while not connection.is_over:
             if self._links.get(connection.peer) is connection:

@@ -1,7 +1,7 @@
-"""Runs a node: gives it inputs, keeps them in a log, and lets out what they caused once it may.
+"""Runs a node: gives it inputs, keeps them in a log, and releases what they caused once it may.
 
-A node is deterministic, so it is durable if its inputs are. What an input makes it say is held back
-until the input is safe; what arrives meanwhile shares the next sync.
+A node is deterministic, so it is durable if its inputs are. What an input makes it send is held
+back until the input is durable; what arrives meanwhile shares the next sync.
 """
 
 import asyncio
@@ -44,38 +44,38 @@ N = TypeVar("N", bound=Node)
 
 
 UNSAFE_MAX = 1_000
-"""With more inputs that need not be safe, they become so nevertheless: they take memory."""
+"""Inputs that need not be durable are made so beyond this number, for they take memory."""
 
 
 class Listener:
-    """What only some drivers care about; they override it."""
+    """Events of an engine that only some drivers care about; they override these methods."""
 
     def done_before(self, given: Input, actions: Sequence[Action]) -> None:
-        """What was asked for before a restart, and may or may not have been done."""
+        """Actions from before a restart, which may or may not have been done."""
 
     def noted(self, note: bytes) -> None:
-        """What was noted before a restart."""
+        """A note from before a restart."""
 
     def memory(self) -> bytes:
         """What a snapshot has to keep besides the node."""
         return b""
 
     def remember(self, memory: bytes) -> None:
-        """What a snapshot has kept."""
+        """Restore what a snapshot has kept besides the node."""
 
     def stated_before(self, position: int, facts: Sequence[Fact]) -> None:
-        """What happened before a restart, and may have been told then."""
+        """Facts from before a restart, which may have been reported then."""
 
     def stumbled(self, given: Input, error: Exception) -> None:
-        """An input was too much for the node. It goes on, for the same would happen to it again
-        when it is recovered from its log.
+        """A node failed at an input. It continues, for the same would happen again when it is
+        recovered from its log.
         """
 
     def before_snapshot(self) -> Callable[[], None]:
-        """Gather all facts so far: what led to them will not be replayed.
+        """Collect all facts so far: the inputs that led to them will not be replayed.
 
-        The result makes them safe, in another thread. If it raises, there is no snapshot, and the
-        engine fails.
+        The result makes them durable, in another thread. If it raises, there is no snapshot, and
+        the engine fails.
         """
         return _nothing
 
@@ -87,27 +87,27 @@ class Listener:
 
 
 class Driver(Listener, ABC):
-    """Does what a node asks for, and hears what becomes of it: a broker's, or a client's."""
+    """Does the actions of a node, and takes its facts: for a broker, or for a client."""
 
     @abstractmethod
     def prepare(self, actions: Sequence[Action]) -> object:
-        """Get ready what a node asks for; it happens when `release` is called with it."""
+        """Prepare the actions of a node; they happen when `release` is called with the result."""
 
     @abstractmethod
     def release(self, prepared: object) -> None:
-        """Do it."""
+        """Do what was prepared."""
 
     @abstractmethod
     def stated(self, position: int, facts: Sequence[Fact]) -> None:
-        """What happened, for good."""
+        """Take facts that are final."""
 
     @abstractmethod
     def failed(self, error: Exception) -> None:
-        """It cannot go on."""
+        """The engine cannot continue."""
 
 
-class Held(NamedTuple):
-    """What waits for an input to be safe."""
+class HeldOutput(NamedTuple):
+    """What is held back until an input is durable."""
 
     position: int
     prepared: object
@@ -133,7 +133,7 @@ class Clock:
 
 
 class Recovered(NamedTuple, Generic[N]):
-    """What a log says of a node."""
+    """A node as its log has it."""
 
     began: Began
     node: N
@@ -141,18 +141,18 @@ class Recovered(NamedTuple, Generic[N]):
     memory: bytes
     position: int
     records: Iterator[bytes]
-    """What came after the node was as it is here."""
+    """The records that follow the state of the node."""
 
 
 class Loaded(NamedTuple, Generic[N]):
-    """What a snapshot holds, and the node that goes on from there."""
+    """The content of a snapshot, and the node that continues from it."""
 
     state: State
     node: N
 
 
 def loading(make: Callable[[Began], N]) -> Callable[[str, bytes], Loaded[N]]:
-    """How a log reads the state of a snapshot; for `Log.open`."""
+    """A function that reads the state of a snapshot; for `Log.open`."""
 
     def load(kind: str, data: bytes) -> Loaded[N]:
         state = decode_state(converted(kind, data))
@@ -167,7 +167,7 @@ def loading(make: Callable[[Began], N]) -> Callable[[str, bytes], Loaded[N]]:
 
 
 def recover(log: Log, recovery: Recovery, new: Began, make: Callable[[Began], N]) -> Recovered[N]:
-    """The node whose log this is; in an empty log, it begins now."""
+    """The node whose log this is; with an empty log, a new one."""
     found = recover_old(log.directory, recovery, make)
     if found is not None:
         return found
@@ -196,7 +196,7 @@ def recover_old(
 
 
 def replay(recovered: Recovered[N], listener: Listener) -> tuple[int, Time]:
-    """Do again what a log says; the position and the time at its end."""
+    """Replay a log; return the position and the time at its end."""
     node, time = recovered.node, recovered.time
     if recovered.memory:
         listener.remember(recovered.memory)
@@ -214,7 +214,7 @@ def replay(recovered: Recovered[N], listener: Listener) -> tuple[int, Time]:
         try:
             turn = handle(node, given, now, listener)
         except LocalProtocolError:
-            continue  # The application was told so then.
+            continue  # The application received the error then.
         listener.done_before(given, turn.actions)
         if turn.facts:
             listener.stated_before(position, turn.facts)
@@ -222,18 +222,18 @@ def replay(recovered: Recovered[N], listener: Listener) -> tuple[int, Time]:
 
 
 def handle(node: Node, given: Input, now: Time, listener: Listener) -> Turn:
-    """Give a node an input; one that it stumbles over comes to nothing."""
+    """Give a node an input; one that it fails at has no effect."""
     try:
         return node.handle(given, now)
     except LocalProtocolError:
-        raise  # The application is told.
+        raise  # The application receives the error.
     except Exception as error:  # noqa: BLE001 - whatever it is, others must not suffer.
         listener.stumbled(given, error)
         return Turn([], [], given)
 
 
 class Engine(Generic[N]):
-    """A node at work."""
+    """Runs a node."""
 
     def __init__(
         self,
@@ -252,16 +252,16 @@ class Engine(Generic[N]):
         self.began = began
         self.clock = Clock()
         self.inputs = 0
-        """How many it was given."""
+        """How many inputs the node was given."""
         self.driver = driver
         self._level = level
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._waking_at: Time = NEVER
-        self._held: deque[Held] = deque()
+        self._held: deque[HeldOutput] = deque()
         self._binding = 0
-        """The position that has to be safe before anything more is let out."""
+        """The position that has to be durable before anything more is released."""
         self._is_committing = False
         self._thread = None if log is None else ThreadPoolExecutor(1, "log")
         self._snapshots: Snapshots | None = None
@@ -273,11 +273,11 @@ class Engine(Generic[N]):
 
     @property
     def held(self) -> int:
-        """How many inputs wait to be safe."""
+        """How many inputs wait to be durable."""
         return len(self._held)
 
     def give(self, given: Input, raw: bytes = b"") -> None:
-        """Give the node an input; what comes of it happens when it may."""
+        """Give the node an input; what it causes happens once it may."""
         if self._is_over:
             return
         now = self.clock.now()
@@ -297,7 +297,7 @@ class Engine(Generic[N]):
             return
         if turn.is_binding:
             self._binding = position
-        self._held.append(Held(self._binding, prepared, position, turn.facts))
+        self._held.append(HeldOutput(self._binding, prepared, position, turn.facts))
         if self._level is Durability.SYNC:
             if self._commit_now(self._log):
                 self._snapshot_if_due()
@@ -312,7 +312,7 @@ class Engine(Generic[N]):
             self._loop.call_soon(self._commit)
 
     def note(self, note: bytes) -> None:
-        """Keep something for `noted`; it survives the end of this process at once."""
+        """Keep a note for `noted`; it survives the end of this process at once."""
         if self._log is not None and not self._is_over:
             try:
                 self._log.append(encode_note(note))
@@ -397,13 +397,13 @@ class Engine(Generic[N]):
             self._let_out(log)  # All facts up to there are stated now.
             snapshots.compact(sealed, self.driver.before_snapshot())
             return
-        # Under load there is always something held: it becomes safe now, lest there never is a
-        # snapshot. What is held is in no snapshot.
+        # Under load there is always something held: it is made durable now, or there would never be
+        # a snapshot. What is held is in no snapshot.
         if not self._held or self._commit_now(log):
             snapshots.make(self.driver.before_snapshot(), limited=True)
 
     def recover(self, recovered: "Recovered[N]") -> None:
-        """Go on where the log ends: do again what it says, without letting it out again."""
+        """Continue where the log ends: replay it, without releasing anything again."""
         collects = gc.isenabled()
         gc.disable()  # A replay makes no cycles, and much that stays.
         try:
@@ -419,7 +419,7 @@ class Engine(Generic[N]):
         self._wake_in_time()
 
     async def stop(self, *, snapshot: bool) -> None:
-        """Let out what is left, keep the state, and end."""
+        """Release what is left, keep the state, and end."""
         if self._log is None or self._snapshots is None or self._thread is None:
             self._end()
             return
@@ -450,7 +450,7 @@ class Engine(Generic[N]):
             self._snapshots.end_compaction()
 
     def fail(self, error: BaseException) -> None:
-        """It cannot go on: nothing more is let out."""
+        """Stop for good after an error: nothing more is released."""
         if not self._is_over:
             self._end()
             self.driver.failed(error if isinstance(error, Exception) else RuntimeError(error))

@@ -1,4 +1,4 @@
-"""Looks into the archive for a broker, one question after the other, in a thread of its own."""
+"""Looks up events in the archive for a broker, one lookup after the other, in its own thread."""
 
 import asyncio
 import logging
@@ -7,15 +7,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from sterna.core.actions import LookUp
+from sterna.errors import ArchiveError
 from sterna.model.event import Event
-from sterna.net.archive import Archive, ArchiveError
+from sterna.net.archive import Archive
 from sterna.net.config import BrokerConfig
 
 log = logging.getLogger("sterna.broker")
 
 
 class Historian:
-    """Answers all questions; with nothing, if there is no archive or it cannot be read."""
+    """Answers all lookups; with nothing, if there is no archive or it cannot be read."""
 
     def __init__(
         self, config: BrokerConfig, answer: Callable[[int, tuple[Event, ...]], None]
@@ -48,7 +49,7 @@ class Historian:
         return self._archive is not None
 
     def look_up(self, asked: LookUp) -> None:
-        """Answer when the files have been read."""
+        """Look up events, and answer when the files have been read."""
         self._thread.submit(self._find, asked).add_done_callback(
             lambda done: self._tell(asked.question, done)
         )

@@ -1,4 +1,4 @@
-"""Health, readiness, metrics and status over HTTP, for those who run a broker."""
+"""Health, readiness, metrics and status over HTTP, for operators of a broker."""
 
 import asyncio
 import logging
@@ -19,8 +19,8 @@ CONNECTIONS_MAX = 64
 log = logging.getLogger("sterna.http")
 
 
-class Answer(NamedTuple):
-    """What a request gets."""
+class HttpResponse(NamedTuple):
+    """The answer to a request."""
 
     status: HTTPStatus
     body: bytes
@@ -28,29 +28,29 @@ class Answer(NamedTuple):
 
 
 class Pages(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to see. Each is asked anew for every request, in the loop's thread."""
+    """The pages that are served. Each is made anew for every request, in the loop's thread."""
 
     not_ready: Callable[[], str | None]
-    """Why the broker does not take clients now; None when it does."""
+    """Why the broker does not accept clients now; None when it does."""
     metrics: Callable[[], bytes]
     documents: Mapping[str, Callable[[], object]] = {}
-    """By path, such as `/status`: what becomes a JSON document."""
+    """By path, such as `/status`, a function whose result becomes a JSON document."""
 
-    def answer(self, path: str) -> Answer:
+    def answer(self, path: str) -> HttpResponse:
         """The page at a path."""
         match path:
             case "/health":  # That this is answered at all is the sign of health.
-                return Answer(HTTPStatus.OK, b"ok\n")
+                return HttpResponse(HTTPStatus.OK, b"ok\n")
             case "/ready":
                 reason = self.not_ready()
                 if reason is None:
-                    return Answer(HTTPStatus.OK, b"ready\n")
+                    return HttpResponse(HTTPStatus.OK, b"ready\n")
                 return _plain(HTTPStatus.SERVICE_UNAVAILABLE, reason)
             case "/metrics":
-                return Answer(HTTPStatus.OK, self.metrics(), CONTENT_TYPE)
+                return HttpResponse(HTTPStatus.OK, self.metrics(), CONTENT_TYPE)
             case _ if path in self.documents:
                 body = msgspec.json.encode(self.documents[path](), enc_hook=str)
-                return Answer(HTTPStatus.OK, body + b"\n", "application/json")
+                return HttpResponse(HTTPStatus.OK, body + b"\n", "application/json")
             case _:
                 paths = ["/health", "/ready", "/metrics", *self.documents]
                 return _plain(HTTPStatus.NOT_FOUND, f"there are {', '.join(paths)}")
@@ -73,7 +73,7 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> Address:
-        """Listen; returns where, with the port that was free if any would do."""
+        """Listen; return the address, with the port that was chosen if any free one would do."""
         self._server = await asyncio.start_server(
             self._serve, address.host, address.port, limit=HEADER_BYTES_MAX
         )
@@ -81,7 +81,7 @@ class HttpServer:
         return Address(host, port)
 
     async def close(self) -> None:
-        """Listen no more; what is being answered ends within the time that a request has."""
+        """Stop listening; requests under way are answered within the time limit of a request."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
@@ -107,7 +107,7 @@ class HttpServer:
             self._connections -= 1
             writer.transport.abort()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> Answer:
+    async def _answer(self, reader: asyncio.StreamReader) -> HttpResponse:
         try:
             header = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
@@ -128,11 +128,11 @@ class HttpServer:
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "see the broker's log")
 
 
-def _plain(status: HTTPStatus, text: str) -> Answer:
-    return Answer(status, f"{text}\n".encode())
+def _plain(status: HTTPStatus, text: str) -> HttpResponse:
+    return HttpResponse(status, f"{text}\n".encode())
 
 
-def _encoded(answer: Answer) -> bytes:
+def _encoded(answer: HttpResponse) -> bytes:
     allow = "Allow: GET\r\n" if answer.status is HTTPStatus.METHOD_NOT_ALLOWED else ""
     head = (
         f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"

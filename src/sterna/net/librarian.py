@@ -1,4 +1,4 @@
-"""Lends out a broker's journal: readers elsewhere ask for its facts, a page at a time."""
+"""Serves a broker's journal: remote readers ask for its facts, a page at a time."""
 
 import asyncio
 import logging
@@ -26,14 +26,14 @@ class Librarian:
         self._node = node
         self._thread = ThreadPoolExecutor(1, "librarian")
         self._readers: dict[Session, asyncio.Task[None] | None] = {}
-        """Who waits for an answer; None if it was sent, and is not taken yet."""
+        """The task that answers each reader; None if the answer was sent, and is not taken yet."""
 
     def is_busy_for(self, session: "Session") -> bool:
         """Whether a reader waits for an answer, or has not taken all of it."""
         return session in self._readers
 
     def answer(self, session: "NativeSession", asked: Ask, journal: Journal) -> None:
-        """Answer when the files have been read."""
+        """Answer a reader when the files have been read."""
         self._readers[session] = asyncio.create_task(self._answer(session, asked, journal))
 
     def taken(self, session: "Session") -> None:

@@ -14,6 +14,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from sterna.errors import SternaError
+from sterna.extras import require
 from sterna.net.address import Address
 from sterna.net.config import BrokerConfig
 from sterna.net.observer import ask
@@ -26,8 +27,8 @@ STOP_S = 15.0
 
 _POLL_S = 0.02
 _PORTS = range(20_000, 32_000)
-"""Below those that systems give to outgoing connections: nobody else gets such a port by chance
-while its broker is down, and who tries to reach it then does not connect to himself."""
+"""Below the ports of outgoing connections: no other process gets such a port by accident while its
+broker is down, and a broker that dials it meanwhile does not connect to itself."""
 
 
 class LocalNetwork:
@@ -38,7 +39,7 @@ class LocalNetwork:
             network.restart("B2")
 
     `B1` is the root; each broker has two children, as far as they go. They keep their addresses as
-    long as the network exists, and end when the process does that started them.
+    long as the network exists, and end with the process that started them.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class LocalNetwork:
         """Make a network; `start` starts it.
 
         `config` holds for all brokers, as a configuration or as tables and keys of a file; each
-        has its own name, addresses, data and neighbours, whatever it says about those. `links`
+        has its own name, addresses, data and neighbours, whatever is in there about those. `links`
         replaces the tree: for each broker the one that it connects to.
         """
+        require("broker", "a network of brokers")
         self.directory = directory.absolute()
         self.names = [f"B{number}" for number in range(1, brokers + 1)]
         self.links = (
@@ -75,17 +77,17 @@ class LocalNetwork:
         }
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._told: set[str] = set()
-        """Brokers whose end is known to whoever uses this."""
+        """Brokers whose end the caller knows of already."""
 
     # ---- Addresses and processes
 
     @property
     def urls(self) -> dict[str, str]:
-        """Where each broker listens, in the order of their names."""
+        """The URL of each broker, in the order of their names."""
         return {name: address.url for name, address in self.addresses.items()}
 
     def url(self, name: str) -> str:
-        """Where a broker listens."""
+        """The URL of a broker."""
         return self.addresses[name].url
 
     def pid(self, name: str) -> int:
@@ -128,7 +130,7 @@ class LocalNetwork:
         process.wait()
 
     def end(self, name: str, *, patience_s: float = STOP_S) -> int:
-        """Have a broker stop in good order; its exit status. One that does not is killed."""
+        """Have a broker stop in good order; return its exit status. One that does not is killed."""
         self._told.add(name)
         process = self._processes[name]
         process.terminate()
@@ -146,7 +148,7 @@ class LocalNetwork:
         self._wait_until_ready(name)
 
     def reload(self, name: str) -> Any:
-        """Have a running broker read its configuration again; its report."""
+        """Have a running broker read its configuration again; return its report."""
         self._write_config(name)
         return ask(self.url(name), "reload", timeout_s=START_S)
 
@@ -179,11 +181,11 @@ class LocalNetwork:
         wait_for(self._is_whole, "the network is not whole", limit_s=limit_s)
 
     def wait_until_settled(self, *, limit_s: float = START_S) -> None:
-        """Wait until no broker has anything that another broker or a client here has to get."""
+        """Wait until nothing waits at any broker for another broker or a connected client."""
         wait_for(self._is_settled, "the network does not settle", limit_s=limit_s)
 
     def died(self) -> dict[str, str]:
-        """Brokers that have ended by themselves since the last call, and how."""
+        """Brokers that have ended by themselves since the last call, each with the reason."""
         ended = {}
         for name, process in self._processes.items():
             status = process.poll()
@@ -242,10 +244,10 @@ class LocalNetwork:
         with self.messages(name).open("ab") as messages:
             self._processes[name] = subprocess.Popen(  # noqa: S603 - our own program.
                 [sys.executable, "-m", "sterna.net.daemon", str(file)],
-                stdin=subprocess.PIPE,  # When this process dies, it ends, and so do they.
+                stdin=subprocess.PIPE,  # It closes when this process dies; then they end, too.
                 stdout=subprocess.PIPE,
                 stderr=messages,
-                process_group=0,  # Ctrl-C is for whoever started them.
+                process_group=0,  # Ctrl-C is for the process that started them.
             )
 
     def _write_config(self, name: str) -> Path:
@@ -263,7 +265,7 @@ class LocalNetwork:
                     stream.close()
 
     def _wait_until_ready(self, name: str) -> None:
-        """Wait for the line with its address. Asking there might mean to ask somebody else."""
+        """Wait for the line with its address: at the port, another process might answer."""
         process = self._processes[name]
         assert process.stdout is not None  # noqa: S101 - as _spawn has made it.
         ready, _, _ = select.select([process.stdout], [], [], START_S)
@@ -277,7 +279,8 @@ class LocalNetwork:
     def _reserve(self, count: int) -> list[int]:
         """Ports that are free, and stay so while brokers are down.
 
-        The same ones for datagrams, which brokers do not use, are held as a sign to other networks.
+        The UDP ports of the same numbers, which brokers do not use, are held as a sign to other
+        networks.
         """
         ports: list[int] = []
         for port in random.sample(_PORTS, len(_PORTS)):
@@ -299,7 +302,7 @@ class LocalNetwork:
 
 
 def wait_for(condition: Callable[[], bool], problem: str, *, limit_s: float = START_S) -> None:
-    """Wait until something is true; SternaError with the problem if it does not become so."""
+    """Wait until a condition holds; SternaError with the problem if it takes too long."""
     deadline = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > deadline:

@@ -14,7 +14,7 @@ LOGGER = "sterna"
 
 
 def set_up_logging(config: LogConfig, stream: TextIO | None = None) -> None:
-    """Let messages go to standard error as the configuration says."""
+    """Write log messages to standard error as configured."""
     handler = logging.StreamHandler(stream or sys.stderr)
     is_json = config.format is LogFormat.JSON
     handler.setFormatter(JsonFormatter() if is_json else TextFormatter())
@@ -59,7 +59,7 @@ def _extra(record: logging.LogRecord) -> dict[str, object]:
 
 
 def _encodable(value: object) -> object:
-    """Halves of surrogate pairs, which no encoding has, as their escapes."""
+    """Escape halves of surrogate pairs, which no encoding has."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):

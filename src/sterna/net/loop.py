@@ -4,7 +4,7 @@ import asyncio
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A new one: uvloop where there is one, which is faster."""
+    """Make an event loop: uvloop where it is installed, which is faster."""
     try:
         import uvloop  # noqa: PLC0415 - not on every system.
     except ImportError:

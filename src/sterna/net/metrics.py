@@ -23,17 +23,17 @@ from sterna.journal.rows import events_in, is_about_events
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 UNFINISHED_MAX = 100_000
-"""Handovers whose beginning is remembered; those that never end must not fill the memory."""
+"""How many unfinished handovers are remembered: those that never end must not fill the memory."""
 
 SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """The upper bounds of the histograms: about three for each power of ten."""
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
-    """How things stand at a broker right now. The driver makes one whenever somebody looks."""
+    """The state of a broker right now; the driver makes one for each scrape."""
 
     connections: Mapping[str, int] = {}
-    """By what is at the other end: `client`, `broker`, `unknown` before the handshake is done."""
+    """How many connections, by the other side: `client`, `broker`, or `unknown` at first."""
     clients_away: int = 0
     subscriptions: int = 0
     queue_events: int = 0
@@ -46,7 +46,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Histogram:
-    """How often a time fell between which bounds."""
+    """Counts how many durations fell between which bounds."""
 
     def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
         self._bounds = bounds
@@ -67,10 +67,10 @@ class Histogram:
 
 
 class Metrics(Collector):
-    """Counts what the driver tells it; for the loop's thread alone, so that counting is cheap.
+    """Counts what the driver reports; for the loop's thread alone, so that counting is cheap.
 
     The library's own counters take a lock each time; these are plain numbers that become the
-    library's when somebody looks.
+    library's with each scrape.
     """
 
     def __init__(self, node: NodeId, gauges: Callable[[], Gauges]) -> None:
@@ -94,7 +94,7 @@ class Metrics(Collector):
         ProcessCollector(registry=self._registry)
 
     def facts(self, facts: Sequence[Fact]) -> None:
-        """The broker states facts."""
+        """Count facts that the broker has stated."""
         for fact in facts:
             kind = type(fact)
             name = kind.__name__
@@ -118,40 +118,40 @@ class Metrics(Collector):
         return sum(self._events.values())
 
     def received(self, size_bytes: int, frames: int) -> None:
-        """So much came from a peer."""
+        """Count what came from a peer."""
         self._received_bytes += size_bytes
         self._received_frames += frames
 
     def sent(self, size_bytes: int, frames: int) -> None:
-        """So much went to a peer."""
+        """Count what went to a peer."""
         self._sent_bytes += size_bytes
         self._sent_frames += frames
 
     def commit(self, seconds: float, records: int) -> None:
-        """So many inputs became durable with one sync, which took so long."""
+        """Count a sync, which made so many inputs durable and took so long."""
         self._commit_seconds.observe(seconds)
         self._committed += records
 
     def released(self, seconds: float) -> None:
-        """What an input caused was sent so long after the input had come."""
+        """Count the time from an input to the sending of what it caused."""
         self._release_seconds.observe(seconds)
 
     def snapshot(self, how: str, seconds: float) -> None:
-        """A snapshot was made, which took so long, or failed; `how` is one of a few words."""
+        """Count a snapshot, or a failed one; `how` is one of a fixed set of words."""
         self._snapshots[how] += 1
         if seconds:
             self._snapshot_seconds.observe(seconds)
 
     def closed(self, reason: str) -> None:
-        """A connection ended; the reason is one of a few words, never a peer's own text."""
+        """Count a connection that ended; `reason` is one of a few, never a peer's own text."""
         self._closed[reason] += 1
 
     def text(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """The library asks."""
+        """The metrics as the library wants them."""
         yield InfoMetricFamily(
             "sterna", "Which broker this is.", {"node": self._node, "version": version("sterna")}
         )

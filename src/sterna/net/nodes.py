@@ -15,17 +15,17 @@ AT_A_BROKER = LinkTiming(resend_us=None, ack_delay_us=0)
 """TCP loses nothing while a connection is up; all that came at once is acknowledged at once."""
 
 STATE_KIND = "broker state 3"
-"""What the snapshots of brokers hold: a `State`."""
+"""The kind of state in the snapshots of brokers: a `State`."""
 
 OLDER_KINDS = ("broker state 2",)
-"""What older releases wrote, and is read still."""
+"""The kinds of state that older releases wrote, and that can still be read."""
 
 AT_A_CLIENT = LinkTiming(resend_us=None, ack_delay_us=2_000)
-"""A broker need not know of each delivery at once."""
+"""A broker need not have each delivery acknowledged at once."""
 
 
 def settings_of(config: BrokerConfig) -> Settings:
-    """What a broker's configuration says to its node."""
+    """The settings that a broker's configuration gives its node."""
     more = [plugins.find(each) for each in config.network.protocols]
     named = (*config.network.protocols, config.network.handover)
     mobility = config.mobility_options()
@@ -58,7 +58,7 @@ def next_incarnation() -> int:
 
 
 def first_seq() -> int:
-    """Where a publisher without a memory numbers its events from: above all that it did before,
+    """The number from which a publisher without a memory counts its events: above all those before,
     as long as it publishes less than a million events a second on average.
     """
     return int((time() - _EPOCH) * 1e6)

@@ -1,4 +1,4 @@
-"""Asking a broker about itself, from outside of the network."""
+"""Asking a broker about itself, from outside the network."""
 
 import socket
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from sterna.wire.frames import (
 )
 
 ANSWER_BYTES_MAX = 2**30
-"""A broker tells of all its clients in one frame."""
+"""A broker reports all its clients in one frame."""
 
 _READ_BYTES = 2**16
 
@@ -60,7 +60,7 @@ class Observer:
         self._socket.close()
 
     def ask(self, what: str, *, start: int = 0, end: int = 0) -> Any:
-        """What the broker answers; `start` and `end` go with questions for `facts`."""
+        """The broker's answer; `start` and `end` go with questions for `facts`."""
         try:
             self._socket.sendall(self._to_say + control(Ask(what=what, start=start, end=end)))
             self._to_say = b""
@@ -85,7 +85,7 @@ class Observer:
                     return said.answer
                 case _:
                     pass
-            if monotonic() > deadline:  # It is there, and says other things all the time.
+            if monotonic() > deadline:  # It is there, and sends other frames all the time.
                 raise TimeoutError("no answer in time")
         raise NotConnectedError(
             f"the broker at {self._url} hung up before it answered; ask again",
@@ -101,7 +101,7 @@ class Observer:
 
 
 def _heard(connection: socket.socket) -> Iterator[Control]:
-    """What the other side says, until it hangs up."""
+    """The frames of the other side, until it closes the connection."""
     splitter = Splitter(ANSWER_BYTES_MAX)
     while data := connection.recv(_READ_BYTES):
         for body in splitter.feed(data)[1]:

@@ -15,7 +15,7 @@ async def quiesce(
     down: Collection[str] = (),
     limit_s: float = 60.0,
 ) -> None:
-    """Wait until nothing is on its way: all say so twice, and have done nothing in between.
+    """Wait until nothing is on its way: all report that twice, and have done nothing in between.
 
     Brokers that are `down` are not asked. TimeoutError if it takes longer than `limit_s`.
     """
@@ -32,7 +32,7 @@ async def quiesce(
 async def _inputs_if_idle(
     network: LocalNetwork, clients: Sequence[Client], down: Collection[str]
 ) -> list[int] | None:
-    """How many inputs each node has had; None if one of them has something under way."""
+    """How many inputs each node was given; None if one of them has something under way."""
     inputs: list[int] = []
     places: dict[str, list[str]] = {}
     for broker in network.names:
@@ -52,7 +52,7 @@ async def _inputs_if_idle(
     for client in clients:
         if client.is_on_its_way or not client.is_settled:
             return None
-        # A connection may be over for one side, and the other has not noticed.
+        # One side may have lost a connection while the other has not noticed.
         if places.get(client.name, []) != ([client.broker] if client.is_connected else []):
             return None
         inputs.append(client.inputs)

@@ -16,7 +16,7 @@ from sterna.wire.codec import decode, from_json, from_msgpack, to_json, to_msgpa
 from sterna.wire.frames import split
 
 _HEAD = struct.Struct("<BQH")
-"""Which input, when, and how long the name of the link is that follows."""
+"""The head of a record: which input, when, and the length of the link's name that follows."""
 
 _BEGAN = 0
 _RECEIVED, _LINK_UP, _LINK_DOWN, _LINK_GONE, _TIME_PASSED, _APPLICATION, _NOTE = range(1, 8)
@@ -26,7 +26,7 @@ _PEER = {
     for peer in Peer
     for advertises, ending in ((None, b""), (True, b"+"), (False, b"-"))
 }
-"""Who is at the other end, and whether it advertises."""
+"""What is at the other end, and whether it advertises."""
 _LINK_UPS = {body: key for key, body in _PEER.items()}
 
 _LINK_INPUTS: dict[type[Input], int] = {LinkDown: _LINK_DOWN, LinkGone: _LINK_GONE}
@@ -55,20 +55,20 @@ class Began(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeId
     incarnation: int
     settings: Settings = msgspec.field(name="network")
-    """What it was configured with at first."""
+    """The settings that the node began with."""
     seq: int = 0
-    """Where a client numbers its events from."""
+    """The number from which a client counts its events."""
     release: str = ""
     """The release that wrote this; empty: 0.1."""
 
 
 def encode_began(began: Began) -> bytes:
-    """The first record."""
+    """Encode the first record."""
     return _record(_BEGAN, 0, "", to_json(replace(began, release=sterna.__version__)))
 
 
 def decode_began(record: bytes) -> Began | None:
-    """What the first record says; None if this is another one."""
+    """The content of the first record; None if this is another one."""
     if not record or record[0] != _BEGAN:
         return None
     began = from_json(record[_HEAD.size :], Began)
@@ -79,7 +79,7 @@ def decode_began(record: bytes) -> Began | None:
 
 
 def encode_note(note: bytes) -> bytes:
-    """Something that its driver has to remember, and that is no input."""
+    """Encode a note: something that the driver has to remember, and that is no input."""
     return _record(_NOTE, 0, "", note)
 
 
@@ -89,7 +89,7 @@ def decode_note(record: bytes) -> bytes | None:
 
 
 def encode_record(given: Input, now: Time, raw: bytes = b"") -> bytes:
-    """An input and its time; `raw` is what came over the link, if something did."""
+    """Encode an input and its time; `raw` is what came over the link, if something did."""
     kind = type(given)
     if kind is Received:
         return _record(_RECEIVED, now, given.link, raw)  # type: ignore[attr-defined]
@@ -103,7 +103,7 @@ def encode_record(given: Input, now: Time, raw: bytes = b"") -> bytes:
 
 
 def decode_record(record: bytes) -> tuple[Input, Time]:
-    """The input and its time."""
+    """The input of a record, and its time."""
     kind, now, length = _HEAD.unpack_from(record)
     body = _HEAD.size + length
     link = record[_HEAD.size : body].decode()

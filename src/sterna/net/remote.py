@@ -1,48 +1,37 @@
-"""Reading a broker's journal from elsewhere, by asking the broker."""
+"""Reading the journal of a remote broker, by asking the broker."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-
-from sterna.errors import SternaError
+from sterna.errors import FactsMissingError, SternaError
 from sterna.journal.rows import problem_with, up_to_date
 from sterna.journal.segments import between, read_batch, read_schema
 from sterna.net.observer import Observer
 
-
-class FactsMissingError(SternaError):
-    """A broker no longer has, or cannot read, facts that were asked for."""
-
-    def __init__(self, message: str, following: int) -> None:
-        super().__init__(message)
-        self.following = following
-        """The position with which it can go on."""
-
-    def __reduce__(self) -> tuple[type[Self], tuple[str, int]]:
-        return type(self), (str(self), self.following)
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Extent(NamedTuple):
-    """Which part of its journal a broker still has."""
+    """The part of its journal that a broker still has."""
 
     node: str
     start: int
-    """The first position that it answers for."""
+    """The first position that it can answer."""
     end: int
-    """The position that comes next."""
+    """The position after the last one."""
 
 
 def extent(url: str) -> Extent:
-    """Which facts a broker can be asked for."""
+    """The facts that a broker can be asked for."""
     with Observer(url) as observer:
         return Extent(**observer.ask("journal"))
 
 
-def read(url: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+def read(url: str, start: int, end: int) -> "Iterator[pa.RecordBatch]":
     """The facts of a broker with positions from `start` to before `end`, in order.
 
-    FactsMissingError tells, after those that came before, that some of them cannot be read.
+    FactsMissingError, after the facts before them, if some cannot be read.
     """
     with Observer(url) as observer:
         while start < end:
@@ -62,7 +51,7 @@ def read(url: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
 
 def _read(
     url: str, schema: bytes, batches: list[Any], start: int, end: int
-) -> Iterator[pa.RecordBatch]:
+) -> "Iterator[pa.RecordBatch]":
     form = read_schema(schema)
     problem = problem_with(form)
     if problem is not None:

@@ -34,11 +34,11 @@ class Compaction:
 
     @property
     def pid(self) -> int | None:
-        """Which process it is, once it has started."""
+        """The id of the process, once it has started."""
         return None if self._process is None else self._process.pid
 
     def run(self) -> int:
-        """Wait until it has made the snapshot; how many bytes the state has."""
+        """Wait until it has made the snapshot; return the size of the state in bytes."""
         try:
             with self._start() as process:
                 assert process.stdout is not None  # noqa: S101 - for the type checker.
@@ -54,7 +54,7 @@ class Compaction:
         return int(lines[-1])
 
     def hurry(self) -> bool:
-        """Have it run like this process, if it has started.
+        """Have it run at this process's priority, if it has started.
 
         False if it had to be ended, because the system does not allow that; it can be started anew.
         """

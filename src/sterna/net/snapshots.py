@@ -1,7 +1,7 @@
-"""When an engine's snapshots are made, and by whom: by the loop's thread, or by a second process.
+"""When an engine's snapshots are made, and where: in the loop's thread, or by a second process.
 
-A small state is made into bytes between two turns of the event loop. For a large one this would
-take too long: a second process makes the snapshot from the log, and the loop goes on meanwhile.
+A small state is encoded between two turns of the event loop. For a large one this would take too
+long: a second process makes the snapshot from the log, while the loop continues.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("sterna.snapshots")
 
 INLINE_S = 0.005
-"""So long the loop may stop for a snapshot."""
+"""How many seconds the loop may stop for a snapshot."""
 ITEM_S = 10e-6
-"""What a subscription, a client or an event that is kept takes of that, until it was measured."""
+"""The seconds for each subscription, client or kept event, until they are measured."""
 ITEM_S_MIN = 4e-6
-"""Even if less was measured: the next items may be larger."""
+"""The least estimate for an item, even if less was measured: the next may be larger."""
 BASE_S = 0.001
-"""What a snapshot of nothing takes, at most."""
+"""The most that a snapshot of an empty state takes, in seconds."""
 LARGE_BYTES = 1 << 20
-"""After a snapshot of this size, the next one is made by the second process, unseen."""
+"""After a snapshot of this size, the next one is made by the second process without a try."""
 HURRY_INTERVALS = 8
 """Without a limit for the log, the second process hurries when the log has grown by so many times
 what makes a snapshot due."""
@@ -64,21 +64,21 @@ class Snapshots:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "snapshot")
         self._began: float | None = None
-        """When the snapshot was begun that is being made."""
+        """When the snapshot in progress was begun."""
         self._compaction: Compaction | None = None
         self._is_to_be_repeated = False
-        """Whether the second process was ended only to be started anew, to run faster."""
+        """Whether the second process was ended only to be started anew, with a higher priority."""
         self._state_bytes = 0
-        """How large the last snapshot was."""
+        """The size of the last snapshot in bytes."""
         self._item_s = ITEM_S
         self._failures = 0
-        """How often in a row there was none."""
+        """How many snapshots in a row have failed."""
         self._retry_at = 0
-        """With so many inputs since the last snapshot, it is tried again."""
+        """How many inputs after the last snapshot it is tried again."""
 
     @property
     def is_running(self) -> bool:
-        """Whether one is being made."""
+        """Whether a snapshot is in progress."""
         return self._began is not None
 
     @property
@@ -88,7 +88,7 @@ class Snapshots:
 
     @property
     def is_due(self) -> bool:
-        """Whether one has to be made now."""
+        """Whether a snapshot has to be made now."""
         log = self._log
         if self.is_running or not log.snapshot_due or log.records_since_snapshot < self._retry_at:
             return False
@@ -107,7 +107,7 @@ class Snapshots:
     # ---- In the loop's thread
 
     def make(self, make_safe: Callable[[], None], *, limited: bool) -> "Future[None] | None":
-        """Make one in this thread, and write it in another; None if that cannot be.
+        """Make a snapshot in this thread, and write it in another; None if that is impossible.
 
         With `limited`, too much state is left to the second process. Nothing may be held.
         """
@@ -133,14 +133,14 @@ class Snapshots:
         return self._do("inline", lambda: self._write(state, position, make_safe))
 
     def compact(self, sealed: Seal, make_safe: Callable[[], None]) -> None:
-        """Have the second process make one. All facts up to its position have to be stated."""
+        """Have the second process make a snapshot. All facts up to its position must be stated."""
         compaction = Compaction(self._log.directory, sealed, hurried=self._is_urgent)
         self._compaction = compaction
-        self._item_s = max(ITEM_S, self._item_s / 2)  # A slow one may have been bad luck.
+        self._item_s = max(ITEM_S, self._item_s / 2)  # The slow one may have been an accident.
         self._do("second process", lambda: self._compact(compaction, sealed, make_safe))
 
     def hurry_if_urgent(self) -> None:
-        """The second process gets its share of the processor before the log is too large."""
+        """Give the second process its share of the processor before the log is too large."""
         compaction = self._compaction
         if compaction is not None and not compaction.is_hurried and self._is_urgent:
             self._is_to_be_repeated = not compaction.hurry()
@@ -192,7 +192,7 @@ class Snapshots:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        """The log has everything, and grows: another one is tried when it is half as long again."""
+        """After a failure, try again when the log is half as long again: it has everything."""
         level = logging.DEBUG if self._failures else logging.ERROR
         message = "%s has made no snapshot, and will try again when its log has grown: %s"
         known = isinstance(error, CompactionFailedError)
@@ -225,7 +225,7 @@ class _TooMuch(Exception):  # noqa: N818 - it never leaves this module.
 
 
 class _LimitedWriter(Writer):
-    """Gathers only so many events and messages."""
+    """Collects only up to so many events and messages."""
 
     def __init__(self, items_max: int) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ class _LimitedWriter(Writer):
 
 
 def _items(node: Node, enough: int) -> int:
-    """How many clients and subscriptions a node has, or more than enough."""
+    """How many clients and subscriptions a node has, counted only until they are enough."""
     items = len(node.peers)
     if items <= enough and isinstance(node, Broker):
         items += len(node.router.subscriptions)

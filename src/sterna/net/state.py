@@ -18,7 +18,7 @@ from sterna.wire.codec import from_msgpack, to_msgpack
 from sterna.wire.snapshots import encode_node
 
 VERSION = 1
-"""Of `State`; counted up when an older release could not read it."""
+"""The version of `State`; counted up when an older release could not read it."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,16 +30,16 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     time: Time
     began: Began
     settings: Settings
-    """What the node is configured with now."""
+    """The settings that the node works by now."""
     node: bytes
-    """All that it keeps; see `sterna.wire.snapshots`."""
+    """The state of the node; see `sterna.wire.snapshots`."""
     memory: bytes = b""
 
 
 def encode_state(
     node: Node, began: Began, time: Time, memory: bytes = b"", writer: Writer | None = None
 ) -> bytes:
-    """A node's state as bytes; a `writer` of one's own may limit how much."""
+    """A node's state as bytes; a `writer` of the caller's own may limit its size."""
     return to_msgpack(
         State(
             release=sterna.__version__,
@@ -74,7 +74,7 @@ class KeptSubscription(msgspec.Struct, frozen=True, array_like=True):
     name: str
     where: Filter
     done: int
-    """How many events the application is done with."""
+    """How many events the application has finished."""
     waiting: list[Event]
 
 
@@ -84,5 +84,5 @@ def encode_memory(kept: list[KeptSubscription]) -> bytes:
 
 
 def decode_memory(memory: bytes) -> list[KeptSubscription]:
-    """The same, read back."""
+    """What a client's application has not taken yet, from `State.memory`."""
     return from_msgpack(memory, list[KeptSubscription])

@@ -1,4 +1,4 @@
-"""What a broker says of itself to those who ask."""
+"""A broker's reports about itself."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def status(server: "BrokerServer") -> dict[str, Any]:
-    """How it is."""
+    """The broker's state in a few figures."""
     node, log, links = server.node, server.driver.log, server.sessions.links
     settings = server.configuration.settings
     clients = [link for link, peer in node.peers.items() if peer is Peer.CLIENT]
@@ -44,7 +44,7 @@ def status(server: "BrokerServer") -> dict[str, Any]:
 
 
 def topology(server: "BrokerServer") -> dict[str, Any]:
-    """The network as it knows it."""
+    """The network as the broker knows it."""
     members = server.driver.members
     return {
         "at": server.config.name,
@@ -59,7 +59,7 @@ def topology(server: "BrokerServer") -> dict[str, Any]:
 
 
 def queues(server: "BrokerServer") -> dict[str, Any]:
-    """What waits for whom."""
+    """The queues of the broker: what waits for which session."""
     node = server.node
     waiting = []
     for link, peer in node.peers.items():

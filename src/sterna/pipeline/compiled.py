@@ -1,6 +1,6 @@
 """Kernels that are compiled already, for workers that get this package as a zip file.
 
-Numba keeps compiled code by the path of its source, which is another one for every application
+Numba keeps compiled code by the path of its source, which is a different one for every application
 that Spark runs on a cluster. So the driver sends what it has compiled with the package, and workers
 unpack it beside the zip file; one with another processor adds its own there.
 """
@@ -26,7 +26,7 @@ class ShippedCacheLocator(ZipCacheLocator):
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], file: str) -> "ShippedCacheLocator | None":
-        """Numba asks one locator after the other."""
+        """The locator for a function, if it is one for it; Numba asks one after the other."""
         if not function.__module__.startswith("sterna.") or ".zip" not in file:
             return None
         try:
@@ -51,6 +51,6 @@ def unpacked(package: Path, source: PurePosixPath) -> Path:
         try:
             made.rename(folder)
         except OSError:
-            if not folder.is_dir():  # Another process was not faster.
+            if not folder.is_dir():  # No other process was faster.
                 raise
     return folder

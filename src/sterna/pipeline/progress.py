@@ -1,4 +1,4 @@
-"""What Spark is doing, for people who wait."""
+"""What Spark is doing, for users who wait."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ EVERY_S = 0.5
 
 @contextmanager
 def shown(spark: "SparkSession", say: Callable[[str], None]) -> Iterator[None]:
-    """While the block runs, say every now and then how far Spark is."""
+    """While the block runs, report every now and then how far Spark is."""
     over = threading.Event()
 
     def watch() -> None:

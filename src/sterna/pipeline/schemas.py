@@ -34,7 +34,7 @@ _TEXT = (_STRING, True)
 _COUNT = (_LONG, True)
 
 _PLACE = {"journal": _STRING, "position": _LONG, "turn": IntegerType()}
-"""Where a fact stands: who wrote it down, which input caused it, the how-manieth of that input."""
+"""The position of a fact: its journal, the input that caused it, and its index there."""
 
 FACTS = StructType(
     [
@@ -57,8 +57,8 @@ EVENTS = _schema(
     at_time=_TIME,
     **_PLACE,
 )
-"""Events in full: when they were published, and where and when that was written down (`at`: the
-border broker that accepted them or, from a client's journal, the publisher)."""
+"""Events in full: when they were published, and where and when that was recorded (`at`: the border
+broker that accepted them or, from a client's journal, the publisher)."""
 
 DELIVERIES = _schema(
     client=_STRING,
@@ -81,7 +81,7 @@ MOVEMENTS = _schema(
     location=_TEXT,
     **_PLACE,
 )
-"""Clients that came to a broker (`attached`), went (`detached`), or are elsewhere (`moved`)."""
+"""Clients that came to a broker (`attached`), went (`detached`), or changed location (`moved`)."""
 
 STATISTICS = _schema(
     broker=_STRING,
@@ -96,7 +96,7 @@ STATISTICS = _schema(
     given_up=_COUNT,
     **_PLACE,
 )
-"""What brokers did, in numbers: a row a fact and link, without the identities of events."""
+"""The figures of brokers: a row a fact and link, without the identities of events."""
 
 BAD_RECORDS = _schema(
     journal=_STRING,

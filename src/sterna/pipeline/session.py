@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sterna.errors import MissingExtraError
+from sterna.extras import require
 from sterna.pipeline.errors import SparkUnavailable
 from sterna.pipeline.shipping import LOCATORS, package
 
@@ -22,9 +24,9 @@ JAVA_MIN = 17
 LOCAL = "local[*]"
 
 MASTER_S = 5.0
-"""How long the master of a cluster may take to answer."""
+"""How many seconds the master of a cluster may take to answer."""
 WORKERS_S = 60.0
-"""How long it may take until a first worker is there."""
+"""How many seconds it may take until a first worker is there."""
 
 _MASTERS = re.compile(r"local(\[.+\])?|spark://.+|yarn|k8s://.+|mesos://.+")
 _LOGS = Path(__file__).with_name("log4j2.properties")
@@ -33,14 +35,16 @@ _LOGS = Path(__file__).with_name("log4j2.properties")
 def spark_session(
     name: str = "sterna", master: str = LOCAL, config: Mapping[str, str] | None = None
 ) -> "SparkSession":
-    """The running session, or a new one with the settings Sterna's data needs.
+    """The running session, or a new one with the settings that Sterna's data needs.
 
-    `format("sterna")` is known to it, and to the workers of a cluster this package is sent.
+    It knows `format("sterna")`, and the workers of a cluster are sent this package.
     """
     try:
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - Spark is optional.
-    except ImportError:
-        raise SparkUnavailable("Spark is not installed: pip install 'sterna[spark]'") from None
+        require("pipeline", "Spark")
+    except MissingExtraError as missing:
+        raise SparkUnavailable(str(missing)) from None
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - Spark is optional.
+
     check_master(master)
     require_java()
     builder = SparkSession.builder.appName(name).master(master)
@@ -80,7 +84,7 @@ def settings(master: str = LOCAL) -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.streaming.metricsEnabled": "false",
     }
-    if "SPARK_CONF_DIR" not in os.environ:  # Whoever has one has said what to log.
+    if "SPARK_CONF_DIR" not in os.environ:  # Such a directory configures what to log.
         found["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGS.as_uri()}"
     if is_local(master):
         cores = os.cpu_count() or 1
@@ -90,7 +94,7 @@ def settings(master: str = LOCAL) -> dict[str, str]:
         }
     else:
         found["spark.executorEnv.NUMBA_CACHE_LOCATOR_CLASSES"] = LOCATORS
-    if is_here(master):  # Nobody else needs to reach this process.
+    if is_here(master):  # No other machine needs to reach this process.
         found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -134,7 +138,7 @@ def check_master(master: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception of Spark says, without the trace of the JVM."""
+    """The message of a Spark exception, without the trace of the JVM."""
     text = str(error).strip() or type(error).__name__
     lines = [line for line in text.splitlines() if line.strip()]
     caused = next((line for line in lines if ": " in line and not line.startswith("\t")), lines[0])
@@ -142,7 +146,7 @@ def first_line(error: BaseException) -> str:
 
 
 def require_java() -> None:
-    """Make sure that the Java that Spark will start is new enough, or say what to do."""
+    """Make sure that Spark's Java is new enough; the error says what to do."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home) / "bin" / "java" if home else shutil.which("java")
     version = _java_version(java) if java else None
@@ -187,7 +191,7 @@ def _addresses(master: str) -> list[tuple[str, int]]:
 
 
 def _driver_memory_mb() -> int:
-    """A quarter of the machine, but not less than 1 GiB and not more than 4."""
+    """A quarter of the machine's memory, but not less than 1 GiB and not more than 4."""
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):

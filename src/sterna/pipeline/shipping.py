@@ -12,7 +12,7 @@ import sterna
 
 _SHIPPED = {".py", ".lark", ".typed", ".properties"}
 COMPILED = {".nbi", ".nbc"}
-"""What Numba has compiled; see `sterna.pipeline.compiled`."""
+"""The endings of files that Numba has compiled; see `sterna.pipeline.compiled`."""
 
 LOCATORS = (
     "sterna.pipeline.compiled.ShippedCacheLocator,"
@@ -37,13 +37,13 @@ def package() -> Path:
     path = directory / f"sterna-{digest.hexdigest()[:12]}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in contents:
-            # The same time in each: what has the same name is the same.
+            # The same time in each: files of the same name have the same content.
             archive.writestr(zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0)), data)
     return path
 
 
 def _is_new(path: Path) -> bool:
-    """Whether it is compiled from the source as it is now."""
+    """Whether it was compiled from the present source."""
     if path.suffix not in COMPILED:
         return False
     source = path.parent.with_name(path.name.split(".")[0] + ".py")

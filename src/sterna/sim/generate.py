@@ -1,6 +1,4 @@
-"""Scripts by chance: overlays, clients, what they do, and what goes wrong, all from one source of
-chance.
-"""
+"""Random scripts: overlays, clients, what they do, and what goes wrong, all from one seed."""
 
 import random
 from collections.abc import Collection, Mapping
@@ -58,7 +56,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 0
     """How many times some brokers are cut off from the others."""
     longest_us: Time = 400_000
-    """How long each of these takes at most."""
+    """How long each of these faults takes at most."""
 
 
 FAULTS = {
@@ -75,25 +73,25 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     topology: Topology
     clients: int = 10
     subscriptions: int = 20
-    """How many are made; about a third of them end before the run does."""
+    """How many subscriptions are made; about a third of them end before the run does."""
     events: int = 50
     moves: int = 0
     """How many times a client goes to another broker (or back to the one it came from)."""
     naps: int = 0
-    """How many times a client goes offline; its next move, or the end of the run, ends that."""
+    """How many times a client goes offline, until its next move or the end of the run."""
     leaves: int = 0
-    """How many times a client leaves for good; a move brings it back, as a new one."""
+    """How many times a client leaves for good; a move brings it back, as a new client."""
     variety: int = 8
     """How many different values an attribute may have: the fewer, the more filters are alike."""
     wait_us: Time = 3_000
     """The longest pause between steps."""
     settle: float = 0.1
-    """How often, between steps, the network is given the time to settle."""
+    """The probability that the network is given time to settle between two steps."""
     routing: RoutingOptions = RoutingOptions()
     client: ClientOptions = ClientOptions()
     link: LinkModel = LinkModel(jitter_us=500)
     latency_max_us: Time | None = None
-    """If given, each link has a latency of its own, up to this; `link` is for others."""
+    """If given, each link has a random latency of its own, up to this; `link` has the rest."""
     timing: LinkTiming = LinkTiming()
     faults: Faults = Faults()
     handover: HandoverOptions = HandoverOptions()
@@ -101,17 +99,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def generate(plan: Plan, seed: int) -> Script:
     """The script for a plan and a seed: the same on every machine."""
-    chance = random.Random(f"script {seed}")  # noqa: S311 - reproducible, not secret.
-    return _Generator(chance, plan).script(seed)
+    rng = random.Random(f"script {seed}")  # noqa: S311 - reproducible, not secret.
+    return _Generator(rng, plan).script(seed)
 
 
 class _Generator:
-    def __init__(self, chance: random.Random, plan: Plan) -> None:
-        self._chance = chance
+    def __init__(self, rng: random.Random, plan: Plan) -> None:
+        self._rng = rng
         self._plan = plan
         self._clients = {
-            f"c{number}": chance.choice(plan.topology.brokers)
-            for number in range(1, plan.clients + 1)
+            f"c{number}": rng.choice(plan.topology.brokers) for number in range(1, plan.clients + 1)
         }
         self._at = {client: [broker] for client, broker in self._clients.items()}
         """The brokers that each client has been at."""
@@ -121,7 +118,7 @@ class _Generator:
         self._advertisements: dict[NodeId, dict[str, Filter]] = {}
 
     def script(self, seed: int) -> Script:
-        plan, chance = self._plan, self._chance
+        plan, rng = self._plan, self._rng
         early = plan.subscriptions // 2
         tasks = ["subscribe"] * (plan.subscriptions - early) + ["publish"] * plan.events
         tasks += ["unsubscribe"] * (plan.subscriptions // 3)
@@ -134,19 +131,19 @@ class _Generator:
         first += ["move"] * (plan.moves // 4) + ["nap"] * (plan.naps // 4)
         tasks += ["move"] * (plan.moves - plan.moves // 4)
         tasks += ["nap"] * (plan.naps - plan.naps // 4) + ["leave"] * plan.leaves
-        chance.shuffle(first)
-        chance.shuffle(tasks)
+        rng.shuffle(first)
+        rng.shuffle(tasks)
         steps: list[AnyStep] = []
         for place, task in enumerate([*first, *tasks]):
             if place == len(first) and plan.moves:
-                steps.append(Settle())  # Who moves all the time is owed little.
+                steps.append(Settle())  # Clients that move all the time are owed little.
             step = getattr(self, f"_{task}")()
             if step is not None:
                 steps.append(step)
-            if chance.random() < plan.settle:
+            if rng.random() < plan.settle:
                 steps.append(Settle())
             elif plan.wait_us:
-                steps.append(Wait(us=chance.randint(0, plan.wait_us)))
+                steps.append(Wait(us=rng.randint(0, plan.wait_us)))
         steps += [self._go(client) for client in list(self._offline)]
         return Script(
             topology=plan.topology,
@@ -169,7 +166,7 @@ class _Generator:
             return ()
         links = [*topology.links, *((c, b) for c in self._clients for b in topology.brokers)]
         some = (0, longest // 10, longest)
-        return tuple((a, b, self._chance.randint(0, self._chance.choice(some))) for a, b in links)
+        return tuple((a, b, self._rng.randint(0, self._rng.choice(some))) for a, b in links)
 
     # ---- What clients do
 
@@ -182,7 +179,7 @@ class _Generator:
     def _unsubscribe(self) -> Do | None:
         if not self._subscriptions:
             return None
-        place = self._chance.randrange(len(self._subscriptions))
+        place = self._rng.randrange(len(self._subscriptions))
         client, name = self._subscriptions.pop(place)
         return Do(client=client, what=Unsubscribe(subscription=name))
 
@@ -196,7 +193,7 @@ class _Generator:
         active = [(c, name) for c, names in self._advertisements.items() for name in names]
         if not active:
             return None
-        client, name = self._chance.choice(active)
+        client, name = self._rng.choice(active)
         del self._advertisements[client][name]
         return Do(client=client, what=Unadvertise(advertisement=name))
 
@@ -211,16 +208,16 @@ class _Generator:
             ]
         if not clients:
             return None
-        return Do(client=self._chance.choice(clients), what=Publish(attributes=event))
+        return Do(client=self._rng.choice(clients), what=Publish(attributes=event))
 
     def _move(self) -> Do:
         return self._go(self._some_client())
 
     def _go(self, client: NodeId) -> Do:
-        """To another broker, often back to the last one, or to where it is."""
+        """Go to another broker, often back to the last one, or stay at the present one."""
         been = self._at[client]
-        broker = self._chance.choice(self._plan.topology.brokers)
-        if len(been) > 1 and self._chance.random() < 0.3:
+        broker = self._rng.choice(self._plan.topology.brokers)
+        if len(been) > 1 and self._rng.random() < 0.3:
             broker = been[-2]
         been.append(broker)
         self._offline.pop(client, None)
@@ -231,12 +228,12 @@ class _Generator:
         online = [c for c in self._clients if c not in self._offline and c not in self._left]
         if not online:
             return None
-        client = self._chance.choice(online)
+        client = self._rng.choice(online)
         self._offline[client] = None
         return Do(client=client, what=Detach())
 
     def _leave(self) -> Do:
-        """Who is offline can only do so when it is back."""
+        """Leave for good; a client that is offline can do so only when it is back."""
         client = self._some_client()
         self._subscriptions = [each for each in self._subscriptions if each[0] != client]
         self._advertisements.pop(client, None)
@@ -250,29 +247,29 @@ class _Generator:
         links = [*self._plan.topology.links, *places]
         if not links:
             return None
-        a, b = self._chance.choice(links)
+        a, b = self._rng.choice(links)
         return Drop(a=a, b=b, us=self._while())
 
     def _pause(self) -> Pause:
-        return Pause(broker=self._chance.choice(self._plan.topology.brokers), us=self._while())
+        return Pause(broker=self._rng.choice(self._plan.topology.brokers), us=self._while())
 
     def _crash(self) -> Crash:
-        return Crash(broker=self._chance.choice(self._plan.topology.brokers), us=self._while())
+        return Crash(broker=self._rng.choice(self._plan.topology.brokers), us=self._while())
 
     def _partition(self) -> Partition:
         brokers = self._plan.topology.brokers
-        size = self._chance.randint(1, max(1, len(brokers) - 1))
-        return Partition(brokers=tuple(self._chance.sample(brokers, size)), us=self._while())
+        size = self._rng.randint(1, max(1, len(brokers) - 1))
+        return Partition(brokers=tuple(self._rng.sample(brokers, size)), us=self._while())
 
     def _while(self) -> Time:
-        return self._chance.randint(1_000, self._plan.faults.longest_us)
+        return self._rng.randint(1_000, self._plan.faults.longest_us)
 
     # ---- Filters and events
 
     def filter(self) -> Filter:
         """A filter of one to three tests, now and then with OR or NOT."""
-        chance = self._chance
-        form = chance.random()
+        rng = self._rng
+        form = rng.random()
         if form < 0.03:
             return Filter("TRUE")
         text = self._conjunction()
@@ -283,47 +280,47 @@ class _Generator:
         return Filter(text)
 
     def event(self) -> Mapping[str, Scalar]:
-        """What a vehicle says; now and then an attribute is missing."""
-        chance = self._chance
+        """The event of a vehicle; now and then an attribute is missing."""
+        rng = self._rng
         event: dict[str, Scalar] = {
             "kind": self._kind(),
             "line": f"{self._kind()}-{self._number()}",
             "speed": self._number(),
             "zone": self._number(),
         }
-        return {name: value for name, value in event.items() if chance.random() < 0.95}
+        return {name: value for name, value in event.items() if rng.random() < 0.95}
 
     def _conjunction(self) -> str:
         tests = (self._by_kind, self._by_speed, self._by_zone, self._by_line)
-        chosen = self._chance.sample(tests, self._chance.choice((1, 2, 2, 3, 3)))
+        chosen = self._rng.sample(tests, self._rng.choice((1, 2, 2, 3, 3)))
         return " AND ".join(test() for test in chosen)
 
     def _by_kind(self) -> str:
-        if self._chance.random() < 0.7:
+        if self._rng.random() < 0.7:
             return f"kind = '{self._kind()}'"
         return f"kind IN ('{self._kind()}', '{self._kind()}')"
 
     def _by_speed(self) -> str:
         low, high = sorted((self._number(), self._number()))
-        form = self._chance.choice(("speed > {0}", "speed <= {1}", "speed BETWEEN {0} AND {1}"))
+        form = self._rng.choice(("speed > {0}", "speed <= {1}", "speed BETWEEN {0} AND {1}"))
         return form.format(low, high)
 
     def _by_zone(self) -> str:
-        return f"zone {self._chance.choice(('=', '=', '<>', '<'))} {self._number()}"
+        return f"zone {self._rng.choice(('=', '=', '<>', '<'))} {self._number()}"
 
     def _by_line(self) -> str:
-        form = self._chance.choice(("line LIKE '{}%'", "line LIKE '%-{}'", "line IS NOT NULL"))
+        form = self._rng.choice(("line LIKE '{}%'", "line LIKE '%-{}'", "line IS NOT NULL"))
         return form.format(self._kind() if "{}%" in form else self._number())
 
     def _kind(self) -> str:
-        return self._chance.choice(KINDS[: self._plan.variety])
+        return self._rng.choice(KINDS[: self._plan.variety])
 
     def _number(self) -> int:
-        return self._chance.randrange(self._plan.variety)
+        return self._rng.randrange(self._plan.variety)
 
     def _some_client(self) -> NodeId:
-        return self._chance.choice(list(self._clients))
+        return self._rng.choice(list(self._clients))
 
     def _free_name(self, taken: Collection[str]) -> str:
-        """Names are used again once they are free."""
+        """A free name; names are used again."""
         return next(name for name in map(str, count(1)) if name not in taken)

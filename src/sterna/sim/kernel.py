@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, in order."""
+"""Virtual time: planned calls, in order."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -16,7 +16,7 @@ class Kernel:
         self._count = 0
 
     def __len__(self) -> int:
-        """How much is planned."""
+        """How many calls are planned."""
         return len(self._planned)
 
     def at(self, time: Time, act: Callable[..., None], *details: Any) -> None:
@@ -25,7 +25,7 @@ class Kernel:
         heappush(self._planned, (time, self._count, act, details))
 
     def run(self, until: Time | None = None) -> None:
-        """Do everything that is planned up to a time, or all there is."""
+        """Do everything that is planned, up to a time or to the end."""
         planned = self._planned
         while planned and (until is None or planned[0][0] <= until):
             self.now, _, act, details = heappop(planned)
@@ -34,6 +34,6 @@ class Kernel:
             self.now = max(self.now, until)
 
     def step(self) -> None:
-        """Do what is planned next."""
+        """Do the next planned call."""
         self.now, _, act, details = heappop(self._planned)
         act(*details)

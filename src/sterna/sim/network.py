@@ -32,14 +32,14 @@ from sterna.sim.script import LinkModel
 from sterna.wire.codec import size
 
 SETTLE_MAX_US: Time = 600_000_000
-"""How long a network may take to settle, in its own time."""
+"""How long a network may take to settle, in virtual time."""
 
 
 RECONNECT_US: Time = 1_000
 """How soon a client is back when its broker has ended the connection."""
 
 WAKES_MAX = 1_000
-"""How often a node may ask to be woken at once; more, and time would never pass."""
+"""How often a node may ask to be woken at once; beyond that, time would never pass."""
 
 
 class NeverSettlesError(SternaError):
@@ -47,7 +47,7 @@ class NeverSettlesError(SternaError):
 
 
 class Observer:
-    """Watches a run; overrides what it wants to see."""
+    """Watches a run; subclasses override what they want to see."""
 
     def fact(self, fact: Fact) -> None:
         """A node has stated a fact."""
@@ -59,17 +59,17 @@ class Observer:
         """A frame was sent."""
 
     def trouble(self, text: str, now: Time) -> None:
-        """Something went wrong, or is well again."""
+        """Something went wrong, or works again."""
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """What becomes of a frame."""
+    """What happens to a frame."""
 
     again: bool = False
-    """Its message was sent before."""
+    """Whether its message was sent before."""
     lost: bool = False
     twice: bool = False
-    """It arrives, and then once more."""
+    """Whether it arrives twice."""
 
 
 FIRST, AGAIN = Fate(), Fate(again=True)
@@ -86,29 +86,29 @@ class Pipe:
         self.free_at: Time = 0
         self.last_seq = 0
         self.session: tuple[int, int | None] | None = None
-        """The incarnations of both ends; when they change, messages are counted anew."""
+        """The incarnations of both ends; when they change, messages are numbered anew."""
         self.messages: Counter[type[Message]] = Counter()
         self.frames = 0
         self.bytes: Counter[type[Message] | None] = Counter()
-        """By the type of message; None is what keeps the link going."""
+        """The bytes by type of message; None counts acknowledgements and handshakes."""
 
     def __str__(self) -> str:
         return f"{self.source.node.id} → {self.target.node.id}"
 
 
 class Connection:
-    """Two pipes that stand or break together."""
+    """Two pipes that are up or down together."""
 
     def __init__(self, a: "Host", b: "Host") -> None:
         self.ends = (a, b)
         self.pipes = (Pipe(a, b, self), Pipe(b, a, self))
         self.troubles = 1
-        """How many reasons there are for it not to stand; a new one is not made yet."""
+        """How many reasons there are for it to be down; a new connection begins with one."""
         self.is_wanted = True
         """Whether its client wants to be connected."""
         self.latency_us: Time = 0
         self.epoch = 0
-        """Counts how often it broke: what was sent before does not arrive."""
+        """Counts how often it broke: what was sent in an earlier epoch does not arrive."""
 
 
 class Host:
@@ -119,20 +119,20 @@ class Host:
         self.node = make(0)
         self.peer = peer
         self.settings = self.node.settings
-        """What it was configured with last, even if it has not got round to that yet."""
+        """The latest settings, even if the node has not received them yet."""
         self.pipes: dict[NodeId, Pipe] = {}
         self.waking_at: Time = NEVER
         self.woken_at: Time = -1
         self.wakes_now = 0
-        """How often it was woken at this very time."""
+        """How often the node was woken at this very time."""
         self.is_down = False
         self.lives = 1
         self.waiting: list[Input] | None = None
-        """Inputs for later, while it is paused."""
+        """Inputs that wait while the node is paused; None if it is not."""
         self.behind: Counter[NodeId] = Counter()
-        """How many new connections it has not heard of yet: what it says goes to an old one."""
+        """How many new connections it does not know yet: what it sends goes to an old one."""
         self.log: list[tuple[Input, Time]] | None = None
-        """Its inputs, if it is going to crash."""
+        """The inputs of the node, if it is going to crash."""
 
 
 class Network:
@@ -146,28 +146,28 @@ class Network:
         self.model = model
         self.hosts: dict[NodeId, Host] = {}
         self.connections: list[Connection] = []
-        self._chance = random.Random(f"network {seed}")  # noqa: S311 - reproducible, not secret.
+        self._rng = random.Random(f"network {seed}")  # noqa: S311 - reproducible, not secret.
         self._fact = _hooks(observers, "fact")
         self._given = _hooks(observers, "given")
         self._sent = _hooks(observers, "sent")
         self._trouble = _hooks(observers, "trouble")
         self._latencies: dict[frozenset[NodeId], Time] = {}
-        """Of the connections that are not like the others."""
+        """The latencies of connections that differ from the others."""
         self._wakes = 0
-        """How many of the things that are planned are only a node's timer."""
+        """How many of the planned calls are only timers of nodes."""
         self._is_ideal = not (model.jitter_us or model.loss or model.duplication)
         self._count_bytes = count_bytes or model.bytes_per_s is not None
 
     # ---- Building
 
     def add(self, make: Callable[[int], Node], peer: Peer) -> Host:
-        """Put a node on the network; `make` gets the number of times it has lost its memory."""
+        """Put a node on the network; `make` gets the number of times that it has lost its state."""
         host = Host(make, peer)
         self.hosts[host.node.id] = host
         return host
 
     def connect(self, a: NodeId, b: NodeId) -> Connection:
-        """Make a connection; it stands at once."""
+        """Make a connection; it is up at once."""
         connection = Connection(self.hosts[a], self.hosts[b])
         connection.latency_us = self._latencies.get(frozenset((a, b)), self.model.latency_us)
         connection.troubles += sum(host.is_down for host in connection.ends)
@@ -178,11 +178,11 @@ class Network:
         return connection
 
     def attach(self, client: NodeId, broker: NodeId) -> None:
-        """Have a client turn to its first broker."""
+        """Have a client attach to its first broker."""
         self._turn(self.hosts[client], Attach(broker=broker))
 
     def end(self, a: NodeId, b: NodeId) -> None:
-        """A link is taken away, and both ends know that it will not come back."""
+        """Remove a link; both ends know that it will not come back."""
         connection = self.hosts[a].pipes[b].connection
         self._burden(connection)
         for host, pipe in zip(connection.ends, connection.pipes, strict=True):
@@ -203,7 +203,7 @@ class Network:
     # ---- Running
 
     def give(self, node: NodeId, given: Input) -> None:
-        """A client's application does something."""
+        """Give a node an input of its application."""
         for seen in self._given:
             seen(node, given, self.kernel.now)
         self._turn(self.hosts[node], given)
@@ -251,7 +251,7 @@ class Network:
             self.kernel.at(max(node.deadline, now), self._wake, host, node.deadline)
 
     def _act(self, host: Host, action: Action) -> None:
-        """Do what is seldom asked for."""
+        """Do an action that is rare."""
         match action:
             case Connect(link):
                 connection = self.connection(host.node.id, link)
@@ -275,7 +275,7 @@ class Network:
 
     def _wake(self, host: Host, deadline: Time) -> None:
         self._wakes -= 1
-        if host.waking_at == deadline:  # Else it was asked for again, earlier.
+        if host.waking_at == deadline:  # Else an earlier one was asked for.
             host.waking_at = NEVER
             if not host.is_down:
                 host.wakes_now = host.wakes_now + 1 if host.woken_at == self.kernel.now else 1
@@ -312,10 +312,10 @@ class Network:
                 arrival = pipe.last_arrival
             pipe.last_arrival = arrival
             self.kernel.at(arrival, self._arrive, pipe, frame, connection.epoch)
-        elif self._chance.random() < self.model.loss:
+        elif self._rng.random() < self.model.loss:
             fate = Fate(fate.again, lost=True)
         else:
-            fate = self._by_chance(pipe, frame, arrival, fate)
+            fate = self._random_fate(pipe, frame, arrival, fate)
         for seen in self._sent:
             seen(pipe, frame, fate, now)
 
@@ -328,15 +328,15 @@ class Network:
         pipe.free_at = begins + length * 1_000_000 // self.model.bytes_per_s
         return pipe.free_at + pipe.connection.latency_us
 
-    def _by_chance(self, pipe: Pipe, frame: Frame, arrival: Time, fate: Fate) -> Fate:
-        chance, model = self._chance, self.model
+    def _random_fate(self, pipe: Pipe, frame: Frame, arrival: Time, fate: Fate) -> Fate:
+        rng, model = self._rng, self.model
         if model.jitter_us:
-            arrival += chance.randrange(model.jitter_us + 1)
+            arrival += rng.randrange(model.jitter_us + 1)
         arrival = pipe.last_arrival = max(arrival, pipe.last_arrival)
         epoch = pipe.connection.epoch
         self.kernel.at(arrival, self._arrive, pipe, frame, epoch)
-        if chance.random() < model.duplication:
-            late = arrival + chance.randrange(model.stray_us + 1)
+        if rng.random() < model.duplication:
+            late = arrival + rng.randrange(model.stray_us + 1)
             self.kernel.at(late, self._arrive, pipe, frame, epoch)
             return Fate(fate.again, twice=True)
         return fate
@@ -349,12 +349,12 @@ class Network:
 
     def drop(self, connections: Sequence[Connection], us: Time, what: str) -> None:
         """Connections break for a while."""
-        self._say(f"{what} is cut for {us / 1000:g} ms")
+        self._report(f"{what} is cut for {us / 1000:g} ms")
         for connection in connections:
             self._burden(connection)
 
         def stand() -> None:
-            self._say(f"{what} stands again")
+            self._report(f"{what} stands again")
             for connection in connections:
                 self._relieve(connection)
 
@@ -365,12 +365,12 @@ class Network:
         host = self.hosts[broker]
         if self._is_idle(host):
             return
-        self._say(f"{broker} pauses for {us / 1000:g} ms")
+        self._report(f"{broker} pauses for {us / 1000:g} ms")
         host.waiting = []
         self.kernel.at(self.kernel.now + us, self._go_on, host)
 
     def _go_on(self, host: Host) -> None:
-        self._say(f"{host.node.id} goes on")
+        self._report(f"{host.node.id} goes on")
         waiting, host.waiting = host.waiting or [], None
         host.behind.update(given.link for given in waiting if isinstance(given, LinkUp))
         for given in _gathered(waiting):
@@ -384,14 +384,14 @@ class Network:
         host = self.hosts[broker]
         if self._is_idle(host):
             return
-        self._say(f"{broker} crashes for {us / 1000:g} ms" + " and forgets" * forgets)
+        self._report(f"{broker} crashes for {us / 1000:g} ms" + " and forgets" * forgets)
         host.is_down = True
         for pipe in host.pipes.values():
             self._burden(pipe.connection)
         self.kernel.at(self.kernel.now + us, self._restart, host, forgets)
 
     def _restart(self, host: Host, forgets: bool) -> None:  # noqa: FBT001 - planned, not called.
-        self._say(f"{host.node.id} starts again")
+        self._report(f"{host.node.id} starts again")
         if forgets:
             host.node = host.make(host.lives)
             host.settings = host.node.settings
@@ -407,7 +407,7 @@ class Network:
             self._relieve(pipe.connection)
 
     def _replay(self, host: Host) -> None:
-        """Bring a node back from the log of its inputs; what it did then is done already."""
+        """Restore a node from the log of its inputs; what it did then is done already."""
         if host.log is None:
             raise ValueError(f"{host.node.id} has no log to start from; set it before the run")
         host.node = host.make(host.lives - 1)
@@ -415,9 +415,9 @@ class Network:
             host.node.handle(given, time)
 
     def _is_idle(self, host: Host) -> bool:
-        """Whether a broker does nothing already, so that it can neither pause nor crash."""
+        """Whether a broker is down or paused, so that it can neither pause nor crash."""
         if host.is_down or host.waiting is not None:
-            self._say(f"{host.node.id} is {'down' if host.is_down else 'pausing'} already")
+            self._report(f"{host.node.id} is {'down' if host.is_down else 'pausing'} already")
             return True
         return False
 
@@ -437,7 +437,7 @@ class Network:
             self._greet(connection)
 
     def _greet(self, connection: Connection) -> None:
-        """The two ends of a connection say who they are, and what their settings are."""
+        """Do the handshake of a connection: the two ends announce themselves and their settings."""
         for host, pipe in zip(connection.ends, connection.pipes, strict=True):
             if host.peer is Peer.CLIENT:
                 self._follow_settings(host, pipe.target)
@@ -456,11 +456,11 @@ class Network:
     # ---- Settings
 
     def configure(self, broker: NodeId, settings: Settings, *, tells: bool) -> None:
-        """A broker has other settings from now on, and its clients learn them (or will)."""
+        """Give a broker other settings; its clients learn them now or with the next handshake."""
         host = self.hosts[broker]
         if host.is_down:
             return
-        self._say(f"{broker} is configured anew")
+        self._report(f"{broker} is configured anew")
         host.settings = settings
         self._turn(host, Configured(settings=settings))
         for pipe in host.pipes.values():
@@ -468,13 +468,13 @@ class Network:
             if tells and connected and pipe.target.peer is Peer.CLIENT:
                 self._follow_settings(pipe.target, host)
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         for say in self._trouble:
             say(text, self.kernel.now)
 
 
 def _gathered(waiting: list[Input]) -> list[Input]:
-    """The inputs with frames of a link that follow each other as one, as a socket gives them."""
+    """Join consecutive inputs with frames of one link into one, as a socket gives them."""
     gathered: list[Input] = []
     for given in waiting:
         last = gathered[-1] if gathered else None
@@ -486,7 +486,7 @@ def _gathered(waiting: list[Input]) -> list[Input]:
 
 
 def _hooks(observers: Sequence[Observer], name: str) -> list[Callable[..., None]]:
-    """The hook of each observer that has one of its own."""
+    """The hook of each observer that overrides it."""
     return [
         getattr(observer, name)
         for observer in observers

@@ -1,4 +1,4 @@
-"""The oracle: reads the facts of a run and says which deliveries were wrong."""
+"""The oracle: reads the facts of a run and decides which deliveries were wrong."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -11,7 +11,7 @@ from sterna.core.names import NodeId
 from sterna.model.delivery import (
     FOREVER,
     Fault,
-    Span,
+    Lifetime,
     faults_of_order,
     is_allowed,
     is_explained,
@@ -32,7 +32,7 @@ class Finding:
     event: EventId
     client: NodeId
     path: tuple[str, ...]
-    """The hops the event took, as far as brokers stated them."""
+    """The hops of the event, as far as brokers stated them."""
 
     def __str__(self) -> str:
         way = ", ".join(self.path) or "it never left its publisher"
@@ -42,21 +42,21 @@ class Finding:
 
 @dataclass
 class Ask:
-    """A subscription or an advertisement, and how long it held."""
+    """A subscription or an advertisement, and how long it was in force."""
 
     filter: Filter
-    span: Span
+    span: Lifetime
 
 
 @dataclass(frozen=True)
-class Arrival:
+class ArrivedEvent:
     """An event that reached a client."""
 
     event: Event
     moment: int
     is_stray: bool
     anywhere: bool = False
-    """Whether it was kept for the client, for where it was then."""
+    """Whether it was kept for the client, for a place where it was then."""
 
 
 class Oracle(Observer):
@@ -70,19 +70,19 @@ class Oracle(Observer):
         self._advertised: dict[NodeId, dict[str, Ask]] = defaultdict(dict)
         self._subscriptions: dict[NodeId, list[Ask]] = defaultdict(list)
         self._following: dict[NodeId, dict[str, Ask]] = defaultdict(dict)
-        """Subscriptions that depend on a client: all that they may mean while they last."""
+        """Subscriptions that depend on a client: everything that they may mean while they last."""
         self._strays: dict[NodeId, list[Ask]] = defaultdict(list)
-        """Therefore the client may get these in vain."""
+        """What a client may receive in vain because of such subscriptions."""
         self._offers: dict[NodeId, list[Ask]] = defaultdict(list)
         self._unsettled: list[tuple[NodeId, Ask]] = []
         self._published: dict[EventId, tuple[Event, int]] = {}
-        self._arrived: dict[NodeId, list[Arrival]] = defaultdict(list)
+        self._arrived: dict[NodeId, list[ArrivedEvent]] = defaultdict(list)
         self._purged: set[tuple[NodeId, EventId]] = set()
         self._settled: list[int] = []
         self._away = set(clients)
-        """Clients that are not connected: what they ask and publish, no broker knows yet."""
+        """Clients that are not connected: no broker knows yet what they announce and publish."""
         self._missed: set[tuple[NodeId, int]] = set()
-        """Who was away when the network settled."""
+        """The clients that were away when the network settled."""
         self._forgotten: dict[NodeId, list[int]] = defaultdict(list)
         """When a client was forgotten, with what it had advertised."""
         self._accepted: dict[EventId, int] = {}
@@ -93,7 +93,7 @@ class Oracle(Observer):
         self.quenched = 0
         """How many events were discarded at their source because nobody wants them."""
         self.missed = 0
-        """How many events clients never got, because they were kept for them no longer."""
+        """How many events clients never got, because a cache discarded them."""
 
     @property
     def published(self) -> int:
@@ -104,7 +104,7 @@ class Oracle(Observer):
         return sum(len(self.received(client)) for client in list(self._arrived))
 
     def received(self, client: NodeId) -> list[EventId]:
-        """What a client's application was given, in order."""
+        """The events that a client's application was given, in order."""
         return [each.event.id for each in self._arrived[client] if not each.is_stray]
 
     def owed(self) -> int:
@@ -122,7 +122,7 @@ class Oracle(Observer):
                 is_stray = isinstance(fact, facts.Stray)
                 anywhere = not isinstance(fact, facts.Stray) and fact.anywhere
                 self._arrived[fact.at] += [
-                    Arrival(event, self._moment, is_stray, anywhere) for event in fact.events
+                    ArrivedEvent(event, self._moment, is_stray, anywhere) for event in fact.events
                 ]
             case facts.Published():
                 self._published |= {event.id: (event, self._moment) for event in fact.events}
@@ -173,7 +173,7 @@ class Oracle(Observer):
         self._subscriptions[client].append(ask)
 
     def _ask(self, client: NodeId, filter_: Filter) -> Ask:
-        ask = Ask(filter_, Span(self._moment))
+        ask = Ask(filter_, Lifetime(self._moment))
         self._unsettled.append((client, ask))
         return ask
 
@@ -189,7 +189,7 @@ class Oracle(Observer):
                 self._accepted.setdefault(event.id, self._moment)
 
     def _forget(self, client: NodeId) -> None:
-        """What a client still wants, the network has to learn anew."""
+        """The network has to learn again what a client still wants."""
         self._forgotten[client].append(self._moment)
         for name, ask in list(self._subscribed[client].items()):
             self._end(client, ask)
@@ -234,7 +234,7 @@ class Oracle(Observer):
         got = set(received)
         yield from ((Fault.LOST, id_) for id_ in self._owed(client) if id_ not in got)
 
-    def _is_permitted(self, arrival: Arrival, published: int, client: NodeId) -> bool:
+    def _is_permitted(self, arrival: ArrivedEvent, published: int, client: NodeId) -> bool:
         asks = self._subscriptions[client] + self._strays[client] * arrival.is_stray
         matching = (ask.span for ask in asks if ask.filter.matches(arrival.event.attributes))
         if arrival.is_stray:
@@ -251,7 +251,7 @@ class Oracle(Observer):
 
     def _is_owed(self, event: Event, published: int, client: NodeId, asks: list[Ask]) -> bool:
         if (event.publisher, event.id) in self._purged:
-            return False  # Its publisher had no room for it, and said so.
+            return False  # Its publisher had no room for it, and stated that.
         calm = self._calm(event, published, client)
         if calm is None or not any(
             is_owed(ask.span, published, calm) and ask.filter.matches(event.attributes)
@@ -267,7 +267,7 @@ class Oracle(Observer):
         )
 
     def _was_forgotten(self, event: Event, published: int) -> bool:
-        """Whether its publisher was, while it kept the event: then nobody waits for it."""
+        """Whether the publisher was forgotten while it kept the event: then nobody is owed it."""
         accepted = self._accepted.get(event.id, FOREVER)
         return any(published <= moment < accepted for moment in self._forgotten[event.publisher])
 

@@ -1,4 +1,4 @@
-"""A run as a picture: who said what to whom, from top to bottom."""
+"""A run as a sequence diagram: who sent what to whom, from top to bottom."""
 
 import re
 from collections import deque
@@ -35,7 +35,7 @@ class Note:
 
 
 class Picture(Observer):
-    """Draws what a trace tells. Repeated messages are dashed; lost ones end in a cross."""
+    """Draws what a trace has. Repeated messages are dashed; lost ones end in a cross."""
 
     def __init__(self) -> None:
         self.rows: list[Arrow | Note] = []
@@ -62,13 +62,13 @@ class Picture(Observer):
         self.rows.append(Note(now, "", text))
 
     def begin(self) -> None:
-        """Begin here: forget what was drawn so far."""
+        """Begin here: drop what was drawn so far."""
         self.rows.clear()
 
-    # ---- Who stands where
+    # ---- Where the lifelines are
 
     def nodes(self) -> list[NodeId]:
-        """Everyone who does something, from left to right, neighbours close to each other."""
+        """All nodes that do something, from left to right, neighbours close to each other."""
         busy: dict[NodeId, None] = {}
         for row in self.rows:
             ends = (row.source, row.target) if isinstance(row, Arrow) else (row.node,)
@@ -90,7 +90,7 @@ class Picture(Observer):
         return node
 
     def _walk(self, start: NodeId) -> dict[NodeId, None]:
-        """Everyone in reach, dead ends first."""
+        """All nodes in reach, dead ends first."""
         order: dict[NodeId, None] = {}
         waiting = [start]
         while waiting:
@@ -100,10 +100,10 @@ class Picture(Observer):
                 waiting += sorted(self._near.get(node, {}), key=lambda o: -len(self._near[o]))
         return order
 
-    # ---- Two ways to draw it
+    # ---- Two output formats
 
     def mermaid(self) -> str:
-        """The picture in Mermaid's language, which many viewers of Markdown draw."""
+        """The picture in Mermaid's language, which many Markdown viewers draw."""
         names = {node: f"n{place}" for place, node in enumerate(self.nodes(), 1)}
         everyone = ",".join(dict.fromkeys(["n1", f"n{len(names)}"]))
         lines = ["sequenceDiagram"]
@@ -158,12 +158,12 @@ def _shortened(text: str, letters: int) -> str:
 
 
 def _for_mermaid(text: str) -> str:
-    """With codes for everything that might mean something to Mermaid."""
+    """Escape everything that might mean something to Mermaid."""
     return re.sub(r"[^\w .,:=+/()'…-]", lambda found: f"#{ord(found[0])};", text)
 
 
 def _for_xml(text: str) -> str:
-    """Without the characters that XML cannot hold at all."""
+    """Drop the characters that XML cannot hold at all."""
     return escape(re.sub(r"[^\t\n\x20-\uFFFD\U00010000-\U0010FFFF]", "�", text))
 
 
@@ -186,7 +186,7 @@ text { font: 11px 'Segoe UI', 'Helvetica Neue', Arial, sans-serif; text-anchor: 
 
 
 def _columns(nodes: list[NodeId], rows: list[Arrow | Note]) -> dict[NodeId, int]:
-    """Where each lifeline is: far enough from the last for what the two say to each other."""
+    """The position of each lifeline: far enough from the last for the labels between the two."""
     place = {node: number for number, node in enumerate(nodes)}
     gaps = [max(GAP_MIN, 8 * len(a + b) // 2 + 30) for a, b in pairwise(["", *nodes])]
     for row in rows:
@@ -238,7 +238,7 @@ def _note(row: Note, x: int | None, y: int, width: int) -> str:
 def _label(
     text: str, letters: int, x: int, y: int, width: int, color: str
 ) -> tuple[tuple[int, int], str]:
-    """A text around x, but inside the picture: from where to where, and the text."""
+    """Centre a text at x, but inside the picture: its extent, and the text."""
     short = _shortened(text, letters)
     half = round(LETTER * len(short)) // 2 + 8
     x = max(LEFT + half, min(x, width - EDGE - half))

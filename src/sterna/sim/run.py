@@ -1,4 +1,4 @@
-"""From a script to what came of it."""
+"""Runs a script and reports the outcome."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from sterna.sim.script import (
 )
 
 MakeComponents = Callable[[NodeId], Sequence[Component]]
-"""More components of a broker or client, made for each (and each of its lives) anew."""
+"""Makes additional components of a broker or client, anew for each incarnation."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TableSizes:
 
 @dataclass
 class Outcome:
-    """What came of a run."""
+    """The outcome of a run."""
 
     findings: list[Finding]
     published: int
@@ -56,15 +56,15 @@ class Outcome:
     """Events that clients never got: discarded by a bounded cache while they were away."""
     ended_us: Time
     messages: Counter[str]
-    """By type: every message once, however often it was repeated."""
+    """Messages by type: each once, however often it was repeated."""
     by_link: dict[str, Counter[str]]
     by_broker: dict[NodeId, Counter[str]]
-    """What each broker has sent."""
+    """The messages that each broker has sent, by type."""
     frames: int
-    """All that went over connections, acknowledgements and repetitions included."""
+    """All frames that went over connections, acknowledgements and repetitions included."""
     bytes: Counter[str]
     tables: list[TableSizes] = field(default_factory=list)
-    """Each time the network had settled."""
+    """The sizes of routing tables, each time that the network had settled."""
 
     @property
     def control_messages(self) -> int:
@@ -166,7 +166,7 @@ class Simulation:
         self.tables.append(TableSizes(self.network.kernel.now, sum(sizes), max(sizes)))
 
     def outcome(self) -> Outcome:
-        """What came of it so far."""
+        """The outcome so far."""
         messages: Counter[str] = Counter()
         volume: Counter[str] = Counter()
         by_link: dict[str, Counter[str]] = {}

@@ -31,9 +31,9 @@ class LinkModel(msgspec.Struct, frozen=True, kw_only=True):
 
     latency_us: Time = 1_000
     jitter_us: Time = 0
-    """Up to so much more, by chance."""
+    """A random extra delay of up to this."""
     bytes_per_s: int | None = None
-    """None: as many as you like."""
+    """The bandwidth; None means unlimited."""
     loss: float = 0.0
     """The share of frames that get lost."""
     duplication: float = 0.0
@@ -78,7 +78,7 @@ class Settle(Step, frozen=True, kw_only=True):
 
 
 class Drop(Step, frozen=True, kw_only=True):
-    """A connection breaks and stands again after a while; frames on their way are lost."""
+    """A connection breaks and is up again after a while; frames on their way are lost."""
 
     a: NodeId
     b: NodeId
@@ -86,7 +86,7 @@ class Drop(Step, frozen=True, kw_only=True):
 
 
 class Pause(Step, frozen=True, kw_only=True):
-    """A broker does nothing for a while; its connections stand."""
+    """A broker does nothing for a while; its connections stay up."""
 
     broker: NodeId
     us: Time
@@ -130,7 +130,7 @@ AnyStep = Do | Wait | Settle | Drop | Pause | Crash | Partition | Slow | Reconfi
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a run: who is there, what happens, and the seed of all chance."""
+    """All of a run: its nodes, what happens, and the seed of all randomness."""
 
     topology: Topology
     clients: dict[NodeId, NodeId]
@@ -140,7 +140,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     client: ClientOptions = ClientOptions()
     link: LinkModel = LinkModel()
     latencies: tuple[tuple[NodeId, NodeId, Time], ...] = ()
-    """Of the links that are slower or faster than the model says."""
+    """The latencies of links that are slower or faster than the model."""
     handover: HandoverOptions = HandoverOptions()
     places: PlacesOptions | None = None
     """Where clients can be; None if their subscriptions depend on no location or variable."""
@@ -156,7 +156,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
     def settings(self, broker: NodeId | None = None) -> Settings:
-        """What the nodes are configured with; in a hierarchy, each broker has its own parent."""
+        """The settings of the nodes; in a hierarchy, each broker has its own parent."""
         routing = self.routing
         if routing.hierarchical and broker is not None:
             parent = self.topology.parent(broker)

@@ -10,16 +10,16 @@ from sterna.errors import SternaError
 
 
 class TopologyError(SternaError, ValueError):
-    """The overlay cannot be; the message says why."""
+    """The overlay is not a tree; the message says why."""
 
 
 class Topology(msgspec.Struct, frozen=True):
     """Brokers and the links between them: connected and without cycles."""
 
     brokers: tuple[NodeId, ...]
-    """The first is the root, where there is a hierarchy."""
+    """The brokers; the first is the root, where there is a hierarchy."""
     links: tuple[tuple[NodeId, NodeId], ...]
-    """Each from the broker nearer to the root to the other."""
+    """The links, each from the broker nearer to the root to the other."""
 
     def __post_init__(self) -> None:
         if not self.brokers:
@@ -72,9 +72,9 @@ def star(brokers: int) -> Topology:
 
 
 def random_tree(brokers: int, seed: int) -> Topology:
-    """Each broker is linked to an earlier one, chosen with equal chances."""
-    chance = random.Random(f"topology {seed}")  # noqa: S311 - reproducible, not secret.
-    return from_parents([chance.randrange(child) for child in range(1, brokers)])
+    """Each broker is linked to an earlier one, chosen uniformly at random."""
+    rng = random.Random(f"topology {seed}")  # noqa: S311 - reproducible, not secret.
+    return from_parents([rng.randrange(child) for child in range(1, brokers)])
 
 
 def from_parents(parents: list[int]) -> Topology:
@@ -110,7 +110,7 @@ def from_edges(edges: list[tuple[NodeId, NodeId]]) -> Topology:
 
 
 def from_file(path: Path) -> Topology:
-    """Two broker names on each line; empty lines and lines with # are skipped."""
+    """Read an overlay: two broker names a line; empty lines and lines with # are skipped."""
     edges = []
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         words = text.split("#")[0].split()

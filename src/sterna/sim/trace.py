@@ -60,7 +60,7 @@ class Trace(Observer):
 
 
 def frame_in_words(frame: Frame, *, numbers: bool) -> str:
-    """A message, or what keeps a link going."""
+    """A message, or what keeps a link going, as text."""
     match frame:
         case Data():
             number = f"{frame.seq}: " if numbers else ""
@@ -74,7 +74,7 @@ def frame_in_words(frame: Frame, *, numbers: bool) -> str:
 
 
 def fact_in_words(fact: Fact) -> str | None:
-    """What a reader wants to know of a fact; None for what messages and inputs tell already."""
+    """What a reader wants to know of a fact; None if messages and inputs show it already."""
     match fact:
         case facts.Delivered():
             return f"delivers {_events(fact.events)}"
@@ -105,7 +105,7 @@ def fact_in_words(fact: Fact) -> str | None:
 
 
 def message_in_words(message: Message) -> str:
-    """`SubscriptionChange +ann/1: price > 3`."""
+    """A message as text, such as `SubscriptionChange +ann/1: price > 3`."""
     match message:
         case Events():
             return f"Events {_events(message.events)}"
@@ -144,7 +144,7 @@ def message_in_words(message: Message) -> str:
 
 
 def input_in_words(given: Input) -> str:
-    """What an application does."""
+    """What an application does, as text."""
     match given:
         case inputs.Subscribe():
             return f"subscribes {given.subscription}: {given.filter}"

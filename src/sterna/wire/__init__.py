@@ -1,1 +1,1 @@
-"""Messages and bytes."""
+"""How messages and snapshots become bytes, and how frames travel."""

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class MalformedError(SternaError):
-    """These bytes are not what they should be; whoever sent them does not speak our language."""
+    """These bytes are not what they should be: the sender does not speak the protocol."""
 
 
 def to_json(record: object) -> bytes:
@@ -55,12 +55,12 @@ class Bodies:
             return _encoder.encode(message)
         events = message.events
         found = self._kept.get(id(events))
-        if found is None:  # With the events themselves, lest their id is given to others.
+        if found is None:  # Kept with the events themselves, so that their id is not reused.
             found = self._kept[id(events)] = events, _encoder.encode(message)
         return found[1]
 
     def clear(self) -> None:
-        """Forget them."""
+        """Forget all encoded forms."""
         self._kept.clear()
 
 
@@ -83,7 +83,7 @@ def encode(frame: Frame, bodies: Bodies) -> tuple[bytes, ...]:
 def decode(body: bytes | memoryview, *, short_filters: bool = False) -> Frame:
     """A frame that came over a connection; MalformedError if it is none.
 
-    With `short_filters`, one with a filter that takes long to read is none.
+    With `short_filters`, a frame with a filter that takes long to read is malformed.
     """
     try:
         form = (_short_decoder if short_filters else _decoder).decode(body)
@@ -115,14 +115,14 @@ def meant(form: Any) -> Message:
 
 
 SHORT_FILTER_CHARACTERS_MAX = 32_768
-"""To read more than this takes a noticeable part of a second."""
+"""Reading a longer filter takes a noticeable part of a second."""
 
 LENGTH_BYTES = 4
-"""Before each frame on a connection: how long it is."""
+"""The size of the length that precedes each frame on a connection."""
 
 
-# ---- How it looks on the wire. Frames are arrays; the first element says which one it is. Messages
-# are maps with a "type", so that later versions can add fields; events, which are many, are arrays.
+# ---- The wire format. Frames are arrays; the first element says which one it is. Messages are maps
+# with a "type", so that later versions can add fields; events, which are many, are arrays.
 
 
 _DATA = 0
@@ -167,7 +167,7 @@ def _form(kind: type[Message], with_arrival: Any) -> Any:
 
 
 def _replaced(hint: Any, stand_ins: Mapping[Any, Any]) -> Any:
-    """A type with others in place of some that it is made of."""
+    """A type in which some of the types that it is made of are replaced."""
     if hint in stand_ins:
         return stand_ins[hint]
     arguments = get_args(hint)

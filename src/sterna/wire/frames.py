@@ -1,9 +1,9 @@
-"""What goes over a connection: frames with their length before them, and who speaks.
+"""What goes over a connection: frames with their length before them, and the handshake.
 
     length (4 bytes, big-endian) | MessagePack
 
 The first frame of each side is a `Hello`. Then link frames follow (see `codec.py`), and now and
-then a `Ping`. A broker that does not want to go on says why in a `Refusal`, and hangs up.
+then a `Ping`. A broker that ends the connection gives the reason in a `Refusal`.
 """
 
 from collections.abc import Sequence
@@ -19,46 +19,46 @@ from sterna.core.settings import Settings
 from sterna.wire.codec import LENGTH_BYTES, MalformedError, to_json
 
 VERSION = 1
-"""Of the protocol. Both sides say which ones they speak, and use the highest that both do."""
+"""The version of the protocol. Both sides announce theirs, and use the highest common one."""
 
 SETTINGS = "settings"
 """The feature of brokers whose settings may differ and change, and of clients that follow them."""
 
 FEATURES: tuple[str, ...] = (SETTINGS,)
-"""What both sides may use beyond the version, if both name it."""
+"""Features beyond the version, which the sides use if both announce them."""
 
 
 class Role(StrEnum):
-    """Who speaks."""
+    """What kind of node or program the sender is."""
 
     BROKER = "broker"
     CLIENT = "client"
     OBSERVER = "observer"
-    """Somebody who asks questions, and is no node of the network."""
+    """A program that asks questions, and is no node of the network."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=10):
-    """The first word of each side."""
+    """The first frame of each side."""
 
     versions: tuple[int, int]
-    """The lowest and the highest version that it speaks."""
+    """The lowest and the highest version that the sender speaks."""
     role: Role
     node: str
     features: tuple[str, ...] = ()
     address: str = ""
     """Where a broker can be reached."""
     settings: Settings | None = None
-    """What a broker's clients have to know of its settings; None if they have it."""
+    """What a broker's clients have to know of its settings; None if they have them."""
     digest: str = ""
-    """Of the settings that it has. Two that have the same digest need not send them."""
+    """A digest of the sender's settings. Two sides with the same digest need not send them."""
     frame_bytes_max: int = 0
-    """The longest frame that a broker takes."""
+    """The longest frame that a broker accepts."""
     advertises: bool | None = None
-    """Whether a broker routes by advertisements; None: it does not say."""
+    """Whether a broker routes by advertisements; None if it does not announce that."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=11):
-    """The last word of a broker that hangs up."""
+    """The last frame of a broker that closes the connection."""
 
     reason: str
     final: bool = False
@@ -66,15 +66,15 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=11
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """Say something, so that I know you are there."""
+    """Asks the other side to send anything, as a sign of life."""
 
 
 class Pong(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """I am."""
+    """The answer to a Ping."""
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=14):
-    """Observer -> broker: tell me about yourself."""
+    """Observer -> broker: a question about the broker."""
 
     what: str
     """`status`, `topology`, `queues`, `journal` (which positions there are), `facts` (of some of
@@ -82,11 +82,11 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=14):
     start: int = 0
     """The first position of the facts."""
     end: int = 0
-    """The position after the last of them."""
+    """The position after the last of the facts."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=15):
-    """Broker -> observer."""
+    """Broker -> observer: the answer to an Ask."""
 
     what: str
     answer: Any
@@ -105,10 +105,10 @@ def digest(settings: Settings) -> str:
     return sha256(to_json(parts)).hexdigest()
 
 
-def known_settings(said: Hello) -> Settings:
+def known_settings(hello: Hello) -> Settings:
     """The settings that a broker has sent; it does not decide which modules are imported here."""
-    settings = msgspec.structs.replace(said.settings or Settings(), modules={})
-    if SETTINGS in said.features:
+    settings = msgspec.structs.replace(hello.settings or Settings(), modules={})
+    if SETTINGS in hello.features:
         return settings
     # Release 0.1 did not list the protocols that every live node takes part in.
     return client_settings(msgspec.structs.replace(settings, protocols=LIVE))
@@ -150,29 +150,29 @@ def agree(ours: Hello, theirs: Hello) -> tuple[int, tuple[str, ...]]:
 
 
 class Splitter:
-    """Cuts what arrives into frames."""
+    """Splits incoming bytes into frames."""
 
     __slots__ = ("_missing", "_parts", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
         self._parts: list[bytes] = []
-        """The beginning of a frame …"""
+        """The parts of an incomplete frame that have arrived."""
         self._missing = 0
-        """… and how many bytes of it have to come at least."""
+        """How many bytes of that frame are still missing, at least."""
 
     @property
     def rest(self) -> int:
-        """How many bytes of a frame that is not complete are here."""
+        """How many bytes of an incomplete frame have arrived."""
         return sum(len(part) for part in self._parts)
 
     def feed(self, data: bytes) -> tuple[bytes, Sequence[memoryview]]:
-        """All complete frames, as they came and as bodies; MalformedError if one is too long."""
+        """All complete frames, as received and as bodies; MalformedError if one is too long."""
         if self._parts:
             self._parts.append(data)
             self._missing -= len(data)
             if self._missing > 0:
-                if len(self._parts) >= _PARTS_MAX:  # Many small ones take more than their bytes.
+                if len(self._parts) >= _PARTS_MAX:  # Many small parts take more than their bytes.
                     self._parts = [b"".join(self._parts)]
                 return b"", ()
             data = b"".join(self._parts)
@@ -200,7 +200,7 @@ class Splitter:
 
 
 def split(data: bytes) -> Sequence[memoryview]:
-    """The frames in bytes that hold whole ones."""
+    """Split bytes that consist of whole frames."""
     return Splitter(len(data)).feed(data)[1]
 
 

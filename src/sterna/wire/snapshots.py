@@ -1,4 +1,4 @@
-"""Snapshots: what a node keeps, as bytes with a version.
+"""Snapshots: the state of a node, as bytes with a version.
 
 A snapshot is a record of records: one for each component, in a version of its own, and the events
 and messages that they share. What an older release wrote is converted step by step as it is read;
@@ -22,7 +22,7 @@ from sterna.wire import codec
 N = TypeVar("N", bound=Node)
 
 VERSION = 1
-"""Of the record as a whole."""
+"""The version of the record as a whole."""
 
 
 class UnreadableSnapshotError(SternaError):
@@ -43,13 +43,13 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_node(node: Node, writer: Writer | None = None) -> bytes:
-    """All that a node keeps; a `writer` of one's own may limit how much."""
+    """The state of a node as bytes; a `writer` of the caller's own may limit its size."""
     writer = writer or Writer()
     return encode_parts(node.keep(writer), writer)
 
 
 def encode_parts(parts: Iterable[Part], writer: Writer) -> bytes:
-    """What the components of a node keep, with the events and messages that they refer to."""
+    """The states of a node's components, with the events and messages that they refer to."""
     return codec.to_msgpack(
         {
             "version": VERSION,
@@ -64,7 +64,7 @@ def encode_parts(parts: Iterable[Part], writer: Writer) -> bytes:
 
 
 def restore_node(data: bytes, node: N) -> N:
-    """Give a fresh node, made from the same settings, all that another one has kept."""
+    """Give a new node, made from the same settings, the state that another one had."""
     found = _decoded(data, _Snapshot)
     if found.version > VERSION:
         raise UnreadableSnapshotError(
@@ -82,7 +82,7 @@ def restore_node(data: bytes, node: N) -> N:
 
 
 def _bring_back_what_ends(parts: list[_Part], node: Node, decode: "_Decoding") -> None:
-    """Components that the settings do not have any more may have had something left to do."""
+    """Add components that the settings have removed, and that had something left to do."""
     records = node.records()
     for part in parts:
         if part.name == NODE:
@@ -115,7 +115,7 @@ def _kept(part: _Part, record: Record | None, decode: "_Decoding") -> Any:
 
 
 class _Decoding:
-    """Decodes records; each filter is read once, however often it is there."""
+    """Decodes records; each filter is parsed once, however often it occurs."""
 
     def __init__(self) -> None:
         self._filters: dict[str, Filter] = {}

@@ -34,7 +34,7 @@ class Driver:
         self._seq: dict[str, int] = {}
 
     def connect(self, broker: str, *, anew: bool = True) -> list[Message]:
-        """The connection stands; what the client says on it."""
+        """The connection is up; return what the client sends on it."""
         self._incarnation += anew
         self._seq.setdefault(broker, 0)
         if anew:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
-from sterna.core.routing.advertisements import Advertised
+from sterna.core.routing.advertisements import AdvertisementGate
 from sterna.core.routing.options import Strategy
 from sterna.core.routing.stages import Chain, Difference, Stage
 from sterna.core.routing.strategies import stages
@@ -272,7 +272,7 @@ def test_only_what_overlaps_an_advertisement_is_told(strategy: Strategy) -> None
         st.lists(st.tuples(st.sampled_from("sSaA"), st.integers(0, 99)), max_size=40),
     )
     def runs(filters: list[Filter], offers: list[Filter], moves: list[tuple[str, int]]) -> None:
-        gate = Advertised()
+        gate = AdvertisementGate()
         told = Told(strategy, [gate])
         subscribed: list[Route] = []
         advertised: list[Route] = []

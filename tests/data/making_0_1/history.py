@@ -107,7 +107,7 @@ async def _old_events(directory: Path, tables: Path) -> list[KeptEvent]:
 
 
 def _block(tables: Path, aside: Path) -> Path:
-    """Have whoever reads the archive wait for ever."""
+    """Have the reader of the archive wait for ever."""
     shutil.move(tables, aside)
     for file in aside.glob("events/day=*/*.parquet"):
         pipe = tables / file.relative_to(aside)

@@ -65,10 +65,10 @@ async def make(directory: Path, target: Path) -> None:
         ],
     )
     for seed in range(RUNS):
-        chance = random.Random(f"nodes {seed}")
-        run = Recorded(_script(chance, seed), chance)
+        rng = random.Random(f"nodes {seed}")
+        run = Recorded(_script(rng, seed), rng)
         run.run()
-        for each in chance.sample(run.kept, min(3, len(run.kept))):
+        for each in rng.sample(run.kept, min(3, len(run.kept))):
             name = f"{len(manifest.nodes):03d}"
             (directory / f"{name}.pickle").write_bytes(each.state)
             (directory / f"{name}.inputs").write_bytes(msgspec.msgpack.encode(each.inputs))
@@ -79,56 +79,56 @@ async def make(directory: Path, target: Path) -> None:
     save(manifest, target)
 
 
-def _script(chance: random.Random, seed: int) -> Script:
-    """A run with one strategy after the other, and everything else by chance."""
-    roams, advertises = chance.random() < 0.7, chance.random() < 0.5
+def _script(rng: random.Random, seed: int) -> Script:
+    """A run with one strategy after the other, and everything else at random."""
+    roams, advertises = rng.random() < 0.7, rng.random() < 0.5
     strategies = list(Strategy)
-    protocol = Handover.RELOCATION if roams else chance.choice((Handover.NONE, Handover.NAIVE))
+    protocol = Handover.RELOCATION if roams else rng.choice((Handover.NONE, Handover.NAIVE))
     plan = Plan(
-        topology=random_tree(chance.randint(2, 4), seed),
-        clients=chance.randint(2, 5),
-        subscriptions=chance.choice((10, 40)),
+        topology=random_tree(rng.randint(2, 4), seed),
+        clients=rng.randint(2, 5),
+        subscriptions=rng.choice((10, 40)),
         events=40,
-        variety=chance.choice((2, 8)),
+        variety=rng.choice((2, 8)),
         moves=12 if roams else 0,
         naps=6 if roams else 0,
         leaves=3 if roams else 0,
         routing=RoutingOptions(
             strategy=strategies[seed % len(strategies)],
             advertisements=advertises,
-            merge_members_max=chance.choice((3, 16)),
+            merge_members_max=rng.choice((3, 16)),
         ),
-        client=ClientOptions(advertisements=advertises, quenching=chance.random() < 0.5),
+        client=ClientOptions(advertisements=advertises, quenching=rng.random() < 0.5),
         handover=HandoverOptions(
             protocol=protocol,
-            cache_events_max=chance.choice((10_000, 3)),
-            cache_ttl_us=chance.choice((None, 50_000)),
-            away_max_us=chance.choice((None, 200_000)),
+            cache_events_max=rng.choice((10_000, 3)),
+            cache_ttl_us=rng.choice((None, 50_000)),
+            away_max_us=rng.choice((None, 200_000)),
         ),
-        faults=FAULTS[chance.choice(("none", "light"))],
+        faults=FAULTS[rng.choice(("none", "light"))],
     )
     script = generate(plan, seed)
-    return _moving(script, chance, advertises=advertises) if seed % 2 else script
+    return _moving(script, rng, advertises=advertises) if seed % 2 else script
 
 
-def _moving(script: Script, chance: random.Random, *, advertises: bool) -> Script:
+def _moving(script: Script, rng: random.Random, *, advertises: bool) -> Script:
     """The same with clients that go from room to room, have variables and ask for the past."""
     clients, steps = list(script.clients), list(script.steps)
     rooms = Filter("room IN ('a', 'b', 'c', 'd')")
     for number in range(24):
-        client, name = chance.choice(clients), f"more-{number}"
+        client, name = rng.choice(clients), f"more-{number}"
         what: Input = (
-            MoveTo(location=chance.choice("abcd")),
-            MoveTo(location=chance.choice("abcd")),
+            MoveTo(location=rng.choice("abcd")),
+            MoveTo(location=rng.choice("abcd")),
             Subscribe(subscription=name, filter=Filter("room IN myloc")),
             SetVariable(name="v", value=number % 9, low=0, high=9 + number % 3),
             Subscribe(subscription=name, filter=Filter("room = 'a'"), past_events_max=2),
-            Publish(attributes={"room": chance.choice("abcd")}),
+            Publish(attributes={"room": rng.choice("abcd")}),
         )[number % 6]
         if advertises and isinstance(what, Publish):
             offer = Advertise(advertisement=name, filter=rooms)
             steps.insert(0, Do(client=client, what=offer))
-        steps.insert(chance.randint(len(clients), len(steps)), Do(client=client, what=what))
+        steps.insert(rng.randint(len(clients), len(steps)), Do(client=client, what=what))
     at = dict.fromkeys(clients, "a")
     return msgspec.structs.replace(script, steps=tuple(steps), places=PLACES, locations=at)
 
@@ -145,9 +145,9 @@ class Kept(msgspec.Struct, kw_only=True):
 class Recorded(Simulation):
     """Pickles each node at some time, and keeps what it does then."""
 
-    def __init__(self, script: Script, chance: random.Random) -> None:
+    def __init__(self, script: Script, rng: random.Random) -> None:
         self.kept: list[Kept] = []
-        self._chance = chance
+        self._rng = rng
         super().__init__(script, judged=False)
 
     def _broker(self, id_: NodeId) -> Callable[[int], Node]:
@@ -192,7 +192,7 @@ class Recorded(Simulation):
             places=script.places,
         )
         began = Began(node=node.id, incarnation=node.incarnation, network=network)
-        handle, begins, turns = node.handle, self._chance.randint(10, 150), 0
+        handle, begins, turns = node.handle, self._rng.randint(10, 150), 0
         kept = Kept(kind=kind)
 
         def handle_and_keep(given: Input, now: Time) -> Turn:

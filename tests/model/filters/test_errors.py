@@ -36,15 +36,15 @@ pytestmark = pytest.mark.spec("MOD-3")
         ("and = 1", 1, 1, 'an attribute of that name is written "and"'),
         ("(a = 1", 1, 7, "expected ')'"),
         ("a = 1)", 1, 6, "found ')'"),
-        ("a IN ()", 1, 7, "nothing stands between the parentheses"),
+        ("a IN ()", 1, 7, "there is nothing between the parentheses"),
         ("a IN (1, 'b')", 1, 10, "cannot mix numbers and strings"),
         ("a IN (b)", 1, 7, "an IN list holds constants"),
         ("a LIKE b", 1, 8, "expected a string, found 'b'"),
-        ("a LIKE 'x!y' ESCAPE '!'", 1, 8, "must stand before %, _ or itself"),
+        ("a LIKE 'x!y' ESCAPE '!'", 1, 8, "must be followed by %, _ or itself"),
         ("a LIKE 'x' ESCAPE '!!'", 1, 19, "a single character"),
         ("5 LIKE 'x'", 1, 1, "LIKE takes the name of an attribute"),
-        ("a MATCHES 'x/#/y'", 1, 11, "# stands alone on the last level"),
-        ("a MATCHES 'x+'", 1, 11, "+ stands alone on its level"),
+        ("a MATCHES 'x/#/y'", 1, 11, "# must be alone on the last level"),
+        ("a MATCHES 'x+'", 1, 11, "+ must be alone on its level"),
         ("a MATCHES ''", 1, 11, "not empty"),
         ("3", 1, 1, "expected a condition, found a number"),
         ("'text'", 1, 1, "expected a condition, found a string"),
@@ -206,15 +206,15 @@ def test_random_text_gives_a_filter_or_a_filter_error(text: str) -> None:
 
 @given(filter_texts, st.randoms(use_true_random=False))
 @examples(4_000)
-def test_mutated_filters_give_a_filter_or_a_filter_error(text: str, chance: random.Random) -> None:
+def test_mutated_filters_give_a_filter_or_a_filter_error(text: str, rng: random.Random) -> None:
     mutated = list(text)
-    for _ in range(chance.randint(1, 4)):
-        place = chance.randrange(len(mutated) + 1)
-        match chance.randrange(3):
+    for _ in range(rng.randint(1, 4)):
+        place = rng.randrange(len(mutated) + 1)
+        match rng.randrange(3):
             case 0:
-                mutated[place : place + chance.randint(1, 5)] = []
+                mutated[place : place + rng.randint(1, 5)] = []
             case 1:
-                mutated[place:place] = chance.choice(PIECES)
+                mutated[place:place] = rng.choice(PIECES)
             case _:
                 mutated[place:place] = mutated[place : place + 8]
     assert accepted("".join(mutated)) in (True, False)

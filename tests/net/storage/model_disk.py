@@ -104,11 +104,11 @@ class ModelDisk:
         self._stopped = False
         self.cut_at = self.fail_at = None
 
-    def power_cut(self, chance: Random) -> None:
-        """Start again with what is durable, and with some of the rest, as chance has it."""
+    def power_cut(self, rng: Random) -> None:
+        """Start again with what is durable, and with a random part of the rest."""
         self.kill()
         for path, to, inode in self._renames:
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 continue
             if path is not None and self._durable_names.get(path) is inode:
                 del self._durable_names[path]
@@ -119,7 +119,7 @@ class ModelDisk:
         self._renames.clear()
         self._names = dict(self._durable_names)
         for inode in self._names.values():
-            inode.power_cut(chance)
+            inode.power_cut(rng)
 
     def flip(self, path: Path, offset: int, mask: int) -> None:
         """Damage a byte behind everybody's back."""
@@ -170,13 +170,13 @@ class Inode:
         self.writes.clear()
         self.shrunk_to = None
 
-    def power_cut(self, chance: Random) -> None:
-        if self.shrunk_to is not None and chance.random() < 0.5:
+    def power_cut(self, rng: Random) -> None:
+        if self.shrunk_to is not None and rng.random() < 0.5:
             del self.durable[self.shrunk_to :]
         for offset, data in self.writes:
-            for part_offset, part in survivors(offset, data, chance):
+            for part_offset, part in survivors(offset, data, rng):
                 put(self.durable, part_offset, part)
-            if chance.random() < 0.3:  # The new size got through, with or without the data.
+            if rng.random() < 0.3:  # The new size got through, with or without the data.
                 put(self.durable, max(len(self.durable), offset + len(data)), b"")
         self.writes.clear()
         self.shrunk_to = None
@@ -239,15 +239,15 @@ def put(content: bytearray, offset: int, data: bytes) -> None:
     content[offset : offset + len(data)] = data
 
 
-def survivors(offset: int, data: bytes, chance: Random) -> list[Write]:
+def survivors(offset: int, data: bytes, rng: Random) -> list[Write]:
     """What is left of a write that was not synced: all, nothing, a beginning, or some sectors."""
-    match chance.randrange(4):
+    match rng.randrange(4):
         case 0:
             return [(offset, data)]
         case 1:
             return []
         case 2:
-            return [(offset, data[: chance.randrange(len(data) + 1)])]
+            return [(offset, data[: rng.randrange(len(data) + 1)])]
         case _:
             cuts = [0]
             cuts += range(SECTOR_BYTES - offset % SECTOR_BYTES, len(data), SECTOR_BYTES)
@@ -255,4 +255,4 @@ def survivors(offset: int, data: bytes, chance: Random) -> list[Write]:
                 (offset + begin, data[begin:end])
                 for begin, end in zip(cuts, [*cuts[1:], len(data)], strict=True)
             ]
-            return [sector for sector in sectors if chance.random() < 0.5]
+            return [sector for sector in sectors if rng.random() < 0.5]

@@ -22,10 +22,10 @@ def written(
     disk: ModelDisk, commits: int, *, options: LogOptions = ONE_SEGMENT, closed: bool = True
 ) -> list[list[bytes]]:
     """A log with so many commits of up to 9 records each."""
-    chance = Random(7)  # noqa: S311
+    rng = Random(7)  # noqa: S311
     log, _ = Log.open(DIRECTORY, disk=disk, options=options)
     batches = [
-        [chance.randbytes(chance.choice([20, 90, 150])) for _ in range(chance.randint(1, 9))]
+        [rng.randbytes(rng.choice([20, 90, 150])) for _ in range(rng.randint(1, 9))]
         for _ in range(commits)
     ]
     for batch in batches:
@@ -187,7 +187,7 @@ def files_from(paths: dict[Path, bytes], first: Path) -> list[Path]:
 
 @pytest.mark.spec("LV-1")
 def test_salvage_of_a_log_that_ends_before_its_snapshot() -> None:
-    """The snapshot stands for what is lost before it, and new records come after it."""
+    """The snapshot replaces what is lost before it, and new records come after it."""
     disk = ModelDisk()
     written(disk, commits=12, closed=False)
     log, _ = Log.open(DIRECTORY, disk=disk)
@@ -253,7 +253,7 @@ def test_without_an_intact_snapshot_that_the_log_reaches_back_to_there_is_no_rec
 
 @pytest.mark.spec("LV-1")
 def test_damage_before_the_snapshot_does_no_harm() -> None:
-    """Records that the snapshot stands for are not needed."""
+    """Records that the snapshot replaces are not needed."""
     disk = ModelDisk()
     records = with_snapshots(disk, [20, 33], 60)
     holding = [path for path in files(disk) if int(path.stem) < 33][-1]

@@ -310,7 +310,7 @@ def test_a_short_write_ends_the_log() -> None:
 
 @pytest.mark.spec("LV-1")
 def test_a_failed_sync_on_a_real_file_is_reported(tmp_path: Path) -> None:
-    """Closing the descriptor under it stands for a disk that is gone."""
+    """Closing the descriptor under it simulates a disk that is gone."""
     log, _ = Log.open(tmp_path)
     log._file.close()
     log.append(b"x")

@@ -21,11 +21,11 @@ class Life:
     """A log through several power cuts, beside a plain list of what was appended to it."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = Random(seed)  # noqa: S311
+        self.rng = Random(seed)  # noqa: S311
         self.disk = ModelDisk()
         self.options = LogOptions(
-            segment_bytes=self.chance.choice([300, 3_000, 20_000]),
-            fill_bytes=self.chance.choice([1, 700, 4_096]),
+            segment_bytes=self.rng.choice([300, 3_000, 20_000]),
+            fill_bytes=self.rng.choice([1, 700, 4_096]),
         )
         self.records: list[bytes] = []
         self.durable = 0
@@ -35,14 +35,14 @@ class Life:
         self.log: Log | None = None
 
     def record(self) -> bytes:
-        size = self.chance.choice([0, 20, 20, 150, 150, 600, 3_000])
-        content = self.chance.choice([bytes(size), self.chance.randbytes(size), GROUP_MAGIC * 9])
+        size = self.rng.choice([0, 20, 20, 150, 150, 600, 3_000])
+        content = self.rng.choice([bytes(size), self.rng.randbytes(size), GROUP_MAGIC * 9])
         return content[:size]
 
     def run(self, steps: int) -> None:
         """Work until the power is cut, the process is killed or the disk fails, at any moment."""
-        end = self.disk.operations + self.chance.randrange(30)
-        match self.chance.randrange(6):
+        end = self.disk.operations + self.rng.randrange(30)
+        match self.rng.randrange(6):
             case 0:
                 self.disk.fail_at = end
             case 1 | 2 | 3 | 4:
@@ -53,13 +53,13 @@ class Life:
                 self.step()
         except (PowerCut, LogFailedError):
             pass
-        if self.chance.random() < 0.3:
+        if self.rng.random() < 0.3:
             self.disk.kill()
         else:
             self.cut()
 
     def cut(self) -> None:
-        self.disk.power_cut(self.chance)
+        self.disk.power_cut(self.rng)
         self.cuts += 1
 
     def open(self) -> None:
@@ -77,7 +77,7 @@ class Life:
     def step(self) -> None:
         log = self.log
         assert log is not None
-        match self.chance.randrange(20):
+        match self.rng.randrange(20):
             case 0:
                 log.close()
                 self.durable = len(self.records)
@@ -96,13 +96,13 @@ class Life:
                 except OSError:  # The log is as it was, and goes on.
                     log.discard(sealed)
                     return
-                self.records += [self.record() for _ in range(self.chance.randrange(3))]
+                self.records += [self.record() for _ in range(self.rng.randrange(3))]
                 for record in self.records[sealed.position :]:
                     log.append(record)
                 log.adopt(sealed)
                 self.snapshot_position = sealed.position
             case 3:
-                position = self.chance.randint(self.snapshot_position, len(self.records))
+                position = self.rng.randint(self.snapshot_position, len(self.records))
                 log.snapshot(msgspec.msgpack.encode(self.records[:position]), position)
                 self.snapshot_position = position
                 self.durable = max(self.durable, position)
@@ -112,7 +112,7 @@ class Life:
                 self.durable = log.commit()
                 assert self.durable == len(self.records)
             case _:
-                for _ in range(self.chance.choice([1, 1, 1, 5, 20])):
+                for _ in range(self.rng.choice([1, 1, 1, 5, 20])):
                     self.records.append(self.record())
                     assert log.append(self.records[-1]) == len(self.records)
 

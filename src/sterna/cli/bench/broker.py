@@ -11,7 +11,7 @@ from sterna.cli.bench.options import Data, Out, Rounds, check_folders, give_out,
 from sterna.cli.output import Json, console
 
 if TYPE_CHECKING:
-    from sterna.bench.broker import Report, Speed
+    from sterna.bench.broker import BrokerReport, Speed
 
 
 class BrokerScenario(StrEnum):
@@ -73,7 +73,7 @@ def broker(
     give_out(report.as_json(), lambda: _show(report), as_json=as_json, out=out)
 
 
-def _show(report: "Report") -> None:
+def _show(report: "BrokerReport") -> None:
     for name, speeds in report.throughput.items():
         _show_throughput(report, name, speeds)
     if report.latency:
@@ -82,7 +82,7 @@ def _show(report: "Report") -> None:
         _show_drain(report)
 
 
-def _show_throughput(report: "Report", name: str, speeds: "Mapping[str, Speed]") -> None:
+def _show_throughput(report: "BrokerReport", name: str, speeds: "Mapping[str, Speed]") -> None:
     table = Table(title=f"[bold]{name}[/bold]: {report.about[name]}", title_justify="left")
     table.add_column("")
     for heading in ("events/s", "acknowledged/s", "deliveries/s", "broker, µs/event"):
@@ -104,7 +104,7 @@ def _show_throughput(report: "Report", name: str, speeds: "Mapping[str, Speed]")
     _show_ratios(report.ratios[name])
 
 
-def _show_latency(report: "Report") -> None:
+def _show_latency(report: "BrokerReport") -> None:
     title = f"[bold]latency[/bold]: single events, {report.settings['rate']:,.0f} a second"
     table = Table(title=title, title_justify="left")
     table.add_column("µs")
@@ -125,7 +125,7 @@ def _show_latency(report: "Report") -> None:
     _show_ratios(report.ratios["latency p50"])
 
 
-def _show_drain(report: "Report") -> None:
+def _show_drain(report: "BrokerReport") -> None:
     title = "[bold]drain[/bold]: a client comes back to its queue"
     table = Table(title=title, title_justify="left")
     for heading in ("", "events", "seconds"):

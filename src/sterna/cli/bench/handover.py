@@ -9,7 +9,7 @@ from sterna.cli.bench.options import Data, Out, check_folders, give_out, measuri
 from sterna.cli.output import Json, console
 
 if TYPE_CHECKING:
-    from sterna.bench.handover import Report
+    from sterna.bench.handover import HandoverReport
 
 
 def handover(
@@ -41,7 +41,7 @@ def handover(
     give_out(report.as_json(), lambda: _show(report), as_json=as_json, out=out)
 
 
-def _show(report: "Report") -> None:
+def _show(report: "HandoverReport") -> None:
     title = (
         f"[bold]handover[/bold]: {report.brokers} brokers, {report.subscriptions:,} other "
         f"subscriptions, {report.handovers:,} handovers"

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +10,10 @@ from rich.table import Table
 
 from sterna.cli.bench.options import give_out, progress
 from sterna.cli.output import Json, console, fail
+from sterna.extras import require
 
 if TYPE_CHECKING:
-    from sterna.bench.match import Figures, Report
+    from sterna.bench.match import Figures, MatchReport
 
 
 class WorkloadName(StrEnum):
@@ -94,17 +94,16 @@ def _check_plot(plot: Path, *, as_json: bool) -> None:
         fail(f"--plot draws .svg and .png, not {plot.name}", as_json=as_json)
     if not plot.parent.is_dir():
         fail(f"there is no folder {plot.parent} to draw {plot.name} in", as_json=as_json)
-    if find_spec("matplotlib") is None:
-        fail("drawing needs matplotlib: pip install 'sterna[plots]'", as_json=as_json)
+    require("plots", "drawing")
 
 
-def _show(reports: "Sequence[Report]", switch: "Mapping[int, Figures]") -> None:
+def _show(reports: "Sequence[MatchReport]", switch: "Mapping[int, Figures]") -> None:
     for report in reports:
         _show_report(report)
     _show_switch(switch)
 
 
-def _show_report(report: "Report") -> None:
+def _show_report(report: "MatchReport") -> None:
     for each in (*report.curve, report):
         title = f"[bold]{each.workload}[/bold]: {each.subscriptions:,} subscriptions, {each.about}"
         table = Table(title=title, title_justify="left")

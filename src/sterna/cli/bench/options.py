@@ -6,12 +6,14 @@ import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.bench.measure import Progress
 from sterna.cli.output import errors, fail, print_json
+
+if TYPE_CHECKING:
+    from sterna.bench.measure import Progress
 
 Rounds = Annotated[
     int, typer.Option(min=1, max=100, help="How many rounds, of which the median counts.")
@@ -39,7 +41,7 @@ def check_folders(data: Path | None, out: Path | None, *, as_json: bool) -> None
 
 
 @contextmanager
-def progress() -> Iterator[Progress]:
+def progress() -> "Iterator[Progress]":
     """Say what is going on, on standard error, if that is a terminal."""
     if not errors.is_terminal:
         yield lambda _: None
@@ -49,7 +51,7 @@ def progress() -> Iterator[Progress]:
 
 
 @contextmanager
-def measuring(*, as_json: bool) -> Iterator[Progress]:
+def measuring(*, as_json: bool) -> "Iterator[Progress]":
     """The same for brokers under load; a measurement that cannot be counted ends the command."""
     from sterna.bench.load import LoadError  # noqa: PLC0415 - only some benchmarks need it.
 

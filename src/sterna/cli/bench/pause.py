@@ -9,7 +9,7 @@ from sterna.cli.bench.options import Data, Out, check_folders, give_out, measuri
 from sterna.cli.output import Json, console
 
 if TYPE_CHECKING:
-    from sterna.bench.pause import Report
+    from sterna.bench.pause import PauseReport
 
 SIZE_MAX = 10_000_000
 SIZES = (10_000, 100_000, 1_000_000)
@@ -80,7 +80,7 @@ def pause(
     give_out(report.as_json(), lambda: _show(report), as_json=as_json, out=out)
 
 
-def _show(report: "Report") -> None:
+def _show(report: "PauseReport") -> None:
     table = Table(title="[bold]pause[/bold]: the longest stops", title_justify="left")
     table.add_column("")
     for heading in ("size", "longest, ms", "p99.9, ms", "baseline, ms"):

@@ -9,7 +9,7 @@ from sterna.cli.bench.options import Rounds, give_out, progress
 from sterna.cli.output import Json, console
 
 if TYPE_CHECKING:
-    from sterna.bench.sim import Report
+    from sterna.bench.sim import SimReport
 
 
 def sim(
@@ -31,7 +31,7 @@ def sim(
     give_out(report.as_json(), lambda: _show(report), as_json=as_json)
 
 
-def _show(report: "Report") -> None:
+def _show(report: "SimReport") -> None:
     title = f"[bold]flooding[/bold]: {report.brokers} brokers, {report.messages:,} messages a round"
     table = Table(title=title, title_justify="left")
     table.add_column("")

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from sterna.cli.output import NO, Json, console, errors, print_json
-from sterna.cli.pipeline.options import LOCAL, Master, spark_for, told
+from sterna.cli.pipeline.options import LOCAL, Master, reporting_errors, spark_for
 from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def audit(
     Reads the journals of clients (`connect(…, journal=DIR)`) and brokers. Each wrong delivery is
     named: what is wrong, the event, the client, and the brokers that the event came by.
     """
-    with told(as_json=as_json):
+    with reporting_errors(as_json=as_json):
         _check(directory, out)
     with spark_for("audit", master, as_json=as_json) as spark:
         from sterna.pipeline.audit import audit_journals  # noqa: PLC0415 - Spark is large.
@@ -67,7 +67,7 @@ def audit(
         )
     document = _document(verdict)
     if out is not None:
-        with told(as_json=as_json):
+        with reporting_errors(as_json=as_json):
             _write(out, document)
     if as_json:
         print_json(document)
@@ -107,7 +107,7 @@ def _document(verdict: "Verdict") -> dict[str, Any]:
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
-    """All of it or nothing."""
+    """Write the whole document, or nothing."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"
     try:
@@ -135,4 +135,4 @@ def _show(verdict: "Verdict") -> None:
     for finding in verdict.findings[:SHOWN_MAX]:
         errors.print(str(finding), markup=False, soft_wrap=True)
     if verdict.faults.total() > SHOWN_MAX:
-        errors.print("… --json or --out FILE tells more", markup=False)
+        errors.print("… --json or --out FILE shows more", markup=False)

@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from sterna.cli.output import Json, console, print_json
-from sterna.cli.pipeline.options import LOCAL, Master, spark_for, told
+from sterna.cli.pipeline.options import LOCAL, Master, reporting_errors, spark_for
 from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from sterna.pipeline.matching import Matching
-    from sterna.pipeline.matching.figures import Told
+    from sterna.pipeline.matching.figures import WorkerFigures
 
 MOST_SHOWN = 10
 
@@ -83,7 +83,7 @@ def match(
     With `--out`, the pairs are written to DIR/pairs, or with `--count` their numbers to DIR/events
     and DIR/subscriptions. Without it they are counted and shown.
     """
-    with told(as_json=as_json):
+    with reporting_errors(as_json=as_json):
         for path in (events, subscriptions):
             if not path.exists():
                 raise PipelineError(f"there is no file or folder {path}: give another path")
@@ -115,17 +115,17 @@ def match(
 
 
 @dataclass
-class Found:
-    """What was found, in numbers."""
+class MatchCounts:
+    """The results in numbers."""
 
     pairs: int
     events: int | None
-    """With a match; None if only pairs were written."""
+    """How many events have a match; None if only pairs were written."""
     subscriptions: int
     most: list[tuple[Any, int]]
 
 
-def _found(matching: "Matching", folder: Path, *, pairs: bool) -> Found:
+def _found(matching: "Matching", folder: Path, *, pairs: bool) -> MatchCounts:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     from sterna.pipeline.matching.writing import write_counts, write_pairs  # noqa: PLC0415
@@ -140,7 +140,7 @@ def _found(matching: "Matching", folder: Path, *, pairs: bool) -> Found:
     per_subscription = per_subscription.cache()
     total = per_subscription.agg(F.count("*"), F.sum("matches")).collect()[0]
     most = per_subscription.orderBy(F.desc("matches"), "subscription").limit(MOST_SHOWN).collect()
-    return Found(
+    return MatchCounts(
         pairs=total[1] or 0,
         events=matched,
         subscriptions=total[0],
@@ -148,7 +148,9 @@ def _found(matching: "Matching", folder: Path, *, pairs: bool) -> Found:
     )
 
 
-def _document(matching: "Matching", found: Found, work: "Told", out: Path | None) -> dict[str, Any]:
+def _document(
+    matching: "Matching", found: MatchCounts, work: "WorkerFigures", out: Path | None
+) -> dict[str, Any]:
     document: dict[str, Any] = {
         "pairs": found.pairs,
         "subscriptions": matching.subscriptions,

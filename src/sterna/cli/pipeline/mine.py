@@ -1,4 +1,4 @@
-"""`sterna pipeline mine`: from where clients were to where they will be."""
+"""`sterna pipeline mine`: learns from where clients were where they will be."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 
 from sterna.cli.output import Json, console, print_json
-from sterna.cli.pipeline.options import LOCAL, Master, Out, spark_for, told
+from sterna.cli.pipeline.options import LOCAL, Master, Out, reporting_errors, spark_for
 from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _PLACES = "Places"
 
 
 class Clock(StrEnum):
-    """Whose time is cut."""
+    """Which clock cuts the time into training and test."""
 
     AUTO = "auto"
     SHARED = "shared"
@@ -98,8 +98,8 @@ def mine(
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="Fixes count as a visit only where somebody stays for so long; 0: also places "
-            "that they pass.",
+            help="Fixes count as a visit only where a client stays for so long; 0: also places "
+            "that it passes.",
             rich_help_panel=_PLACES,
         ),
     ] = 0.0,
@@ -108,7 +108,7 @@ def mine(
         typer.Option(
             min=0,
             metavar="METRES",
-            help="With --stay, how far somebody may move and still stay.",
+            help="With --stay, how far a client may move and still stay.",
             rich_help_panel=_PLACES,
         ),
     ] = 100.0,
@@ -116,7 +116,7 @@ def mine(
         Where,
         typer.Option(
             help="Of journals: whether places are the brokers that clients are at, or the "
-            "locations that they tell.",
+            "locations that they announce.",
             rich_help_panel=_PLACES,
         ),
     ] = Where.BROKER,
@@ -154,7 +154,7 @@ def mine(
     Parquet, and the model as one file, which brokers take as their movement graph and programs load
     with `MobilityModel.load`.
     """
-    with told(as_json=as_json):
+    with reporting_errors(as_json=as_json):
         from sterna.pipeline.mining.sources import Kind, chosen  # noqa: PLC0415 - no Spark yet.
 
         given = {Kind.TRIPS: trips, Kind.FIXES: fixes, Kind.JOURNAL: journal}
@@ -184,7 +184,7 @@ def mine(
 
 
 def _check_free(out: Path) -> None:
-    """Nothing is replaced but what this command has written."""
+    """Make sure that nothing is replaced but what this command has written."""
     if out.is_dir() and not (out / "ploc").exists() and any(out.iterdir()):
         raise PipelineError(
             f"{out} is not empty, and not from an earlier `sterna pipeline mine`: give another "
@@ -193,7 +193,7 @@ def _check_free(out: Path) -> None:
 
 
 def _document(mined: "Mined", out: Path, path: Path) -> dict[str, object]:
-    """What the command tells programs."""
+    """The results for programs."""
     score, strangers, span = mined.score, mined.score_of_new_clients, mined.span
     cut = None if span.own_clocks else _time(mined.model.document.until_us)
     return {
@@ -227,7 +227,7 @@ def _document(mined: "Mined", out: Path, path: Path) -> dict[str, object]:
 
 
 def _show(mined: "Mined", out: Path, path: Path) -> None:
-    """What the command tells people."""
+    """Show the results to people."""
     span = mined.span
     console.print(
         f"{span.visits:,} visits of {span.clients:,} clients to {span.places:,} places"

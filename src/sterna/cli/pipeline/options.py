@@ -30,13 +30,13 @@ LOCAL = "local[*]"
 ADVICE = (
     "restore the file, or make tables of all that can be read with `sterna pipeline run --lossy`"
 )
-"""Instead of the options of `format("sterna")`, which commands do not have."""
+"""Advice in the words of commands, which do not have the options of `format("sterna")`."""
 
 
 @contextmanager
 def spark_for(command: str, master: str, *, as_json: bool) -> "Iterator[SparkSession]":
-    """A session for one command, or the one that runs. What goes wrong is told in one line."""
-    with told(as_json=as_json), errors.status(f"starting Spark ({master}) …") as status:
+    """A session for one command, or the running one. Errors are printed in one line."""
+    with reporting_errors(as_json=as_json), errors.status(f"starting Spark ({master}) …") as status:
         from sterna.pipeline.progress import shown  # noqa: PLC0415 - Spark is large and optional.
         from sterna.pipeline.session import running_session, spark_session  # noqa: PLC0415
 
@@ -51,8 +51,8 @@ def spark_for(command: str, master: str, *, as_json: bool) -> "Iterator[SparkSes
 
 
 @contextmanager
-def told(*, as_json: bool) -> Iterator[None]:
-    """Errors that the user can do something about, in one line each."""
+def reporting_errors(*, as_json: bool) -> Iterator[None]:
+    """Print errors that the user can do something about, in one line each."""
     try:
         yield
     except PipelineError as error:

@@ -7,6 +7,7 @@ import typer
 
 from sterna.cli.output import Json, console, print_json
 from sterna.cli.pipeline.options import LOCAL, Master, spark_for
+from sterna.extras import require
 
 
 def report(
@@ -28,14 +29,15 @@ def report(
 
     The page needs no other file and no network. Parts whose table is missing say so.
     """
+    require("plots", "the report")
     with spark_for("report", master, as_json=as_json) as spark:
         from sterna.pipeline.report.gathering import (  # noqa: PLC0415 - it needs Spark.
-            Tables,
+            ReportTables,
             folders_in,
         )
         from sterna.pipeline.report.page import write  # noqa: PLC0415
 
-        written = write(Tables(spark, folders_in(*tables)), out)
+        written = write(ReportTables(spark, folders_in(*tables)), out)
     if as_json:
         print_json(
             {

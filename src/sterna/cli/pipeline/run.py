@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from sterna.cli.output import Json, console, errors, print_json
-from sterna.cli.pipeline.options import LOCAL, Master, spark_for, told
+from sterna.cli.pipeline.options import LOCAL, Master, reporting_errors, spark_for
 
 if TYPE_CHECKING:
     from sterna.pipeline.declared.run import Summary
@@ -56,7 +56,7 @@ def run(
     traffic, bootstrap_latency, delivery_audit.
     """
     tables = journals / TABLES if out is None else out
-    with told(as_json=as_json):
+    with reporting_errors(as_json=as_json):
         from sterna.pipeline.source.journals import Directory  # noqa: PLC0415 - it needs Arrow.
 
         Directory(str(journals), live=True).extents()

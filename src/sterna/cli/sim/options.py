@@ -79,7 +79,7 @@ Variety = Annotated[
     int, typer.Option(min=1, max=8, help="Different values of an attribute: how alike filters are.")
 ]
 LatencyMs = Annotated[float, typer.Option(min=0, help="How long a frame takes on a link.")]
-JitterMs = Annotated[float, typer.Option(min=0, help="Up to so much longer, by chance.")]
+JitterMs = Annotated[float, typer.Option(min=0, help="A random extra delay of up to so much.")]
 BytesPerS = Annotated[
     int | None,
     typer.Option(min=1, help="What a link carries. [default: no limit]", show_default=False),

@@ -1,9 +1,10 @@
-"""Run one script, and show what came of it: trace, picture, journal, and the oracle's verdict."""
+"""Run one script, and show the outcome: trace, picture, journal, and the oracle's verdict."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
@@ -12,7 +13,7 @@ from rich.table import Table
 from sterna.cli.output import NO, console, errors, fail, print_json
 from sterna.core.facts import Fact
 from sterna.core.names import LocalProtocolError
-from sterna.journal import Journal, JournalFailedError
+from sterna.errors import JournalFailedError
 from sterna.sim.network import NeverSettlesError, Observer
 from sterna.sim.picture import Picture
 from sterna.sim.run import Outcome, Simulation
@@ -20,9 +21,12 @@ from sterna.sim.script import Script
 from sterna.sim.trace import Trace
 from sterna.wire.codec import to_json
 
+if TYPE_CHECKING:
+    from sterna.journal import Journal
+
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person wants to see of a run."""
+    """What the user wants to see of a run."""
 
     trace: Path | None
     frames: bool
@@ -46,7 +50,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 def run_one(
     script: Script, output: Output, again: str, *, quiet: bool = False, runs: int = 1
 ) -> None:
-    """Run a script and show what came of it; quietly, only if something is wrong."""
+    """Run a script and show the outcome; quietly, only if something is wrong."""
     trace, picture = Trace(frames=output.frames), Picture()
     observers: list[Observer] = []
     if output.trace is not None and not quiet:
@@ -79,10 +83,12 @@ def run_one(
 
 @contextmanager
 def _kept(script: Script, output: Output) -> Iterator[list[Observer]]:
-    """Who writes down the facts of a run, if somebody does."""
+    """The observers that write down the facts of a run, if that was asked for."""
     if output.journal is None:
         yield []
         return
+    from sterna.journal import Journal  # noqa: PLC0415 - it needs an extra.
+
     name = f"simulation-{script.seed}"
     try:
         journal = Journal(output.journal, name)
@@ -98,9 +104,9 @@ def _kept(script: Script, output: Output) -> Iterator[list[Observer]]:
 
 
 class _Journalist(Observer):
-    """Writes the facts of all nodes into one journal, in which their places tell the order."""
+    """Writes the facts of all nodes into one journal; their places there give the order."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: "Journal") -> None:
         self._journal = journal
         self._facts = 0
 

@@ -25,7 +25,7 @@ def run(
         str | None,
         typer.Argument(metavar="[TOPOLOGY]", help="The same as --topology.", show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="All chance comes from it.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="The seed of all randomness.")] = 0,
     runs: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Try so many seeds, from --seed on.")
     ] = 1,
@@ -68,7 +68,7 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a network of brokers and clients that do things by chance, and judge every delivery.
+    """Run a random scenario on a network of brokers and clients, and judge every delivery.
 
     Each event must reach exactly the clients whose settled subscriptions match it, once, in the
     order of its publisher. The exit status is 1 if one did not, and the command that replays that
@@ -131,7 +131,7 @@ def replay(
 ) -> None:
     """Run a seed or a kept script again and print its trace.
 
-    Takes all options of `sim run`; a seed needs the same ones as the run that it shall repeat.
+    Takes all options of `sim run`; a seed needs the same ones as the run that it is to repeat.
     """
     is_seed = what.isdecimal() and int(what) <= SEED_MAX
     arguments = ["--seed" if is_seed else "--script", what, *ctx.args]

@@ -21,18 +21,18 @@ class Kept(msgspec.Struct, gc=False):
     since: Time
     weight: int
     rings: int = 0
-    """In how many rings it is."""
+    """How many rings it is in."""
 
 
 class Cache:
     """Events in the order in which they came."""
 
     def __init__(self, events_max: int, ttl_us: Time | None, bytes_max: int | None = None) -> None:
-        """Keep so many events for each subscription, so many bytes for all of them."""
+        """Keep up to so many events for each subscription, and so many bytes for all together."""
         self.bytes = 0
-        """About how much is kept."""
+        """About how many bytes are kept."""
         self._kept: dict[int, Kept] = {}
-        """By a running number."""
+        """The kept events, by a running number."""
         self._rings: dict[RouteId, deque[int]] = {}
         self._count = 0
         self._ttl_us = ttl_us
@@ -57,7 +57,7 @@ class Cache:
         return len(self._kept)
 
     def keep(self, event: Event, subscriptions: Iterable[RouteId], now: Time) -> list[Event]:
-        """Keep an event for the subscriptions that it matches; the events that had to go for it."""
+        """Keep an event for the subscriptions that it matches; return what was discarded for it."""
         self._count += 1
         kept = self._kept[self._count] = Kept(event, now, weight(event))
         bytes_max = max(self._bytes_max, self.bytes)
@@ -74,7 +74,7 @@ class Cache:
         return gone
 
     def _leave_rings(self) -> list[Event]:
-        """The oldest event goes, whatever it was kept for."""
+        """Discard the oldest event, whatever it was kept for."""
         number = next(iter(self._kept))
         gone: list[Event] = []
         for ring in self._rings.values():
@@ -95,7 +95,7 @@ class Cache:
         return gone
 
     def _leave_ring(self, number: int) -> list[Event]:
-        """An event is in one ring less; if that was the last one, it is gone."""
+        """Take an event out of one ring; if that was its last one, it is gone."""
         kept = self._kept[number]
         kept.rings -= 1
         if kept.rings:
@@ -134,7 +134,7 @@ class Cache:
                 self._kept[number].rings += 1
 
     def take(self) -> list[Event]:
-        """Everything; from now on the cache is empty."""
+        """Take all events out of the cache."""
         events = [kept.event for kept in self._kept.values()]
         self._kept.clear()
         self._rings.clear()
@@ -152,6 +152,6 @@ class KeptCache(msgspec.Struct, frozen=True, array_like=True):
 
 
 def after(earlier: Sequence[Event], later: Sequence[Event]) -> list[Event]:
-    """Of events that came over another path, those that each publisher published later."""
+    """Of events that came over another path, those that their publishers published later."""
     last = {event.publisher: event.seq for event in earlier}
     return [event for event in later if event.seq > last.get(event.publisher, 0)]

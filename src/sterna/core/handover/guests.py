@@ -22,11 +22,11 @@ from sterna.core.names import NodeId, RouteId, Time
 from sterna.model.event import Event, EventId
 
 KeptForMoving = dict[EventId, tuple[RouteId, ...]]
-"""For which moving subscriptions an event is kept: where the client was, it wanted it."""
+"""The moving subscriptions that each event is kept for, by where the client was then."""
 
 
 class Presence(Enum):
-    """Whether a guest can be sent something."""
+    """Whether events can be sent to a guest."""
 
     HERE = "here"
     AWAY = "away"
@@ -61,7 +61,7 @@ TRANSITIONS: Mapping[tuple[Presence, Moment], Presence] = {
 
 @dataclass(slots=True)
 class Guest:
-    """A client whose border broker this is, or is going to be."""
+    """A client whose border broker this is, or is about to be."""
 
     visit: int
     born: int
@@ -70,38 +70,38 @@ class Guest:
     awaits: int | None = None
     """The number of the request whose replay has to come first; None if the guest does not wait."""
     stay: int = 0
-    """The visit on which it was welcomed."""
+    """The visit on which the guest was welcomed."""
     sent: int = 0
-    """How many events were sent since it was welcomed."""
+    """How many events were sent to the guest since it was welcomed."""
     lost: list[Event] = field(default_factory=list)
-    """Events that it had not confirmed when its link was reset."""
+    """Events that the guest had not confirmed when its link was reset."""
     missed: list[EventId] = field(default_factory=list)
-    """Events that were kept for it no longer."""
+    """Events that were discarded while they were kept for the guest."""
     moving: KeptForMoving = field(default_factory=dict)
     published: int = 0
-    """The number of its last event that came through here."""
+    """The number of the guest's last event that came through here."""
     departing: int = 0
-    """The visit on which it has said farewell; 0 if it has not."""
+    """The visit on which the guest sent its farewell; 0 if it has not."""
     away_since: Time | None = None
-    """When its connection was lost; None while there is one."""
+    """When the guest's connection was lost; None while it is up."""
 
     def pass_through(self, moment: Moment) -> None:
-        """Something has changed its presence."""
+        """Follow a moment that changes the guest's presence."""
         self.presence = TRANSITIONS[self.presence, moment]
 
     @property
     def is_here(self) -> bool:
-        """Whether it can be sent something."""
+        """Whether events can be sent to the guest."""
         return self.presence is Presence.HERE
 
     @property
     def waits(self) -> bool:
-        """Whether what it missed elsewhere is still on its way."""
+        """Whether what the guest missed elsewhere is still on its way."""
         return self.awaits is not None
 
     @property
     def is_served(self) -> bool:
-        """Whether events go to it as they come."""
+        """Whether events go to the guest as they arrive."""
         return self.awaits is None and self.presence is Presence.HERE
 
 
@@ -160,7 +160,7 @@ class Guests(dict[NodeId, Guest]):
         self, broker: Broker, client: NodeId, events: Sequence[Event], now: Time, *,
         again: bool = False,
     ) -> None:  # fmt: skip
-        """Keep what is wanted; `again` if that was decided when it came."""
+        """Keep the events that are wanted; `again` if that was decided when they arrived."""
         guest = self[client]
         for event in events:
             wanting = [*_matching(broker, client, event)]
@@ -172,13 +172,13 @@ class Guests(dict[NodeId, Guest]):
                 self._discard(broker, client, guest.cache.keep(event, wanting, now), now)
 
     def take(self, broker: Broker, client: NodeId, now: Time) -> list[Event]:
-        """What is kept for a guest; what was kept too long just now is not."""
+        """Take what is kept for a guest, without what has just expired."""
         guest = self[client]
         self._discard(broker, client, guest.cache.expire(now), now)
         return guest.cache.take()
 
     def expire(self, broker: Broker, now: Time, look_again: Callable[[Time], None]) -> None:
-        """Discard what was kept too long, and ask to be called when the next is due."""
+        """Discard what has expired, and ask to be called when the next expiry is due."""
         for client, guest in self.items():
             self._discard(broker, client, guest.cache.expire(now), now)
             look_again(guest.cache.expires_at)
@@ -186,7 +186,7 @@ class Guests(dict[NodeId, Guest]):
     def not_received(
         self, broker: Broker, client: NodeId, told: Arrival | Request, unconfirmed: list[Event]
     ) -> list[Event]:
-        """Of what was sent and not confirmed, what did not arrive, and was wanted."""
+        """Of the events that were sent and not confirmed, those that were lost and wanted."""
         guest = self[client]
         received = told.received if told.stay == guest.stay else 0
         lost = unconfirmed[max(0, len(unconfirmed) - (guest.sent - received)) :]

@@ -1,9 +1,9 @@
 """A border broker's guests from birth to departure, whatever protocol hands them over.
 
-A client that no broker has welcomed yet is born at the broker it turns to, and announced to all
-others. While it is here, events go to it as they come; while it is away, they are kept for it. A
-client that says farewell, or is away for too long, is forgotten, and all brokers are told that it
-has departed.
+A client that no broker has welcomed yet is born at the broker it attaches to, and announced to all
+others. While it is here, events go to it as they arrive; while it is away, they are kept for it. A
+client that sends a farewell, or is away for too long, is forgotten, and its departure is announced
+to all brokers.
 """
 
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ class Hosting(BrokerComponent):
                 self.look_for(guest, now)
 
     def end(self, now: Time) -> bool:
-        """Clients do not roam any more: what is kept for each waits for it here, on its link."""
+        """Clients do not roam any more: what is kept for each waits here, on its link."""
         for client, guest in list(self.guests.items()):
             if not guest.waits and guest.presence is not Presence.FORGETFUL:
                 events = self.take(client, now)
@@ -82,7 +82,7 @@ class Hosting(BrokerComponent):
     # ---- Events
 
     def events_leaving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
-        """What cannot be sent to a guest now is kept for it."""
+        """Keep for a guest what cannot be sent to it now."""
         guest = self.guests.get(link)
         if guest is None:
             return events
@@ -100,18 +100,18 @@ class Hosting(BrokerComponent):
     def keep_for(
         self, client: NodeId, events: Sequence[Event], now: Time, *, again: bool = False
     ) -> None:
-        """Keep what a guest wants of events; `again` if that was decided when they came."""
+        """Keep the events that a guest wants; `again` if that was decided when they arrived."""
         self.guests.keep(self.broker, client, events, now, again=again)
         ttl_us = self.guests.options.cache_ttl_us
         if ttl_us is not None:
             self.look_again_by(self.guests[client].cache.expires_at, ttl_us, now)
 
     def take(self, client: NodeId, now: Time) -> list[Event]:
-        """What is kept for a guest."""
+        """Take what is kept for a guest."""
         return self.guests.take(self.broker, client, now)
 
     def serve(self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time) -> None:
-        """Everything for a guest is here: from now on it gets its events."""
+        """Begin to send a guest its events: everything it waited for has arrived."""
         if guest.stay != guest.visit:
             guest.stay, guest.sent = guest.visit, 0
             self.broker.send(client, Welcome(published=guest.published, born=guest.born), now)
@@ -153,7 +153,7 @@ class Hosting(BrokerComponent):
             self.forget(client, now)
 
     def bear(self, client: NodeId, guest: Guest, now: Time) -> bool:
-        """A client that is here begins anew, unless it has been elsewhere since."""
+        """Let a client that is here begin anew, unless it has been elsewhere since."""
         if not guest.is_here or guest.visit <= self.trails.last_life(client):
             self.trails.end_here(client)
             return False
@@ -176,7 +176,7 @@ class Hosting(BrokerComponent):
         """There is news of a client: it was born somewhere, or it has left."""
 
     def announce(self, message: Located | Departed, source: LinkId | None, now: Time) -> None:
-        """Tell all neighbouring brokers but the one that it comes from."""
+        """Send news to all neighbouring brokers but the one that it comes from."""
         for link, peer in self.broker.peers.items():
             if peer is Peer.BROKER and link != source:
                 self.courier.send(self.broker, link, message, now)
@@ -191,7 +191,7 @@ class Hosting(BrokerComponent):
     # ---- Departures
 
     def on_farewell(self, _message: Farewell, link: LinkId, now: Time) -> None:
-        """A guest will not come back. If something is on its way to it, that comes first."""
+        """A guest will not come back. What is on its way to it comes first."""
         guest = self.guests.get(link)
         if guest is not None:
             guest.departing = guest.visit
@@ -202,7 +202,7 @@ class Hosting(BrokerComponent):
         """Forget a guest, and have all brokers forget it."""
         self.broker.state(facts.ClientForgotten(at=self.broker.id, time=now, client=client))
         published = self.guests[client].published
-        if client in self.broker.up:  # It ends the connection when it knows that it was heard.
+        if client in self.broker.up:  # It closes the connection once its farewell is confirmed.
             del self.guests[client]
             self.clear(client, now)
         else:
@@ -226,7 +226,7 @@ class Hosting(BrokerComponent):
                 self._receive(client, arrival, now)
 
     def forget(self, client: NodeId, now: Time) -> None:
-        """The client is elsewhere: nothing of it stays."""
+        """The client is elsewhere: drop everything about it."""
         del self.guests[client]
         self.returning.pop(client, None)
         if self.broker.is_connected(client):
@@ -234,7 +234,7 @@ class Hosting(BrokerComponent):
         self.broker.forget(client, now)
 
     def clear(self, client: NodeId, now: Time) -> None:
-        """Whatever a client has announced before ends."""
+        """End everything that a client has announced."""
         self.broker.router.introduced((), (), client, now)
         self.broker.message_arrived(MovingChange(anew=True), client, now)
 
@@ -260,7 +260,7 @@ class Hosting(BrokerComponent):
             guest.pass_through(Moment.LINK_DOWN)
             guest.away_since = now
             self.look_for(guest, now)
-        elif self.broker.peers[link] is Peer.CLIENT:  # It left before it said who it is.
+        elif self.broker.peers[link] is Peer.CLIENT:  # It left before it introduced itself.
             self.returning.pop(link, None)
             self.broker.forget(link, now)
 
@@ -274,7 +274,7 @@ class Hosting(BrokerComponent):
             guest.missed[:0] = missed_in(unconfirmed)
 
     def keeps(self, link: LinkId) -> bool:
-        """The guest is going to announce anew what it wants; until then the old holds."""
+        """The guest is going to introduce itself again; until then, what it announced holds."""
         return link in self.guests
 
     def kept_events(self, link: LinkId) -> int:
@@ -283,7 +283,7 @@ class Hosting(BrokerComponent):
     # ---- Time
 
     def wake(self, now: Time) -> None:
-        """Something may have been kept, or waited for, too long."""
+        """Look after what may have been kept, or waited for, too long."""
         self.look_after_guests(now)
         self.look_after_returning(now)
 
@@ -297,7 +297,7 @@ class Hosting(BrokerComponent):
                 self.look_again_by(since + NEWS_US, NEWS_US, now)
 
     def look_after_guests(self, now: Time) -> None:
-        """Discard what was kept too long, and forget guests that are away for too long."""
+        """Discard what has expired, and forget guests that are away for too long."""
         ttl_us, away_max_us = self.guests.options.cache_ttl_us, self.guests.options.away_max_us
         if ttl_us is not None:
             lifetime_us = ttl_us
@@ -308,18 +308,18 @@ class Hosting(BrokerComponent):
             return
         for client, guest in list(self.guests.items()):
             if guest.away_since is None or guest.waits:
-                continue  # It is looked for when what it awaits has come.
+                continue  # It is checked when what it awaits has arrived.
             if guest.away_since + away_max_us <= now:
                 self.depart(client, guest.visit, now)
             else:
                 self.look_for(guest, now)
 
     def look_for(self, guest: Guest, now: Time) -> None:
-        """Look again when a guest that is away has been so for too long."""
+        """Check again when a guest that is away will have been away for too long."""
         away_max_us = self.guests.options.away_max_us
         if away_max_us is not None and guest.away_since is not None:
             self.look_again_by(guest.away_since + away_max_us, away_max_us, now)
 
     def look_again_by(self, time: Time, lifetime_us: Time, now: Time) -> None:
-        """Not for each one: all are looked at, but no more than 16 times in a lifetime."""
+        """Check all guests at once, at most 16 times in a lifetime, and not once for each."""
         self.wake_by(max(time, now + lifetime_us // 16))

@@ -15,19 +15,19 @@ KeptFor = tuple[tuple[EventId, tuple[RouteId, ...]], ...]
 class Arrival(Message, frozen=True, kw_only=True):
     """Client -> new border broker: here I am, with all my subscriptions. (Fiege, Fig. 10, line 1)
 
-    A client that no broker has welcomed yet only says that it is there.
+    A client that no broker has welcomed yet only announces itself.
     """
 
     from_clients: ClassVar[bool] = True
 
     visit: int
-    """Counts the brokers that the client has turned to."""
+    """Counts the brokers that the client has attached to."""
     born: int
     """The visit on which it was welcomed for the first time; 0 if it never was."""
     stay: int
-    """The last visit on which it was welcomed (and left for good, if it is born anew) …"""
+    """The last visit on which it was welcomed; after a farewell, the visit which that ended."""
     received: int
-    """… and how many events it got there: the sequence number of the last one, the paper's num."""
+    """How many events it got on that visit: the sequence number of the last, the paper's num."""
     subscriptions: tuple[Route, ...] = ()
     advertisements: tuple[Route, ...] = ()
     others: tuple[Message, ...] = ()
@@ -46,7 +46,7 @@ class Welcome(Message, frozen=True, kw_only=True):
     published: int
     """The number of the last event that the network has from you."""
     born: int = 0
-    """Another number than the client has said: it had been forgotten. 0: its own."""
+    """The birth of a client that had been forgotten; 0 if the client's own number holds."""
 
 
 class Replayed(Message, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class Replayed(Message, frozen=True, kw_only=True):
 
     events: tuple[Event, ...]
     missed: tuple[EventId, ...] = ()
-    """What was kept no longer."""
+    """Events that were discarded before they could be replayed."""
     moving: KeptFor = ()
 
 
@@ -66,17 +66,17 @@ class Located(Message, frozen=True, kw_only=True):
 
 
 class Request(Message, frozen=True, kw_only=True):
-    """What both forms of the search for the old border broker say."""
+    """What both forms of the search for the old border broker have in common."""
 
     client: NodeId
     number: int
-    """By which the broker that asks knows the answer."""
+    """The number by which the broker that asks recognizes the answer."""
     born: int
     stay: int
     received: int
     filters: tuple[Filter, ...]
     path: tuple[NodeId, ...] = ()
-    """The brokers it came through, the way back for the replay."""
+    """The brokers that it came through: the way back for the replay."""
 
 
 class Resubscribe(Request, frozen=True, kw_only=True):
@@ -105,11 +105,11 @@ class Replay(Message, frozen=True, kw_only=True):
     moving: KeptFor
     published: int
     path: tuple[NodeId, ...]
-    """The brokers it still has to go through."""
+    """The brokers that it still has to go through."""
     forgotten: bool = False
     """Whether nothing was kept, because the client has left, or was away for too long."""
     departing: int = 0
-    """The visit on which the client has said farewell meanwhile; 0 if it has not."""
+    """The visit on which the client sent a farewell meanwhile; 0 if it did not."""
 
 
 class Farewell(Message, frozen=True, kw_only=True):
@@ -123,6 +123,6 @@ class Departed(Message, frozen=True, kw_only=True):
 
     client: NodeId
     visit: int
-    """Its last one: whatever belongs to it, or to one before, has ended."""
+    """The client's last visit: whatever belongs to it, or to an earlier one, has ended."""
     published: int
-    """The number of the last event that the network has from it."""
+    """The number of the last event that the network has from the client."""

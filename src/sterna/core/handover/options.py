@@ -11,7 +11,7 @@ class Handover(StrEnum):
     """The names of Sterna's own handover protocols: how clients move from broker to broker."""
 
     NONE = "none"
-    """They do not."""
+    """Clients do not move."""
     NAIVE = "naive"
     """Forget at the old broker, subscribe at the new one: loses and repeats. (Fiege, 3.2)"""
     RELOCATION = "relocation"
@@ -26,11 +26,11 @@ class HandoverOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_events_max: int = 10_000
     """How many events are kept for each subscription of a client that is away."""
     cache_bytes_max: int | None = None
-    """How many bytes are kept for each client that is away, about; None: as many as it takes."""
+    """About how many bytes are kept for each client that is away; None means no limit."""
     cache_ttl_us: Time | None = None
-    """How long they are kept at a broker; None: as long as it takes."""
+    """How long events are kept at a broker; None means no limit."""
     away_max_us: Time | None = None
-    """Who is away for longer is forgotten, with all that was kept; None: nobody is."""
+    """Clients that stay away longer are forgotten, with all that was kept. None means never."""
 
     def __post_init__(self) -> None:
         if self.cache_events_max < 1 or (self.cache_ttl_us is not None and self.cache_ttl_us < 1):

@@ -1,7 +1,7 @@
 """Roaming clients keep every event: relocation after Fiege et al., section 4, Figs. 10 and 11.
 
-A client that comes to a new border broker tells it how many events it has. The new broker
-subscribes for it, holds back what arrives, and sends a request after the subscription to where the
+A client that comes to a new border broker announces how many events it has. The new broker
+subscribes for it, holds back what arrives, and sends a request behind the subscription to where the
 client was, along its trail (`trails.py`). The old broker answers with a replay of what the client
 missed, and forgets it. The replay is delivered first, then what was held back.
 
@@ -43,13 +43,13 @@ from sterna.model.event import Event, EventId
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """Another broker waits for what this one waits for itself."""
+    """Another broker is owed the replay that this one still waits for itself."""
 
     request: Request
     lost: list[Event]
-    """What did not reach the client from here, before the replay."""
+    """Events that did not reach the client from here, from before the replay."""
     held: list[Event]
-    """What came for it since."""
+    """Events that arrived for the client since the replay was requested."""
     missed: list[EventId]
     moving: KeptForMoving
     published: int
@@ -83,7 +83,7 @@ class KeptRelocation(msgspec.Struct, frozen=True):
 
 
 class Relocation(Hosting):
-    """The brokers' part."""
+    """The brokers' part in relocation."""
 
     name = "relocation"
     handles = (*Hosting.handles, Arrival, Resubscribe, Fetch, Replay)
@@ -98,7 +98,7 @@ class Relocation(Hosting):
     # ---- Fig. 10: at the border brokers
 
     def on_arrival(self, message: Arrival, link: LinkId, now: Time) -> None:
-        """A client is here."""
+        """A client has arrived at this broker."""
         client, guest = link, self.guests.get(link)
         self.returning.pop(client, None)
         if not message.born:
@@ -108,7 +108,7 @@ class Relocation(Hosting):
             self.introduce(message, client, now)
             self.broker.state(facts.HandoverStarted(at=self.broker.id, time=now, client=client))
             self._request(client, guest, message, now)
-        else:  # It was away, and is back where it was.
+        else:  # It was away, and is back where it was before.
             guest.lost = self.guests.not_received(self.broker, client, message, guest.lost)
             guest.stay, guest.sent = 0, len(guest.lost)
             self.introduce(message, client, now)
@@ -159,7 +159,7 @@ class Relocation(Hosting):
         self.forget(client, now)
 
     def on_replay(self, message: Replay, _link: LinkId, now: Time) -> None:
-        """What a guest missed has come. (Fig. 10, line 23; further on the way, Fig. 11, line 22)"""
+        """What a guest missed has arrived. (Fig. 10, line 23; on the way, Fig. 11, line 22)"""
         client = message.client
         if message.path:
             onward = msgspec.structs.replace(message, path=message.path[:-1])
@@ -183,7 +183,7 @@ class Relocation(Hosting):
             self._replayed(client, guest, message, now)
 
     def _replayed(self, client: NodeId, guest: Guest, message: Replay, now: Time) -> None:
-        """What a guest waited for is here."""
+        """Serve a guest the replay that it waited for."""
         guest.awaits = None
         guest.moving |= dict(message.moving)
         guest.published = max(guest.published, message.published)
@@ -219,7 +219,7 @@ class Relocation(Hosting):
         self._follow(message, link, now)
 
     def _follow(self, request: Request, source: LinkId | None, now: Time) -> None:
-        """Follow the trail to what a client left behind, and turn it around."""
+        """Follow the trail to what a client left behind, and turn the trail around."""
         trail = self.trails.get(request.client)
         if trail is None or trail.born != request.born:
             self._await_news(Stranger(request, source, now), now)
@@ -377,6 +377,6 @@ def _fetch(request: Resubscribe, junction: NodeId) -> Fetch:
 
 
 def _without(missed: Iterable[EventId], events: Iterable[Event]) -> list[EventId]:
-    """What was missed and did not come after all."""
+    """The missed events without those that arrived after all."""
     came = {event.id for event in events}
     return [id_ for id_ in missed if id_ not in came]

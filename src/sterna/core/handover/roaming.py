@@ -1,4 +1,4 @@
-"""The client's part in relocation: it tells where it is, and drops what it has already."""
+"""The client's part in relocation: it announces where it is, and drops duplicates."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ class KeptRoaming(msgspec.Struct, frozen=True):
 
 
 class Roaming(ClientComponent):
-    """The client's part: it tells where it is, and drops what it has already."""
+    """The client's part in relocation: it announces where it is, and drops duplicates."""
 
     name = "relocation"
     handles = (Welcome, Replayed)
@@ -36,7 +36,7 @@ class Roaming(ClientComponent):
 
     def __init__(self) -> None:
         self.seen: dict[NodeId, int] = {}
-        """The number of the last event of each publisher."""
+        """The number of the last event received from each publisher."""
         self._visit = 0
         self._born = 0
         self._stay = 0
@@ -126,7 +126,7 @@ class Roaming(ClientComponent):
 
     @property
     def is_settled(self) -> bool:  # type: ignore[override]
-        """Whether its broker has welcomed it, if it has one."""
+        """Whether the client's broker has welcomed it, if it has one."""
         return self._is_welcome or self.client.link not in self.client.up
 
     # ---- Snapshots

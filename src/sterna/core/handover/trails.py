@@ -31,7 +31,7 @@ class Trail(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     link: LinkId | None
     born: int
-    """The birth of the client it was laid for: one that has lost its memory is another."""
+    """The birth of the client it was laid for: a client that has lost its state is another one."""
 
 
 class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -50,7 +50,7 @@ class Stranger(msgspec.Struct, frozen=True):
 
 
 class KeptTrails(msgspec.Struct, frozen=True):
-    """What a snapshot holds of them."""
+    """What a snapshot holds of trails and departures."""
 
     trails: dict[NodeId, Trail]
     departures: dict[NodeId, Departure]
@@ -93,14 +93,14 @@ class Trails:
         return max(self.last_departure(client), 0 if trail is None else trail.born)
 
     def locate(self, message: Located, link: LinkId) -> bool:
-        """A new client is somewhere behind a link; whether that is news."""
+        """Note that a new client is somewhere behind a link; return whether that is news."""
         if message.born <= self.last_life(message.client):
             return False
         self.lay(message.client, link, message.born)
         return True
 
     def depart(self, message: Departed) -> bool:
-        """A client has left for good; whether that is news."""
+        """Note that a client has left for good; return whether that is news."""
         client = message.client
         if self.last_departure(client) >= message.visit:
             return False
@@ -114,7 +114,7 @@ class Trails:
         return True
 
     def end_here(self, client: NodeId) -> None:
-        """Drop the trail of a client whose events are here no more, and nowhere else."""
+        """Drop the trail of a client whose events are no longer here, nor anywhere else."""
         trail = self._trails.get(client)
         if trail is not None and trail.link is None:
             del self._trails[client]
@@ -165,7 +165,7 @@ class Strangers:
         return list(self._by_client)
 
     def add(self, stranger: Stranger) -> Stranger | None:
-        """Keep a request; the oldest one that has to go for it, if there are too many."""
+        """Keep a request; return the oldest one, discarded for it, if there are too many."""
         self._by_client.setdefault(stranger.request.client, []).append(stranger)
         self._count += 1
         if self._count <= STRANGERS_MAX:
@@ -177,7 +177,7 @@ class Strangers:
         return first
 
     def take(self, client: NodeId) -> list[Stranger]:
-        """All requests for a client; they are kept no more."""
+        """Take all requests for a client."""
         strangers = self._by_client.pop(client, [])
         self._count -= len(strangers)
         return strangers

@@ -1,1 +1,1 @@
-"""What was published before."""
+"""Events from the past, for subscriptions that ask for them."""

@@ -9,24 +9,24 @@ from sterna.model.event import Event
 
 
 class PastAsked(Message, frozen=True, kw_only=True):
-    """Client -> border broker: I subscribe, and want what you still have of before."""
+    """Client -> border broker: I subscribe, and want the past events that you still have."""
 
     from_clients: ClassVar[bool] = True
 
     route: Route
     events_max: int | None = None
-    """The last so many …"""
+    """At most so many events, the newest ones."""
     since_us: Time | None = None
-    """… that were published at this time or later."""
+    """Only events that were published at this time or later."""
     number: int = 0
-    """By which the client knows the answer."""
+    """The number by which the client recognizes the answer."""
 
     def claims(self) -> Iterable[Claim]:
         return (Claim("subscription", (self.route.id,)),)
 
 
 class Past(Message, frozen=True, kw_only=True):
-    """Border broker -> client: what was there; all that comes later comes as usual."""
+    """Border broker -> client: the past events; later ones arrive as usual."""
 
     subscription: RouteId
     number: int = 0

@@ -29,17 +29,17 @@ from sterna.core.sizes import weight
 from sterna.model.event import Event, EventId
 
 QUESTIONS_MAX = 100
-"""With so many questions to the archive at a time, others get what the broker has itself."""
+"""With so many lookups in the archive at a time, others get only what the broker has itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What somebody waits for."""
+    """A lookup in the archive, and the client that waits for it."""
 
     asked: PastAsked
     link: LinkId
     found: tuple[Event, ...]
-    """What the broker had itself when it was asked."""
+    """The events that the broker had itself when it was asked."""
     look_up: LookUp
 
 
@@ -62,7 +62,7 @@ class KeptRecent(msgspec.Struct, frozen=True):
 
 
 class Recent(BrokerComponent):
-    """The broker's part."""
+    """The broker's part: it keeps recent events and answers with them."""
 
     name = "past"
     handles = (PastAsked,)
@@ -74,7 +74,7 @@ class Recent(BrokerComponent):
 
     def __init__(self, events_max: int, bytes_max: int = 64 << 20) -> None:
         self._batches: deque[tuple[Sequence[Event], int]] = deque()
-        """Events that passed together, and about how many bytes they take."""
+        """Events that passed together, with their approximate size in bytes."""
         self._events_max = events_max
         self._bytes_max = bytes_max
         self._count = 0
@@ -122,7 +122,7 @@ class Recent(BrokerComponent):
         return not self._questions
 
     def unanswered(self) -> list[LookUp]:
-        """What the archive was asked; after a restart it has to be asked again."""
+        """The lookups that are not answered; after a restart they have to be made again."""
         return [question.look_up for question in self._questions.values()]
 
     def archive_changed(self, *, is_there: bool, now: Time) -> None:
@@ -188,7 +188,7 @@ class Recent(BrokerComponent):
         }
 
     def _is_enough(self, message: PastAsked, found: Sequence[Event]) -> bool:
-        """Whether the archive need not be looked into: it may have what did not pass here."""
+        """Whether the archive need not be searched: it may have events that did not pass here."""
         return not self.has_archive or (
             message.events_max is not None and len(found) >= message.events_max
         )
@@ -206,7 +206,7 @@ class Recent(BrokerComponent):
 def _in_order(events: Iterable[Event]) -> list[Event]:
     """The events of each publisher in the order of their numbers, none twice.
 
-    So they come, but for publishers whose network does not see to that when they move.
+    They arrive in that order, except from publishers that move in a network without such a promise.
     """
     once = {event.id: event for event in events}
     places = [id_.publisher for id_ in once]
@@ -219,12 +219,12 @@ def _in_order(events: Iterable[Event]) -> list[Event]:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An event that waits for what was before it."""
+    """An event that waits for earlier ones."""
 
     event: Event
     subscriptions: tuple[str, ...]
     anywhere: bool
-    """Whether it was kept for the client, for where it was then."""
+    """Whether it was kept for the client, for a place where it was then."""
     is_past: bool = False
 
 
@@ -238,7 +238,7 @@ class KeptHeld(msgspec.Struct, frozen=True):
 
 
 class KeptRecall(msgspec.Struct, frozen=True):
-    """What a snapshot holds of questions for the past."""
+    """What a snapshot holds of requests for the past."""
 
     asked: list[PastAsked]
     sent: list[RouteId]
@@ -248,7 +248,7 @@ class KeptRecall(msgspec.Struct, frozen=True):
 
 
 class Recall(ClientComponent):
-    """The client's part.
+    """The client's part: it asks for the past, and delivers it before later events.
 
     Usually the past comes first by itself. If the answer got lost with a connection, or the client
     has moved, its subscription may bring events before the past has come: they wait for it, and
@@ -261,9 +261,9 @@ class Recall(ClientComponent):
 
     def __init__(self) -> None:
         self._asked: dict[RouteId, PastAsked] = {}
-        """What was not answered yet; it is asked again wherever the client gets to."""
-        self._said: dict[RouteId, None] = {}
-        """What its broker was asked: it will answer, as long as it knows the client."""
+        """Requests that are not answered yet; they are sent again wherever the client goes."""
+        self._requested: dict[RouteId, None] = {}
+        """Requests that the present broker has; it answers as long as it knows the client."""
         self._held: list[Held] = []
         self._recalled: dict[str, dict[NodeId, int]] = {}
         """For each subscription, the last event of each publisher that its past had: a broker where
@@ -273,7 +273,7 @@ class Recall(ClientComponent):
     def keep(self, writer: Writer) -> KeptRecall:
         return KeptRecall(
             asked=list(self._asked.values()),
-            sent=list(self._said),
+            sent=list(self._requested),
             held=[
                 KeptHeld(writer.event(each.event), each.subscriptions, each.anywhere, each.is_past)
                 for each in self._held
@@ -284,7 +284,7 @@ class Recall(ClientComponent):
 
     def restore(self, kept: KeptRecall, reader: Reader) -> None:
         self._asked = {asked.route.id: asked for asked in kept.asked}
-        self._said = dict.fromkeys(kept.sent)
+        self._requested = dict.fromkeys(kept.sent)
         self._held = [
             Held(reader.event(each.event), each.subscriptions, each.anywhere, is_past=each.is_past)
             for each in kept.held
@@ -296,21 +296,21 @@ class Recall(ClientComponent):
         """Ask for the past of a subscription that the client has just made."""
         self._number += 1
         self._asked[asked.route.id] = msgspec.structs.replace(asked, number=self._number)
-        self._say(now)
+        self._send_requests(now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
         del link
-        self._say(now)
+        self._send_requests(now)
 
     def introduction_sent(self, now: Time) -> None:
-        self._said.clear()
-        self._say(now)
+        self._requested.clear()
+        self._send_requests(now)
 
     def unsubscribed(self, name: str, now: Time) -> None:
         id_ = self.client.route(name)
         self._recalled.pop(name, None)
         if self._asked.pop(id_, None) is not None:
-            self._said.pop(id_, None)
+            self._requested.pop(id_, None)
             self._release(now)
 
     def delivering(
@@ -330,7 +330,7 @@ class Recall(ClientComponent):
     def _without_past(
         self, found: Iterable[tuple[Event, tuple[str, ...]]], now: Time
     ) -> list[tuple[Event, tuple[str, ...]]]:
-        """What a subscription's past had already, or what comes before, is not for it any more."""
+        """Drop, for a subscription, what its past had already and what comes before that."""
         left = []
         for event, names in found:
             wanting = tuple(name for name in names if not self._is_past(event, name))
@@ -347,13 +347,13 @@ class Recall(ClientComponent):
             return False
         if event.seq <= last[event.publisher]:
             return True
-        del last[event.publisher]  # The rest of this publisher's events comes later, too.
+        del last[event.publisher]  # The rest of this publisher's events is later, too.
         if not last:
             del self._recalled[name]
         return False
 
     def on_past(self, message: Past, _link: LinkId, now: Time) -> None:
-        """It is given to the application, but for what follows an event that waits already.
+        """Give the past to the application, except for what follows an event that waits already.
 
         That happens if another subscription has brought some of the events already.
         """
@@ -361,7 +361,7 @@ class Recall(ClientComponent):
         if asked is None or asked.number != message.number:
             return
         del self._asked[message.subscription]
-        self._said.pop(message.subscription, None)
+        self._requested.pop(message.subscription, None)
         name = self._name(message.subscription)
         if message.events:
             self._recalled[name] = {event.publisher: event.seq for event in message.events}
@@ -384,13 +384,13 @@ class Recall(ClientComponent):
         self._release(now)
 
     def _release(self, now: Time) -> None:
-        """Deliver what has waited, if the past of all subscriptions is there."""
+        """Deliver what has waited, if the past of all subscriptions has arrived."""
         if not self._asked:
             held, self._held = self._held, []
             self._deliver(held, now)
 
     def _deliver(self, waiting: Sequence[Held], now: Time) -> None:
-        """Give the application what is for subscriptions that it still has."""
+        """Give the application the events for subscriptions that it still has."""
         client = self.client
         for (is_past, anywhere), group in groupby(waiting, lambda e: (e.is_past, e.anywhere)):
             held = list(group)
@@ -409,14 +409,14 @@ class Recall(ClientComponent):
         )
         return tuple(name for name in held.subscriptions if name in wanting)
 
-    def _say(self, now: Time) -> None:
-        """Ask what was not asked yet, once the broker has given all that it kept."""
+    def _send_requests(self, now: Time) -> None:
+        """Send the requests that were not sent yet, once the broker has sent all that it kept."""
         client = self.client
         if client.link is None or not (client.is_introduced and client.is_welcome):
             return
         for id_, asked in self._asked.items():
-            if id_ not in self._said:
-                self._said[id_] = None
+            if id_ not in self._requested:
+                self._requested[id_] = None
                 route = client.wants.told(self._name(id_))
                 client.send(client.link, msgspec.structs.replace(asked, route=route), now)
 

@@ -45,10 +45,10 @@ FORMER_MAX = 4
 """How many former places a broker remembers, even if no client is known to go by them."""
 
 INSTANCES_MAX = 1_000
-"""How many instances a broker remembers, so that not each of them is made anew …"""
+"""How many instances a broker caches."""
 
 LOCATIONS_MAX = 1_000
-"""… if they have at most so many locations."""
+"""Instances with more locations than this are not cached."""
 
 ADMITS_MAX = 1_000
 """For how many filters it remembers whether a neighbour has to know them."""

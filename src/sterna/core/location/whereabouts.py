@@ -11,6 +11,7 @@ import msgspec
 
 from sterna.core import facts
 from sterna.core.component import ClientComponent
+from sterna.core.differences import difference
 from sterna.core.inputs import MoveTo, SetVariable
 from sterna.core.keeping import Reader, Writer
 from sterna.core.location.context import Context, Variable, variable
@@ -181,12 +182,11 @@ class Whereabouts(Measuring, ClientComponent):
         if link is None or link not in client.up or not client.is_introduced:
             return  # Later, or with the introduction.
         routes = self._routes(link)
-        added = tuple(route for id_, route in routes.items() if self._told.get(id_) != route)
-        removed = tuple(id_ for id_ in self._told if id_ not in routes)
+        changed, removed = difference(self._told, routes)
         if self._was_away and self._has_told:
             change = MovingChange(added=tuple(routes.values()), anew=True)
-        elif added or removed:
-            change = MovingChange(added=added, removed=removed)
+        elif changed or removed:
+            change = MovingChange(added=tuple(routes[id_] for id_ in changed), removed=removed)
         else:
             return
         self._told, self._has_told, self._was_away = routes, True, False

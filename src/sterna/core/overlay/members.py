@@ -1,12 +1,12 @@
 """Every broker knows the whole overlay, so that none makes a link that would close a ring.
 
-Each broker tells each neighbour the links on its own side: its own, and what it hears from its
-other neighbours. A network of brokers is a tree, so every link is heard of from one side only, and
-what a neighbour does not tell any more has ended.
+Each broker announces to each neighbour the links on its own side: its own, and those that its other
+neighbours announced. A network of brokers is a tree, so every link is announced from one side only,
+and a link that a neighbour no longer announces has ended.
 
-Should a ring have been closed nevertheless, its links are heard of from both sides. The greatest
-link of a ring is cut by the brokers at its ends. All brokers agree on it, and those that know less
-of the network cut none that others would keep, for who sees a ring at all sees all of it.
+If a ring was closed nevertheless, its links are announced from both sides. The greatest link of a
+ring is cut by the brokers at its ends. All brokers agree on it, and brokers that know less of the
+network cut none that others would keep: a broker that sees a ring at all sees all of it.
 """
 
 from collections.abc import Iterable
@@ -15,6 +15,7 @@ import msgspec
 
 from sterna.core.actions import Disconnect
 from sterna.core.component import BrokerComponent
+from sterna.core.differences import difference
 from sterna.core.facts import RingFound
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
@@ -33,17 +34,17 @@ class KeptMembers(msgspec.Struct, frozen=True):
 
 
 class Members(BrokerComponent):
-    """A broker's picture of the overlay."""
+    """A broker's view of the overlay."""
 
     name = "overlay"
     handles = (OverlayChange,)
     Kept = KeptMembers
 
     def __init__(self) -> None:
-        self._heard: dict[LinkId, Links] = {}
-        """The links that each neighbour has told of."""
-        self._told: dict[LinkId, Links] = {}
-        """The links that each neighbour was told of."""
+        self._received: dict[LinkId, Links] = {}
+        """The links that each neighbour has announced."""
+        self._announced: dict[LinkId, Links] = {}
+        """The links that were announced to each neighbour."""
 
     def links(self) -> list[OverlayLink]:
         """All links of the overlay, as far as they are known."""
@@ -55,21 +56,21 @@ class Members(BrokerComponent):
 
     def way_to(self, broker: NodeId) -> LinkId | None:
         """The neighbour that leads to a broker."""
-        if broker in self._heard:
+        if broker in self._received:
             return broker
-        return next((n for n, heard in self._heard.items() if broker in _ends(heard)), None)
+        return next((n for n, heard in self._received.items() if broker in _ends(heard)), None)
 
     def keep(self, writer: Writer) -> KeptMembers:
         del writer
         return KeptMembers(
-            {link: list(links) for link, links in self._heard.items()},
-            {link: list(links) for link, links in self._told.items()},
+            {link: list(links) for link, links in self._received.items()},
+            {link: list(links) for link, links in self._announced.items()},
         )
 
     def restore(self, kept: KeptMembers, reader: Reader) -> None:
         del reader
-        self._heard = {link: dict.fromkeys(links) for link, links in kept.heard.items()}
-        self._told = {link: dict.fromkeys(links) for link, links in kept.told.items()}
+        self._received = {link: dict.fromkeys(links) for link, links in kept.heard.items()}
+        self._announced = {link: dict.fromkeys(links) for link, links in kept.told.items()}
 
     def begin(self, now: Time) -> None:
         for link in self.broker.up:
@@ -77,41 +78,40 @@ class Members(BrokerComponent):
 
     def link_new(self, link: LinkId, now: Time) -> None:
         if self.broker.peers[link] is Peer.BROKER:
-            self._heard[link], self._told[link] = {}, {}
-            self._tell(now)
+            self._received[link], self._announced[link] = {}, {}
+            self._announce(now)
 
     def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:
-        if link in self._heard:
-            del self._heard[link], self._told[link]
-            self._tell(now)
+        if link in self._received:
+            del self._received[link], self._announced[link]
+            self._announce(now)
 
     def on_overlay_change(self, message: OverlayChange, link: LinkId, now: Time) -> None:
-        heard = self._heard.get(link)
+        heard = self._received.get(link)
         if heard is None:
             return
         for each in message.removed:
             heard.pop(each, None)
         heard |= dict.fromkeys(message.added)
-        self._tell(now)
+        self._announce(now)
         for neighbour in self._too_many():
             self.broker.state(RingFound(at=self.broker.id, time=now, link=neighbour))
             self.broker.act(Disconnect(neighbour))
             self.broker.forget(neighbour, now)
 
-    def _tell(self, now: Time) -> None:
-        """Tell each neighbour what has changed on this side of it."""
-        for link, told in self._told.items():
+    def _announce(self, now: Time) -> None:
+        """Announce to each neighbour what has changed on this side of it."""
+        for link, told in self._announced.items():
             side = self._side(link)
-            added = tuple(each for each in side if each not in told)
-            removed = tuple(each for each in told if each not in side)
+            added, removed = difference(told, side)
             if added or removed:
-                self._told[link] = side
+                self._announced[link] = side
                 self.broker.send(link, OverlayChange(added=added, removed=removed), now)
 
     def _side(self, link: LinkId | None) -> Links:
         """All links that are known, without those over a link."""
         side: Links = {}
-        for neighbour, heard in self._heard.items():
+        for neighbour, heard in self._received.items():
             if neighbour != link:
                 side[self._own(neighbour)] = None
                 side |= heard
@@ -131,7 +131,7 @@ class Members(BrokerComponent):
                 parts[a] = b
             elif self.broker.id in (link.a, link.b):
                 found.append(link.b if link.a == self.broker.id else link.a)
-        return [neighbour for neighbour in found if neighbour in self._heard]
+        return [neighbour for neighbour in found if neighbour in self._received]
 
 
 OVERLAY = Protocol(name="overlay", broker=Members)

@@ -1,4 +1,4 @@
-"""Advertisements: a neighbour hears only of filters that overlap what was advertised from there."""
+"""Advertisements: a filter goes only to neighbours that advertised events it overlaps."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ from sterna.model.filters import Filter
 from sterna.model.filters.normal_form import NormalForm
 
 
-class Advertised(Stage):
+class AdvertisementGate(Stage):
     """Passes on the routes that overlap an advertisement; the others wait for one that does."""
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class Advertised(Stage):
         self._offers = OverlapIndex()
         self._waiting: dict[RouteId, Route] = {}
         self._wishes = OverlapIndex()
-        """Those that wait."""
+        """The routes that wait for an advertisement."""
         self._admitted_by: dict[RouteId, RouteId] = {}
         self._admits: dict[RouteId, dict[RouteId, Route]] = {}
 
@@ -36,7 +36,7 @@ class Advertised(Stage):
         self.onward.remove(route)
 
     def advertise(self, advertisement: Route) -> None:
-        """An advertisement has come: it pulls in what waited for it."""
+        """An advertisement has arrived: pass on the routes that waited for it."""
         self._advertisements[advertisement.id] = advertisement
         self._offers.add(advertisement)
         self._admits[advertisement.id] = {}
@@ -47,7 +47,7 @@ class Advertised(Stage):
             self.onward.add(route)
 
     def unadvertise(self, advertisement: Route) -> None:
-        """An advertisement has gone: what no other admits waits again."""
+        """An advertisement has ended: routes that no other one admits wait again."""
         del self._advertisements[advertisement.id]
         self._offers.remove(advertisement)
         for route in self._admits.pop(advertisement.id).values():

@@ -2,9 +2,9 @@
 
 Which filters cover a new one, and which it covers, is found without asking them all. Each filter
 has *samples*, two events that match it: one at the lower end of its ranges and one at the upper.
-Whoever covers a filter matches its samples, so the candidates are what a `MatchIndex` finds for one
-and what matches the other; whoever is covered by a filter has its samples inside it, so those
-candidates are found among the samples in order of their values.
+A filter that covers another matches its samples, so the candidates are what a `MatchIndex` finds
+for one sample and what matches the other. A filter that is covered has its samples inside the other
+one, so those candidates are found among the samples in order of their values.
 """
 
 import math
@@ -44,17 +44,17 @@ class Samples(NamedTuple):
 class Maximal(Stage):
     """Passes on the routes that no other covers; the others wait behind one that covers them.
 
-    Those that wait form a forest: who is covered later keeps its followers, so that it has them
-    when it comes to the front again.
+    Those that wait form a forest: a route that becomes covered keeps its followers, so that it has
+    them when it comes to the front again.
     """
 
     def __init__(self) -> None:
         self._maximal: dict[RouteId, Route] = {}
         self._coverer: dict[RouteId, RouteId | None] = {}
-        """Of those that wait. None: it matches nothing, so nobody has to know."""
+        """For each route that waits, the one that covers it; None if it matches nothing."""
         self._followers: dict[RouteId, dict[RouteId, Route]] = {}
         self._places: dict[RouteId, int] = {}
-        """Where each maximal route stands in the order of their arrival."""
+        """The place of each maximal route in the order of their arrival."""
         self._arrivals = 0
         self._index: MatchIndex[RouteId] = MatchIndex()
         self._samples = SampleIndex()
@@ -92,7 +92,7 @@ class Maximal(Stage):
         self._followers.setdefault(coverer, {})[route.id] = route
 
     def _step_forward(self, route: Route, samples: Samples | None) -> None:
-        """A route is maximal."""
+        """A route becomes maximal."""
         self._arrivals += 1
         self._places[route.id] = self._arrivals
         self._maximal[route.id] = route
@@ -100,7 +100,7 @@ class Maximal(Stage):
         self._samples.add(route.id, samples)
 
     def _step_back(self, route: Route) -> None:
-        """A route is maximal no more."""
+        """A route is no longer maximal."""
         del self._maximal[route.id], self._places[route.id]
         self._index.remove(route.id)
         self._samples.remove(route.id)
@@ -151,7 +151,7 @@ class SampleIndex:
         self._unknown: dict[RouteId, None] = {}
         """Filters of which no sample is known."""
         self._by_attribute: dict[str, list[tuple[Cut, RouteId]]] = {}
-        """The values that lower samples have."""
+        """The values of lower samples, in order, by attribute."""
 
     def add(self, id_: RouteId, samples: Samples | None) -> None:
         if samples is None:
@@ -185,7 +185,7 @@ class SampleIndex:
         return [*self._unknown, *found]
 
     def _inside(self, term: Term) -> Iterable[RouteId]:
-        """The lower samples inside a term, as its most selective attribute tells."""
+        """The lower samples inside a term, found by its most selective attribute."""
         best: list[tuple[list[tuple[Cut, RouteId]], int, int]] | None = None
         fewest = len(self._samples)
         for name, accepted in term.constraints.items():
@@ -207,7 +207,7 @@ class SampleIndex:
 
 
 def samples_of(filter_: Filter) -> Samples | None:
-    """Two events that the filter matches; None when not sure of any."""
+    """Two events that the filter matches; None if no match is certain."""
     for term in filter_.normal_form or ():
         low = {name: value_at(accepted.cuts[0]) for name, accepted in term.constraints.items()}
         if not term.residuals:

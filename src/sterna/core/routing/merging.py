@@ -23,17 +23,17 @@ ATTRIBUTES_MAX = 12
 """Filters on more attributes are passed on as they are; they have too many ways to be joined."""
 
 
-class Group:
+class MergeGroup:
     """Routes that are passed on as one."""
 
     def __init__(self, id_: RouteId, key: "Key", first: Route) -> None:
         self.id = id_
         self.key = key
         self.first = first
-        """The first that ever joined; the key is its."""
+        """The first route that ever joined; the group's key is that of this route."""
         self.members: dict[RouteId, Route] = {}
         self.merged: Route | None = None
-        """What was passed on for them."""
+        """The route that was passed on for them."""
 
 
 class Merged(Stage):
@@ -49,10 +49,10 @@ class Merged(Stage):
         self._alone: dict[RouteId, tuple[Route, tuple[Key, ...]]] = {}
         """Routes that are passed on as they are, with the keys under which others may join them."""
         self._joinable: dict[Key, dict[RouteId, Route]] = {}
-        self._open: dict[Key, dict[RouteId, Group]] = {}
+        self._open: dict[Key, dict[RouteId, MergeGroup]] = {}
         """Groups with room, by key."""
-        self._group_of: dict[RouteId, Group] = {}
-        self._changed: dict[RouteId, Group] = {}
+        self._group_of: dict[RouteId, MergeGroup] = {}
+        self._changed: dict[RouteId, MergeGroup] = {}
 
     def add(self, route: Route) -> None:
         keys = self._keys(route.filter)
@@ -64,7 +64,7 @@ class Merged(Stage):
             if key in self._joinable:
                 first = next(iter(self._joinable[key].values()))
                 self._no_longer_alone(first)
-                group = Group(self._name(), key, first)
+                group = MergeGroup(self._name(), key, first)
                 self._join(group, first)
                 self._join(group, route)
                 return
@@ -90,7 +90,7 @@ class Merged(Stage):
             if len(members) > 1:
                 group.merged = self._merge(members)
                 self.onward.add(group.merged)
-            else:  # The last one is no group; it may find another.
+            else:  # A single route is no group; it may join another.
                 self._close(group)
                 for last in members:
                     del self._group_of[last.id]
@@ -122,7 +122,7 @@ class Merged(Stage):
         groups = {}
         for each in kept.groups:
             (term,) = each.first.filter.normal_form or ()
-            group = groups[each.id] = Group(each.id, _key(term, each.differing), each.first)
+            group = groups[each.id] = MergeGroup(each.id, _key(term, each.differing), each.first)
             group.members = {route.id: route for route in each.members}
             group.merged = each.merged
             self._group_of |= dict.fromkeys(group.members, group)
@@ -130,7 +130,7 @@ class Merged(Stage):
             self._open.setdefault(groups[id_].key, {})[id_] = groups[id_]
         self._changed = {id_: groups[id_] for id_ in kept.changed}
 
-    def _join(self, group: Group, route: Route) -> None:
+    def _join(self, group: MergeGroup, route: Route) -> None:
         group.members[route.id] = route
         self._group_of[route.id] = group
         self._changed[group.id] = group
@@ -139,12 +139,12 @@ class Merged(Stage):
         else:
             self._close(group)
 
-    def _leave(self, group: Group, route: Route) -> None:
+    def _leave(self, group: MergeGroup, route: Route) -> None:
         del group.members[route.id], self._group_of[route.id]
         self._changed[group.id] = group
         self._open.setdefault(group.key, {})[group.id] = group
 
-    def _close(self, group: Group) -> None:
+    def _close(self, group: MergeGroup) -> None:
         groups = self._open.get(group.key, {})
         if groups.pop(group.id, None) is not None and not groups:
             del self._open[group.key]
@@ -161,7 +161,7 @@ class Merged(Stage):
         self.onward.remove(route)
 
     def _keys(self, filter_: Filter) -> "tuple[Key, ...]":
-        """Equal keys have the filters that may be joined, the exact joins first."""
+        """Filters that may be joined have a key in common; the keys of exact joins come first."""
         form = filter_.normal_form
         if form is None or len(form) != 1 or len(form[0].constraints) > ATTRIBUTES_MAX:
             return ()
@@ -195,7 +195,7 @@ class KeptMerged(msgspec.Struct, frozen=True, tag=True):
 
 
 class Key(NamedTuple):
-    """Equal for filters that may be joined: what they agree in."""
+    """What filters agree in; filters with equal keys may be joined."""
 
     differing: tuple[str, ...]
     """The attributes in which they may differ."""
@@ -204,6 +204,6 @@ class Key(NamedTuple):
 
 
 def _key(term: Term, differing: tuple[str, ...]) -> Key:
-    """Equal for terms that agree in all attributes but these."""
+    """A key that is equal for terms that agree in all attributes but these."""
     others = frozenset(item for item in term.constraints.items() if item[0] not in differing)
     return Key(differing, others, frozenset(term.residuals))

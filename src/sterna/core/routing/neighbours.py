@@ -11,7 +11,7 @@ import msgspec
 
 from sterna.core.messages import AdvertisementChange, Message, Route, SubscriptionChange
 from sterna.core.names import LinkId, RouteId
-from sterna.core.routing.advertisements import Advertised
+from sterna.core.routing.advertisements import AdvertisementGate
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.routing.stages import (
     Chain,
@@ -29,7 +29,7 @@ Advertisements = Mapping[LinkId, Mapping[RouteId, Route]]
 """What was advertised over each link."""
 
 
-class Told(NamedTuple):
+class Announcement(NamedTuple):
     """What one neighbour is told of subscriptions or advertisements."""
 
     chain: Chain
@@ -40,10 +40,10 @@ class Told(NamedTuple):
 class Neighbour(NamedTuple):
     """All that one neighbour is told."""
 
-    subscriptions: Told
-    advertisements: Told | None = None
+    subscriptions: Announcement
+    advertisements: Announcement | None = None
     """None if it is told of none."""
-    gate: Advertised | None = None
+    gate: AdvertisementGate | None = None
     """Where its own advertisements admit subscriptions; None if it hears of them all."""
     sends_everything: bool = False
     """It was asked for all events, whatever the subscriptions."""
@@ -84,7 +84,7 @@ class Neighbours:
     def __getitem__(self, link: LinkId) -> Neighbour:
         return self._told[link]
 
-    def gate(self, link: LinkId) -> Advertised | None:
+    def gate(self, link: LinkId) -> AdvertisementGate | None:
         """What admits subscriptions to a neighbour, if something does."""
         return self._told[link].gate if link in self._told else None
 
@@ -137,7 +137,7 @@ class Neighbours:
         if link not in self._told:
             told = difference(Strategy.MERGING)
             self._publishers.join(told)
-            self._told[link] = Neighbour(Told(cast("Chain", self._interest), told))
+            self._told[link] = Neighbour(Announcement(cast("Chain", self._interest), told))
 
     def configure(self, options: RoutingOptions, brokers: Iterable[LinkId]) -> None:
         """Reduce in another way: neighbours will be told the difference, so there is no gap."""
@@ -227,7 +227,7 @@ class Neighbours:
         advertising = options.by_advertisements
         upwards = options.hierarchical and link == options.parent
         downwards = options.hierarchical and not upwards
-        gate = Advertised() if advertising and not upwards else None
+        gate = AdvertisementGate() if advertising and not upwards else None
         reduction = stages(strategy, self._name, members_max=options.merge_members_max)
         if downwards and not advertising:
             reduction = [Everything(self._name)]  # All events come up.
@@ -239,13 +239,13 @@ class Neighbours:
         if advertising and not downwards:
             offers = difference(strategy)
             offering = stages(strategy, self._name, members_max=options.merge_members_max)
-            advertisements = Told(Chain(offering, offers, begins=begins), offers)
-        told = Told(Chain(reduction, end, begins=begins), end)
+            advertisements = Announcement(Chain(offering, offers, begins=begins), offers)
+        told = Announcement(Chain(reduction, end, begins=begins), end)
         return Neighbour(told, advertisements, gate, sends_everything)
 
-    def _offering_everything(self) -> Told:
+    def _offering_everything(self) -> Announcement:
         offers = Difference()
-        return Told(Chain([Everything(self._name)], offers), offers)
+        return Announcement(Chain([Everything(self._name)], offers), offers)
 
     def _share_interest(self) -> None:
         """Begin to reduce for publishers what is wanted, or begin again with other options."""
@@ -262,7 +262,7 @@ class Neighbours:
             before, told = self._told[link].subscriptions, difference(Strategy.MERGING)
             self._publishers.join(told)
             told.follow(before.difference)
-            self._told[link] = Neighbour(Told(self._interest, told))
+            self._told[link] = Neighbour(Announcement(self._interest, told))
 
     def _interest_chain(self, *, begins: bool = True) -> Chain:
         reduction = stages(
@@ -305,7 +305,7 @@ class Neighbours:
         told = difference(Strategy.MERGING)
         told.restore(kept.difference)
         self._publishers.rejoin(told)
-        self._told[link] = Neighbour(Told(cast("Chain", self._interest), told))
+        self._told[link] = Neighbour(Announcement(cast("Chain", self._interest), told))
 
     def restore_broker(self, link: LinkId, kept: KeptNeighbour) -> None:
         """Go on with what a neighbouring broker was told."""

@@ -8,20 +8,20 @@ from sterna.core.names import LinkId
 
 
 class Strategy(StrEnum):
-    """What a broker tells a neighbour about the filters it has from elsewhere. (Fiege, 2.2)"""
+    """What a broker announces to a neighbour about filters from elsewhere. (Fiege, 2.2)"""
 
     FLOODING = "flooding"
-    """I want everything."""
+    """Ask for everything."""
     SIMPLE = "simple"
-    """Each subscription."""
+    """Announce each subscription."""
     IDENTITY = "identity"
-    """Each different filter."""
+    """Announce each different filter."""
     COVERING = "covering"
-    """The filters that no other covers."""
+    """Announce the filters that no other covers."""
     MERGING = "merging"
-    """Those, joined where the union is one conjunction (perfect merging)."""
+    """As covering, and join filters where the union is one conjunction (perfect merging)."""
     IMPERFECT = "imperfect-merging"
-    """Those, joined also where that accepts somewhat more than the parts."""
+    """As merging, and also join where that accepts somewhat more than the parts."""
 
 
 class RoutingOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,8 +38,9 @@ class RoutingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How many filters merging joins into one; this bounds the work and the length of a message.
     With 1, nothing is joined."""
     interest_members_max: int = 2
-    """The same for what publishers hear. Each change of a member sends the whole join, and the way
-    to a mobile publisher is narrow; see the experiment `quenching`."""
+    """How many filters merging joins into one for publishers that quench. Each change of a member
+    sends the whole join, and the way to a mobile publisher is narrow; see the experiment
+    `quenching`."""
 
     @property
     def by_advertisements(self) -> bool:

@@ -1,7 +1,7 @@
 """Which of many filters may overlap another, without asking them all.
 
-Filters that ask for one value of an attribute (`sensor = 's17'`) are filed under it: whoever asks
-for other values of that attribute cannot overlap them.
+Filters that ask for one value of an attribute (`sensor = 's17'`) are filed under it: filters that
+ask for other values of that attribute cannot overlap them.
 """
 
 from collections.abc import Iterator, Mapping

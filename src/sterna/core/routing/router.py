@@ -1,9 +1,9 @@
-"""The router: keeps the table, tells neighbours what is wanted here, and forwards events.
+"""The router: keeps the table, announces to neighbours what is wanted here, and forwards events.
 
 For each neighbour, the filters from all *other* links are reduced by the strategy, and the
-difference to what the neighbour was told before is sent. (DESIGN: a strategy is a reduction;
-withdrawal is the same difference.) Each filter gets a name of this broker when it comes in: the
-names that neighbours and clients give are theirs, and two of them may be the same.
+difference to what was announced before is sent. (DESIGN: a strategy is a reduction; withdrawal is
+the same difference.) Each filter gets a name of this broker when it comes in: the names that
+neighbours and clients give are theirs, and two of them may be the same.
 """
 
 from collections.abc import Collection, Sequence
@@ -38,7 +38,7 @@ class KeptRouter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 IMPLICIT = ""
-"""The name of the advertisement that stands for a peer which does not advertise: it may publish
+"""The name of the advertisement that is assumed of a peer which does not advertise: it may publish
 anything. No peer can give this name, for theirs begin with their own."""
 
 
@@ -54,15 +54,15 @@ class Router(BrokerComponent):
         self.subscriptions = RoutingTable()
         self.advertisements: dict[LinkId, dict[RouteId, Route]] = {}
         self._advertising: dict[LinkId, bool] = {}
-        """Whether neighbouring brokers route by advertisements, where they have told, and clients
-        know that they have to advertise."""
+        """Whether a neighbouring broker routes by advertisements, or a client knows that it has to
+        advertise; not all have announced it."""
         self._named = 0
         self._neighbours = Neighbours(options, self.subscriptions, self.advertisements, self._name)
 
     # ---- Settings
 
     def configure(self, settings: Settings, now: Time) -> None:
-        """Route in another way: neighbours are told the difference, so that there is no gap."""
+        """Route in another way: neighbours are sent only the difference, so there is no gap."""
         before, self.options = self.options, settings.routing
         if before == self.options:
             return
@@ -84,7 +84,7 @@ class Router(BrokerComponent):
                 changed(link, now)
 
     def advertising(self, link: LinkId, *, is_known: bool | None, now: Time) -> None:
-        """A neighbouring broker routes by advertisements, or does not; None if it did not say.
+        """A neighbouring broker routes by advertisements, or does not; None if that is not known.
 
         A client knows that it has to advertise, or does not.
         """
@@ -101,7 +101,7 @@ class Router(BrokerComponent):
     def _presume_advertisements(self, now: Time) -> None:
         """Peers that have advertised nothing so far may publish anything, until they advertise."""
         for link, peer in self.broker.peers.items():
-            if peer is Peer.CLIENT:  # Whatever it was told before, it has not been told of this.
+            if peer is Peer.CLIENT:  # Whatever it knew before, it does not know of this.
                 self._advertising[link] = False
             self._presume_peer(link, now)
 
@@ -122,7 +122,7 @@ class Router(BrokerComponent):
     # ---- Events
 
     def route(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
-        """Forward events that have come over a link to everyone who wants them."""
+        """Forward events that came over a link to all links that want them."""
         broker = self.broker
         to = self.subscriptions.match(events)
         if link in to and broker.peers[link] is Peer.BROKER:
@@ -133,11 +133,11 @@ class Router(BrokerComponent):
                 broker.send_events(wanted, target, now)
 
     def told(self, link: LinkId) -> int:
-        """How many filters a neighbour knows from here."""
+        """How many filters are announced to a neighbour."""
         return len(self._neighbours[link].subscriptions.difference.told)
 
     def told_filters(self, link: LinkId) -> dict[RouteId, Filter]:
-        """What a neighbour knows from here, by the names it has there."""
+        """The filters that are announced to a neighbour, by the names they have there."""
         told = self._neighbours[link].subscriptions.difference.told
         return {id_: route.filter for id_, route in told.items()}
 
@@ -148,7 +148,7 @@ class Router(BrokerComponent):
             if not said.filter.is_bound:
                 continue  # It means nothing here.
             known = self.subscriptions.routes(link).get(said.id)
-            if known is not None:  # Said twice: the last word counts.
+            if known is not None:  # Announced twice: the last announcement counts.
                 if known.filter == said.filter:
                     continue
                 self._remove_subscription(link, said.id)
@@ -182,9 +182,9 @@ class Router(BrokerComponent):
     # ---- Entries that a component answers for
 
     def enter(self, link: LinkId, id_: RouteId, filter_: Filter, widest: Filter) -> None:
-        """Route events that match a filter to a link, and tell no broker of it.
+        """Route events that match a filter to a link, without announcing it to brokers.
 
-        A component does that in its own way. Publishers that quench hear of `widest`, which covers
+        The component does that in its own way. Publishers that quench get `widest`, which covers
         whatever the component may replace the filter with.
         """
         route = self.subscriptions.withdraw(link, id_)
@@ -242,7 +242,7 @@ class Router(BrokerComponent):
         self.tell(now)
 
     def tell_interest(self, link: LinkId, now: Time) -> None:
-        """From now on a publisher hears what is wanted: the c_all of quenching."""
+        """Keep a publisher informed of what is wanted from now on: the c_all of quenching."""
         self._neighbours.inform(link)
         self.tell(now)
 
@@ -253,7 +253,7 @@ class Router(BrokerComponent):
         link: LinkId,
         now: Time,
     ) -> None:
-        """A client says all it wants and offers; whatever else it said before holds no more."""
+        """A client announces all its subscriptions and advertisements; earlier ones end."""
         for said, known, change in (
             (subscriptions, self.subscriptions.routes(link), SubscriptionChange),
             (advertisements, self.advertisements.get(link, {}), AdvertisementChange),
@@ -264,7 +264,7 @@ class Router(BrokerComponent):
                 self.broker.message_arrived(change(added=tuple(said), removed=removed), link, now)
 
     def _forget(self, link: LinkId, now: Time) -> None:
-        """Nothing that was heard over a link holds any more."""
+        """Drop everything that came over a link."""
         forgotten = tuple(self.subscriptions.routes(link))
         for id_ in forgotten:
             self._remove_subscription(link, id_)
@@ -297,7 +297,7 @@ class Router(BrokerComponent):
         self._neighbours.advertisement_removed(link, route)
 
     def tell(self, now: Time) -> None:
-        """Send each neighbour the difference, if its link stands; else it gathers until then."""
+        """Send each neighbour the difference if its link is up; otherwise it accumulates."""
         for link, message in self._neighbours.due(self.broker.up):
             self.broker.send(link, message, now)
 

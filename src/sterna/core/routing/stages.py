@@ -1,9 +1,9 @@
-"""A strategy is a chain of stages: filters come and go at its head, and what a neighbour has to be
-told comes out at its end.
+"""A strategy is a chain of stages: filters come and go at its head, and what has to be announced to
+a neighbour comes out at its end.
 
 Each stage passes on fewer routes than it is given and does, for one change, work for that change
-only. The definition of what each strategy must give in the end stands in
-`tests/core/routing/definitions.py`; the stages are held against it there.
+only. `tests/core/routing/definitions.py` defines what each strategy must give in the end; the
+stages are tested against it.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +12,13 @@ from typing import Any
 
 import msgspec
 
+from sterna.core.differences import difference
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.model.filters import Filter
+from sterna.model.filters.tree import Always
 
-EVERYTHING = Filter("TRUE")
+EVERYTHING = Filter.from_condition(Always(verdict=True))  # Needs no parser.
 
 NameRoute = Callable[[], RouteId]
 """Gives a name that was not used before."""
@@ -46,7 +48,7 @@ class Stage:
 
 
 class KeptDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """What a snapshot holds of what a neighbour was told and is going to be told."""
+    """What a snapshot holds of what was and will be announced to a neighbour."""
 
     told: list[Route]
     added: list[Route]
@@ -55,7 +57,7 @@ class KeptDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(Stage):
-    """The end of a chain: what changed since the neighbour was told last."""
+    """The end of a chain: what changed since the last announcement to the neighbour."""
 
     def __init__(self) -> None:
         self.told: dict[RouteId, Route] = {}
@@ -65,7 +67,7 @@ class Difference(Stage):
     def add(self, route: Route) -> None:
         self.removed.pop(route.id, None)
         if self.told.get(route.id) != route:
-            self.added[route.id] = route  # Said under a known name, it replaces what was said.
+            self.added[route.id] = route  # A known name: it replaces the earlier announcement.
 
     def remove(self, route: Route) -> None:
         self.added.pop(route.id, None)
@@ -74,14 +76,14 @@ class Difference(Stage):
 
     @property
     def is_due(self) -> bool:
-        """Whether the neighbour has to be told."""
+        """Whether there is something to announce to the neighbour."""
         return bool(self.added or self.removed)
 
     def look_again(self) -> None:
         """Something else has changed that may make it due."""
 
     def take(self) -> tuple[tuple[Route, ...], tuple[RouteId, ...]]:
-        """The difference; from now on the neighbour knows it."""
+        """Take the difference; it counts as announced from now on."""
         added, removed = tuple(self.added.values()), tuple(self.removed)
         for id_ in removed:
             del self.told[id_]
@@ -91,18 +93,19 @@ class Difference(Stage):
         return added, removed
 
     def forget(self) -> None:
-        """The neighbour knows nothing any more."""
+        """The neighbour has lost its state."""
         wanted = {id_: route for id_, route in self.told.items() if id_ not in self.removed}
         self.added = wanted | self.added
         self.told = {}
         self.removed = {}
 
     def follow(self, before: "Difference") -> None:
-        """Take over from another one: the neighbour knows what that one has told it."""
+        """Take over from another difference: the neighbour knows what that one announced."""
         wanted = self.added
         self.told = before.told
-        self.added = {id_: route for id_, route in wanted.items() if self.told.get(id_) != route}
-        self.removed = {id_: route for id_, route in self.told.items() if id_ not in wanted}
+        added, removed = difference(self.told, wanted)
+        self.added = {id_: wanted[id_] for id_ in added}
+        self.removed = {id_: self.told[id_] for id_ in removed}
         self.look_again()
 
     def keep(self) -> KeptDifference:
@@ -125,7 +128,7 @@ class Everything(Stage):
         self._route = Route(name(), EVERYTHING)
 
     def begin(self) -> None:
-        """Say so, once."""
+        """Announce that everything is wanted, once."""
         self.onward.add(self._route)
 
     def add(self, route: Route) -> None:

@@ -1,6 +1,6 @@
 """The routing strategies, as the chains of stages that they are."""
 
-from sterna.core.routing.advertisements import Advertised, KeptAdvertised
+from sterna.core.routing.advertisements import AdvertisementGate, KeptAdvertised
 from sterna.core.routing.covering import KeptMaximal, Maximal
 from sterna.core.routing.merging import KeptMerged, Merged
 from sterna.core.routing.options import Strategy
@@ -19,15 +19,15 @@ KeptStage = KeptEverything | KeptDistinct | KeptMaximal | KeptMerged | KeptAdver
 """What a snapshot holds of any stage of a chain."""
 
 
-def difference(strategy: Strategy, gate: Advertised | None = None) -> Difference:
-    """What gathers at the end, for a neighbour that hears only what its advertisements admit."""
+def difference(strategy: Strategy, gate: AdvertisementGate | None = None) -> Difference:
+    """The end of a chain, for a neighbour that gets only what its advertisements admit."""
     if strategy in {Strategy.MERGING, Strategy.IMPERFECT}:
         return UnionDifference(gate)
     return Difference()
 
 
 def stages(strategy: Strategy, name: NameRoute, *, members_max: int) -> list[Stage]:
-    """What lies between the filters a broker has and what it tells a neighbour."""
+    """The stages between the filters that a broker has and what it announces to a neighbour."""
     match strategy:
         case Strategy.FLOODING:
             return [Everything(name)]

@@ -19,7 +19,7 @@ class RoutingTable:
     def __init__(self) -> None:
         self._routes: dict[LinkId, dict[RouteId, Route]] = {}
         self._numbers: dict[Filter, int] = {}
-        """Each filter has a number: those are quicker to count by."""
+        """The number of each filter; numbers are quicker to count by."""
         self._wanting: dict[int, dict[LinkId, int]] = {}
         """The links that a filter was announced over, and how often."""
         self._index: MatchIndex[int] = MatchIndex()
@@ -59,12 +59,12 @@ class RoutingTable:
         return route
 
     def enter(self, link: LinkId, id_: RouteId, filter_: Filter, route: Route) -> None:
-        """Enter a filter that a component answers for, with what publishers hear of it."""
+        """Enter a filter that a component answers for, and the route that publishers get for it."""
         self._entered[link, id_] = filter_, route
         self._match_to(link, filter_)
 
     def withdraw(self, link: LinkId, id_: RouteId) -> Route | None:
-        """Remove such an entry; None if there is none of that name."""
+        """Remove an entry that a component made; None if there is none of that name."""
         filter_, route = self._entered.pop((link, id_), (None, None))
         if filter_ is not None:
             self._match_no_more(link, filter_)
@@ -79,7 +79,7 @@ class RoutingTable:
         }
 
     def widest(self) -> list[Route]:
-        """What publishers hear of them."""
+        """The routes that publishers get for entries made by components."""
         return [route for _, route in self._entered.values()]
 
     def _match_to(self, link: LinkId, filter_: Filter) -> None:

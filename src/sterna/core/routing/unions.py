@@ -1,8 +1,8 @@
-"""What merged filters say together: a change that leaves that as it was need not be told.
+"""The union of merged filters: a change that leaves it as it was need not be announced.
 
 A neighbour that joins filters passes on a new one when a filter is added that was covered here all
-the time; the join as a whole is not covered, so it would be told on and on through the network. But
-together with what was told already it matches the same events, and so it can wait.
+the time; the join as a whole is not covered, so it would be announced on and on through the
+network. But together with what was announced already it matches the same events, so it can wait.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from sterna.core.messages import Route
-from sterna.core.routing.advertisements import Advertised
+from sterna.core.routing.advertisements import AdvertisementGate
 from sterna.core.routing.stages import Difference, KeptDifference
 from sterna.model.filters import Filter, algebra
 from sterna.model.filters.normal_form import NormalForm
@@ -19,10 +19,10 @@ from sterna.model.filters.normal_form import NormalForm
 class UnionDifference(Difference):
     """A difference that is due only when it changes which events are wanted.
 
-    Until then it gathers, and goes along with the next that does.
+    Until then it accumulates, and goes along with the next change that does.
     """
 
-    def __init__(self, gate: Advertised | None = None) -> None:
+    def __init__(self, gate: AdvertisementGate | None = None) -> None:
         super().__init__()
         self._gate = gate
         self._looked_at = True

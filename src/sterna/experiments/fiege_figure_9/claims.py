@@ -1,4 +1,4 @@
-"""What the paper says of Figure 9, and whether it came out."""
+"""What the paper claims of Figure 9, and whether it came out."""
 
 from sterna.core.location.steps import StepRule
 from sterna.core.routing.options import Strategy
@@ -15,7 +15,7 @@ from sterna.experiments.fiege_figure_9.settings import (
 
 
 def claims(points: Points) -> list[Claim]:
-    """What the paper computes and says, beside what came out."""
+    """What the paper computes and claims, beside what came out."""
     made = []
     last = {}
     for point in alone(points, StepRule.CEIL):
@@ -57,7 +57,7 @@ def _missing(last: dict[int, Measures]) -> list[Claim]:
 
 
 def _sharing(points: Points) -> list[Claim]:
-    """What covering saves of the control messages of simple routing."""
+    """The share of the control messages of simple routing that covering saves."""
     chosen = {
         (p.setting.consumers, p.setting.strategy): p.median.control_per_move
         for p in crowded(points)

@@ -1,4 +1,4 @@
-"""The experiment of Figure 9: what is tried, and what is measured."""
+"""The experiment of Figure 9: its settings, and what is measured."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 
 from sterna.core.location.steps import StepRule
 from sterna.core.routing.options import Strategy
-from sterna.experiments.experiment import Claim, Experiment, Table
+from sterna.experiments.experiment import Claim, Experiment, PrintedTable
 from sterna.experiments.fiege_figure_9.claims import claims
 from sterna.experiments.fiege_figure_9.formula import formula_messages
 from sterna.experiments.fiege_figure_9.settings import (
@@ -24,7 +24,7 @@ from sterna.experiments.fiege_figure_9.simulation import run
 from sterna.sim.topology import tree
 
 CROWDS = {10: 10, 100: 4, 1000: 2}
-"""How many consumers, and for how many seconds they are watched."""
+"""The numbers of consumers, and how many seconds they are watched."""
 
 
 class FiegeFigure9(Experiment[Setting, Measures]):
@@ -104,7 +104,7 @@ class FiegeFigure9(Experiment[Setting, Measures]):
     def claims(self, points: Points) -> list[Claim]:
         return claims(points)
 
-    def tables(self, points: Points) -> list[Table]:
+    def tables(self, points: Points) -> list[PrintedTable]:
         return tables(points)
 
     def summary(self, points: Points) -> dict[str, Any]:

@@ -62,18 +62,18 @@ class RingOptions(PlacesOptions, frozen=True, kw_only=True):
         return Ring()
 
 
-def make_script(setting: Setting, chance: random.Random, seed: int) -> Script:
+def make_script(setting: Setting, rng: random.Random, seed: int) -> Script:
     """The network; what happens in it is done tick by tick."""
     topology = tree(DEGREE, setting.levels)
     leaves = set(topology.leaves())
     inner = [broker for broker in topology.brokers if broker not in leaves]
     producers = {f"P{broker}": broker for broker in topology.leaves()}
     consumers = {
-        f"C{number}": chance.choice(inner) if setting.consumers > 1 else inner[0]
+        f"C{number}": rng.choice(inner) if setting.consumers > 1 else inner[0]
         for number in range(setting.consumers)
     }
     weights = popularity(skewed=setting.skew is Skew.BOTH, seed=seed)
-    at = chance.choices(range(PLACES), weights, k=setting.consumers)
+    at = rng.choices(range(PLACES), weights, k=setting.consumers)
     slow = [*consumers.items(), *(link for link in topology.links if link[1] in leaves)]
     return Script(
         topology=topology,

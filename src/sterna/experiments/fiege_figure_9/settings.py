@@ -1,4 +1,4 @@
-"""What is varied in Figure 9, what is measured, and the numbers of the paper."""
+"""The settings of Figure 9, what is measured, and the numbers of the paper."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -12,18 +12,18 @@ from sterna.experiments.experiment import Point
 DEGREE, LEVELS = 3, 6
 """The paper's b, and its levels 0 to 5; it prints h = 4, but its counts are those of 5."""
 PRODUCERS = 10
-"""At each leaf, the paper's p; here one client publishes for all of them."""
+"""The producers at each leaf, the paper's p; here one client publishes for all of them."""
 PLACES, FACTOR = 100, 4
 """The paper's |L| and s: each step makes four times as many places possible."""
 SLOW_MS, FAST_MS = 600, 10
 TIMES = (1, 2, 5, 10, 15, 20, 25, 30)
 """The seconds after which the messages of one consumer are counted."""
 EXPECTED = {10: 0.0400, 1: 0.1207}
-"""What the formula gives for stays of so many seconds."""
+"""The results of the formula for stays of so many seconds."""
 
 
 class Skew(StrEnum):
-    """What prefers some places to others, by Zipf's law."""
+    """Whether events, consumers or both prefer some places to others, by Zipf's law."""
 
     NONE = "none"
     EVENTS = "events"
@@ -32,7 +32,7 @@ class Skew(StrEnum):
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run is made from, and up to when it is counted."""
+    """The settings of one run, and up to when it is counted."""
 
     rule: StepRule
     dwell_s: int
@@ -52,29 +52,29 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     """Messages between brokers."""
 
     flooding: float
-    """If all events were flooded."""
+    """The messages if all events were flooded."""
     formula: float
     """The paper's N_n(t); 0 where it has none."""
     charged: float
     """Links whose filter lets an event through when it is published, for all events; 0 with several
     consumers."""
     events: float
-    """That went over links."""
+    """The events that went over links."""
     control: float
-    """That told of moves."""
+    """The messages that announced moves."""
     formula_ratio: float
     charged_ratio: float
-    """Of events charged like that and control messages together to flooding."""
+    """The ratio of events charged like that and control messages together to flooding."""
     event_ratio: float
     control_ratio: float
-    """To flooding, at one event per second of each producer."""
+    """The ratio of control messages to flooding, at one event per second of each producer."""
     real_ratio: float
-    """Of both together."""
+    """The ratio of events and control messages together to flooding."""
     control_per_move: float
     entries: float
     """Filters for moving subscriptions in the table of a broker, on average, at the end."""
     missed_share: float
-    """What a single consumer does not get of the events that it would get by flooding."""
+    """The share of the events under flooding that a single consumer does not receive."""
 
 
 Points = Sequence[Point[Setting, Measures]]
@@ -97,5 +97,5 @@ def crowded(points: Points) -> list[Point[Setting, Measures]]:
 
 
 def dwells(points: Points) -> set[int]:
-    """How many seconds consumers stay, where there are several."""
+    """The stays of consumers in seconds, where there are several."""
     return {point.setting.dwell_s for point in crowded(points)}

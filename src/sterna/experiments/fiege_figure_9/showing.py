@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sterna.core.location.steps import StepRule
 from sterna.core.routing.options import Strategy
-from sterna.experiments.experiment import Table
+from sterna.experiments.experiment import PrintedTable
 from sterna.experiments.fiege_figure_9.formula import formula
 from sterna.experiments.fiege_figure_9.settings import (
     DEGREE,
@@ -25,16 +25,16 @@ from sterna.sim.topology import tree
 SHOWN = (1, 10)
 """The times that are shown besides the last."""
 COLOURS = {1: "#c2571a", 10: "#0b6e99"}
-"""By the seconds that a consumer stays."""
+"""The colours, by the seconds that a consumer stays."""
 
 
-def tables(points: Points) -> list[Table]:
+def tables(points: Points) -> list[PrintedTable]:
     """All tables, in the order in which they are shown."""
     return [_over_time(points), _crowds(points)]
 
 
 def draw(points: Points, path: Path) -> None:
-    """Messages over time, and what more consumers change."""
+    """Draw messages over time, and what more consumers change."""
     with panels(path, 1, 3, (16.5, 4.8)) as (left, middle, right):
         times = [0.5 * half for half in range(1, 2 * TIMES[-1] + 1)]
         per_second = PRODUCERS * DEGREE ** (LEVELS - 1) * len(tree(DEGREE, LEVELS).links)
@@ -57,7 +57,7 @@ def draw(points: Points, path: Path) -> None:
         _draw_control(right, points)
 
 
-def _over_time(points: Points) -> Table:
+def _over_time(points: Points) -> PrintedTable:
     rows = []
     for rule in (StepRule.CEIL, StepRule.SAFE):
         for point in alone(points, rule):
@@ -81,10 +81,10 @@ def _over_time(points: Points) -> Table:
         "and control messages. sent: what went over links. In brackets: of flooding. missed: of "
         "what flooding delivers, in the whole run."
     )
-    return Table("One consumer", head, rows, note)
+    return PrintedTable("One consumer", head, rows, note)
 
 
-def _crowds(points: Points) -> Table:
+def _crowds(points: Points) -> PrintedTable:
     rows = []
     for point in crowded(points):
         setting, median = point.setting, point.median
@@ -106,11 +106,11 @@ def _crowds(points: Points) -> Table:
         "What went over links, of flooding; the rule is ceil. skew: of events, or of both events "
         "and consumers, towards some places."
     )
-    return Table("More consumers", head, rows, note)
+    return PrintedTable("More consumers", head, rows, note)
 
 
 def _draw_shares(axes: Axes, points: Points) -> None:
-    """What was really sent, over the number of consumers."""
+    """Draw what was really sent, over the number of consumers."""
     dwell_s = max(dwells(points))
     chosen = [
         point

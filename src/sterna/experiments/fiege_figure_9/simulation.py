@@ -49,7 +49,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Watch(Observer):
-    """Counts messages between brokers, and notes what one consumer gets."""
+    """Counts messages between brokers, and notes what one consumer receives."""
 
     def __init__(self, seconds: int) -> None:
         self.start: Time | None = None
@@ -81,13 +81,13 @@ class Run:
 
     def __init__(self, setting: Setting, seed: int) -> None:
         self.setting = setting
-        self.chance = random.Random(f"figure 9 {seed}")  # noqa: S311 - reproducible, not secret.
+        self.rng = random.Random(f"figure 9 {seed}")  # noqa: S311 - reproducible, not secret.
         self.watch = Watch(setting.run_s)
-        script = make_script(setting, self.chance, seed)
+        script = make_script(setting, self.rng, seed)
         self.simulation = Simulation(script, [self.watch], judged=False)
         self.at = {name: int(at[1:]) for name, at in script.locations.items()}
         self.walk: list[int] = []
-        """Where the first consumer is in each tick."""
+        """The place of the first consumer in each tick."""
         weights = popularity(skewed=setting.skew is not Skew.NONE, seed=seed)
         self.weights = list(accumulate(weights))
         self.published = [0] * setting.run_s
@@ -95,10 +95,10 @@ class Run:
         self.moves = [0] * setting.run_s
         self.numbers: Counter[NodeId] = Counter()
         self.sent: list[tuple[int, int, EventId]] = []
-        """Each event: in which tick it was published, and about which place."""
+        """Each event: the tick in which it was published, and its place."""
 
     def series(self) -> Series:
-        """Do it all; moves and events stop after so many seconds, and all comes to rest."""
+        """Run it all; moves and events stop after so many seconds, and the network settles."""
         setting, simulation = self.setting, self.simulation
         subscribe = Subscribe(subscription="here", filter=Filter("place IN myloc"))
         simulation.settle()
@@ -132,23 +132,23 @@ class Run:
         return round(1_000 / TICK_MS / self.setting.rate)
 
     def _phases(self) -> tuple[dict[int, list[NodeId]], dict[int, list[NodeId]]]:
-        """Who publishes, and who moves, in which tick of a period or a stay."""
+        """The producers that publish, and the consumers that move, by tick of period or stay."""
         publishing: dict[int, list[NodeId]] = {}
         for client in self.simulation.script.clients:
             if client not in self.at:
                 for _ in range(PRODUCERS):
-                    tick = self.chance.randrange(self._period)
+                    tick = self.rng.randrange(self._period)
                     publishing.setdefault(tick, []).append(client)
         moving: dict[int, list[NodeId]] = {}
         for consumer in self.at:
             stay = self.setting.dwell_s * 1_000 // TICK_MS
-            tick = self.chance.randrange(stay) if self.setting.consumers > 1 else 0
+            tick = self.rng.randrange(stay) if self.setting.consumers > 1 else 0
             moving.setdefault(tick, []).append(consumer)
         return publishing, moving
 
     def _move(self, consumers: Sequence[NodeId], tick: int) -> None:
         for consumer in consumers:
-            self.at[consumer] = (self.at[consumer] + self.chance.choice((-1, 1))) % PLACES
+            self.at[consumer] = (self.at[consumer] + self.rng.choice((-1, 1))) % PLACES
             what = MoveTo(location=place(self.at[consumer]))
             self.simulation.do(Do(client=consumer, what=what))
             self.moves[tick * TICK_MS // 1_000] += 1
@@ -157,7 +157,7 @@ class Run:
         second = tick * TICK_MS // 1_000
         admits = self._admits() if producers and self.setting.consumers == 1 else {}
         for producer in producers:
-            (about,) = self.chance.choices(range(PLACES), cum_weights=self.weights)
+            (about,) = self.rng.choices(range(PLACES), cum_weights=self.weights)
             what = Publish(attributes={"place": place(about)})
             self.simulation.do(Do(client=producer, what=what))
             self.published[second] += 1
@@ -168,7 +168,7 @@ class Run:
                     self.charged[second] += links
 
     def _admits(self) -> Counter[Filter]:
-        """On how many links there is which filter just now, on the way to the root."""
+        """How many links have which filter right now, on the way to the root."""
         brokers = _brokers(self.simulation)
         return Counter(
             filter_
@@ -181,7 +181,7 @@ class Run:
         return sum(len(each.router.subscriptions.entered()) for each in brokers) / len(brokers)
 
     def _owed(self, stay: int) -> set[EventId]:
-        """What the consumer gets by flooding: what is about the place where it is on arrival."""
+        """The events that the consumer receives by flooding: those about its place on arrival."""
         delay_ms = SLOW_MS + (self.setting.levels - 2) * FAST_MS + SLOW_MS  # From any leaf.
         later = delay_ms // TICK_MS
         return {

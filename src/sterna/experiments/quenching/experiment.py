@@ -1,10 +1,10 @@
-"""The quenching experiment: what is tried, and what came out."""
+"""The quenching experiment: its settings, and what came out."""
 
 from pathlib import Path
 from typing import Any
 
 from sterna.core.messages import Events
-from sterna.experiments.experiment import Claim, Experiment, Table, in_words
+from sterna.experiments.experiment import Claim, Experiment, PrintedTable, in_words
 from sterna.experiments.quenching.break_even import break_even, curves_of
 from sterna.experiments.quenching.settings import (
     BUFFER_MAX,
@@ -66,7 +66,7 @@ class Quenching(Experiment[Setting, Measures]):
         where = f"{in_words(setting)}, seed {seed}"
         off = run(make_script(setting, seed, quenching=False), where)
         on = run(make_script(setting, seed, quenching=True), where)
-        if not setting.disconnected:  # Else what was wanted may be wanted no more when it is sent.
+        if not setting.disconnected:  # Else what was wanted may no longer be when it is sent.
             compare(off, on, where)
         published = setting.events * len(PUBLISHERS)
         without, with_ = off.bytes.total(), on.bytes.total()
@@ -97,7 +97,7 @@ class Quenching(Experiment[Setting, Measures]):
         paper = "Whether quenching pays for a mobile publisher is not apparent (Huang, 3.2)"
         return [Claim(paper, f"it pays up to {', '.join(evens)}", holds=True)]
 
-    def tables(self, points: Points) -> list[Table]:
+    def tables(self, points: Points) -> list[PrintedTable]:
         return tables(points)
 
     def summary(self, points: Points) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is varied in the quenching experiment, and what is measured."""
+"""The settings of the quenching experiment, and what is measured."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from sterna.experiments.experiment import Point
 
 MATCH_RATES = (0.01, 0.1, 0.3, 0.6, 0.9)
 CHANGE_RATE = 0.1
-"""Where something else varies."""
+"""The change rate, if it does not vary."""
 MEMBERS_MAX = RoutingOptions().interest_members_max
 MEMBERS_MANY = 16
 """How many subscriptions make one filter of c_all at most: as usual, and in a variation."""
@@ -18,14 +18,14 @@ BUFFER_MAX = ClientOptions().buffer_events_max
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pair of runs is made from: with quenching, and without."""
+    """The settings of a pair of runs: with quenching, and without."""
 
     match_rate: float
     """The share of the events that is wanted; it determines the number of subscriptions."""
     change_rate: float
     """Subscriptions that are replaced by others, for each event of one publisher."""
     events: int
-    """Of each publisher."""
+    """How many events each publisher has."""
     disconnected: float = 0.0
     """The share of the time in which publishers have no connection."""
     buffer_events_max: int = BUFFER_MAX
@@ -33,30 +33,30 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pair of runs gives: bytes on the publishers' links, in both directions."""
+    """The results of a pair of runs: bytes on the publishers' links, in both directions."""
 
     match_rate: float
-    """As it came out."""
+    """The share of the events that was wanted in the run."""
     subscriptions: float
     filters: float
-    """In c_all, at the end."""
+    """How many filters c_all has at the end."""
     changes: float
     first_bytes: float
-    """To tell one publisher c_all when it connects; not part of the following."""
+    """Bytes to announce c_all to one publisher when it connects; not part of the following."""
     bytes_without: float
     bytes_with: float
     event_bytes_saved: float
     update_bytes: float
-    """Spent on changes of c_all."""
+    """Bytes spent on changes of c_all."""
     link_bytes_saved: float
-    """Acknowledgements and the like; negative where quenching needs more of them."""
+    """Saved bytes of acknowledgements and the like; negative where quenching needs more of them."""
     saved_per_event: float
-    """Bytes, net: what a publisher sends and receives less for each of its events."""
+    """Net bytes: what a publisher sends and receives less for each of its events."""
     saved_share: float
-    """The same as a share of what it sends and receives without quenching."""
+    """The saved bytes as a share of what a publisher sends and receives without quenching."""
     quenched: float
     purged_without: float
-    """Events that somebody wanted and that a full buffer discarded."""
+    """Events that a subscriber wanted and that a full buffer discarded, without quenching."""
     purged_with: float
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sterna.experiments.experiment import Table
+from sterna.experiments.experiment import PrintedTable
 from sterna.experiments.plot import panels
 from sterna.experiments.quenching.break_even import break_even, curves_of, much_merged
 from sterna.experiments.quenching.settings import CHANGE_RATE, MEMBERS_MANY, MEMBERS_MAX, Points
@@ -11,7 +11,7 @@ from sterna.experiments.quenching.simulation import PUBLISHERS
 COLOURS = ("#0b6e99", "#3a8f3a", "#c2571a", "#9b3a8f", "#8a8a8a")
 
 
-def tables(points: Points) -> list[Table]:
+def tables(points: Points) -> list[PrintedTable]:
     """All tables, in the order in which they are shown."""
     return [
         _savings(points),
@@ -23,7 +23,7 @@ def tables(points: Points) -> list[Table]:
 
 
 def draw(points: Points, path: Path) -> None:
-    """What quenching saves, and where it breaks even."""
+    """Draw what quenching saves, and where it breaks even."""
     curves = curves_of(points)
     with panels(path, 1, 2, (10, 4.2)) as (left, right):
         for (match_rate, curve), colour in zip(curves.items(), COLOURS, strict=False):
@@ -66,7 +66,7 @@ def draw(points: Points, path: Path) -> None:
         )
 
 
-def _savings(points: Points) -> Table:
+def _savings(points: Points) -> PrintedTable:
     curves = curves_of(points)
     rates = [point.setting.change_rate for point in next(iter(curves.values()))]
     rows = []
@@ -79,7 +79,7 @@ def _savings(points: Points) -> Table:
                 f"{even:.2f}" if even is not None else f"> {rates[-1]:g}",
             )
         )
-    return Table(
+    return PrintedTable(
         "Bytes saved on publishers' links, by subscriptions replaced per event",
         ("wanted", *(f"{rate:g}" for rate in rates), "break-even"),
         rows,
@@ -87,7 +87,7 @@ def _savings(points: Points) -> Table:
     )
 
 
-def _balance(points: Points) -> Table:
+def _balance(points: Points) -> PrintedTable:
     rows = []
     for match_rate, curve in curves_of(points).items():
         for point in curve:
@@ -102,10 +102,10 @@ def _balance(points: Points) -> Table:
                 )
                 rows.append((f"{match_rate:.0%}", *(f"{each / 1000:,.1f}" for each in sums)))
     head = ("wanted", "sent without", "events saved", "spent on c_all", "link saved", "net")
-    return Table(f"Saved and spent, kB, at {CHANGE_RATE:g} changes per event", head, rows)
+    return PrintedTable(f"Saved and spent, kB, at {CHANGE_RATE:g} changes per event", head, rows)
 
 
-def _costs(points: Points) -> Table:
+def _costs(points: Points) -> PrintedTable:
     rows = []
     for match_rate, curve in curves_of(points).items():
         still, busy = curve[0].median, curve[-1].median
@@ -123,10 +123,10 @@ def _costs(points: Points) -> Table:
     head = ("wanted", "came out", "subscriptions", "filters in c_all", "bytes saved per event",
             "bytes to learn c_all", "bytes per change")  # fmt: skip
     note = "For one publisher; a change replaces one subscription by another."
-    return Table("What c_all costs", head, rows, note)
+    return PrintedTable("What c_all costs", head, rows, note)
 
 
-def _more_merging(points: Points) -> Table:
+def _more_merging(points: Points) -> PrintedTable:
     rows = [
         (
             f"{point.setting.match_rate:.0%}",
@@ -139,10 +139,10 @@ def _more_merging(points: Points) -> Table:
     ]
     head = ("wanted", "filters in c_all", "bytes to learn c_all", "bytes per change", "break-even")
     title = f"The same with {MEMBERS_MANY} subscriptions merged at most, not {MEMBERS_MAX}"
-    return Table(title, head, rows, "The break-even follows from the bytes saved and spent.")
+    return PrintedTable(title, head, rows, "The break-even follows from the bytes saved and spent.")
 
 
-def _disconnections(points: Points) -> Table:
+def _disconnections(points: Points) -> PrintedTable:
     rows = []
     for point in points:
         setting, median = point.setting, point.median
@@ -157,7 +157,7 @@ def _disconnections(points: Points) -> Table:
                     f"{median.purged_with:.0f}",
                 )
             )
-    return Table(
+    return PrintedTable(
         f"Publishers without a connection for 40 % of the time, {CHANGE_RATE:g} changes per event",
         ("wanted", "buffer, events", "bytes saved", "quenched", "wanted, purged without",
          "with it"),

@@ -25,10 +25,10 @@ from sterna.sim.topology import line
 BROKER = "B1"
 PUBLISHERS = ("P1", "P2")
 SUBSCRIBER = "C1"
-"""Holds all subscriptions; to a publisher it makes no difference who holds them."""
+"""Holds all subscriptions; to a publisher it makes no difference which client does."""
 
 SEGMENTS = 2000
-"""The road is divided into so many."""
+"""How many segments the road is divided into."""
 STRETCH = (5, 15)
 """How many segments a subscription asks for, at least and at most."""
 ADVANCE = (1, 40)
@@ -54,13 +54,13 @@ def make_script(setting: Setting, seed: int, *, quenching: bool) -> Script:
 
     When all subscriptions are there, publishers publish for the first time and learn c_all. Then,
     in each round, some subscriptions are replaced by others, and each publisher publishes. The
-    first `Settle` stands before the first events, the second behind them.
+    first `Settle` precedes the first events, the second follows them.
     """
-    chance = random.Random(f"quenching {seed}")  # noqa: S311 - reproducible, not secret.
+    rng = random.Random(f"quenching {seed}")  # noqa: S311 - reproducible, not secret.
     held = list(range(subscriptions(setting.match_rate)))
-    at = {publisher: chance.randrange(SEGMENTS) for publisher in PUBLISHERS}
-    steps: list[Do | Drop | Wait | Settle] = [_subscribe(number, chance) for number in held]
-    steps += [Settle(), *_publish(at, chance), Settle()]
+    at = {publisher: rng.randrange(SEGMENTS) for publisher in PUBLISHERS}
+    steps: list[Do | Drop | Wait | Settle] = [_subscribe(number, rng) for number in held]
+    steps += [Settle(), *_publish(at, rng), Settle()]
     down_rounds = round(setting.disconnected * CYCLE_ROUNDS)
     changes = 0
     for round_ in range(setting.events):
@@ -71,11 +71,11 @@ def make_script(setting: Setting, seed: int, *, quenching: bool) -> Script:
         # Nothing settles while a connection is missing.
         rest = [Settle(), Wait(us=REST_US)] if left > down_rounds else [Wait(us=REST_US)]
         while changes < int((round_ + 1) * setting.change_rate):
-            place = chance.randrange(len(held))
+            place = rng.randrange(len(held))
             old, held[place] = held[place], len(held) + changes
-            steps += [_subscribe(held[place], chance), _unsubscribe(old)]
+            steps += [_subscribe(held[place], rng), _unsubscribe(old)]
             changes += 1
-        steps += [*rest, *_publish(at, chance), *rest]
+        steps += [*rest, *_publish(at, rng), *rest]
     return Script(
         topology=line(1),
         clients=dict.fromkeys([*PUBLISHERS, SUBSCRIBER], BROKER),
@@ -89,9 +89,9 @@ def make_script(setting: Setting, seed: int, *, quenching: bool) -> Script:
     )
 
 
-def _subscribe(number: int, chance: random.Random) -> Do:
-    length = chance.randint(*STRETCH)
-    first = chance.randrange(SEGMENTS - length + 1)
+def _subscribe(number: int, rng: random.Random) -> Do:
+    length = rng.randint(*STRETCH)
+    first = rng.randrange(SEGMENTS - length + 1)
     stretch = Filter(f"segment BETWEEN {first} AND {first + length - 1}")
     return Do(client=SUBSCRIBER, what=Subscribe(subscription=str(number), filter=stretch))
 
@@ -100,12 +100,12 @@ def _unsubscribe(number: int) -> Do:
     return Do(client=SUBSCRIBER, what=Unsubscribe(subscription=str(number)))
 
 
-def _publish(at: dict[NodeId, int], chance: random.Random) -> list[Do]:
-    """Each publisher drives on and says where it is."""
+def _publish(at: dict[NodeId, int], rng: random.Random) -> list[Do]:
+    """Each publisher drives on and publishes its position."""
     steps = []
     for publisher in PUBLISHERS:
-        at[publisher] = (at[publisher] + chance.randint(*ADVANCE)) % SEGMENTS
-        attributes = {"segment": at[publisher], "speed": round(chance.uniform(0, 120), 1)}
+        at[publisher] = (at[publisher] + rng.randint(*ADVANCE)) % SEGMENTS
+        attributes = {"segment": at[publisher], "speed": round(rng.uniform(0, 120), 1)}
         what = Publish(attributes=attributes, payload=PAYLOAD)
         steps.append(Do(client=publisher, what=what))
     return steps
@@ -153,13 +153,13 @@ class Watch(Observer):
 
 
 class Run(NamedTuple):
-    """What is of interest in a run."""
+    """The results of a run."""
 
     watch: Watch
     first: "Bytes"
-    """On the publishers' links, to learn of all subscriptions."""
+    """Bytes on the publishers' links, to learn of all subscriptions."""
     bytes: "Bytes"
-    """After that."""
+    """Bytes on the publishers' links after that."""
     delivered: int
 
 
@@ -203,5 +203,5 @@ def _sent(simulation: Simulation) -> Bytes:
 
 
 def updates(counted: Bytes) -> int:
-    """Bytes that tell publishers what is wanted."""
+    """Bytes that announce to publishers what is wanted."""
     return counted[SubscriptionChange] + counted[InterestKnown] + counted[InterestAsked]

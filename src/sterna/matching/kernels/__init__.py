@@ -5,7 +5,7 @@ rows with similar tests share a *tile*. An attribute's values are divided into *
 attribute that several of its rows test, a tile has a *block*: one word for each group of cells,
 with a bit set for each row that no value there can satisfy. An event selects one word per block;
 rows that none of them rules out survive, and only those are tested exactly, from their records. The
-*summary* says for each cell which tiles it rules out entirely, so that most are never looked at.
+*summary* has for each cell the tiles that it rules out entirely, so that most are never visited.
 docs/concepts/matching.md has the pictures.
 
 All kernels work on `Arrays`, which `SubscriptionTiles` owns and enlarges; none of them allocates

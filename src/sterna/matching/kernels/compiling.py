@@ -1,4 +1,4 @@
-"""How kernels are compiled and kept on disk, and instructions that Python has no words for."""
+"""How kernels are compiled and kept on disk, and instructions that Python does not have."""
 
 import hashlib
 from collections.abc import Callable

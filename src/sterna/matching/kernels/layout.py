@@ -1,17 +1,17 @@
-"""What the kernels work on: the arrays of the index, and the constants that shape them."""
+"""The data of the kernels: the arrays of the index, and the constants that shape them."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
 TILE_ROWS = 64
-"""Rows of a tile: the bits of a word."""
+"""How many rows a tile has: the bits of a word."""
 
 CELLS_MAX = 256
-"""Cells that an attribute may have."""
+"""How many cells an attribute may have."""
 
 MASK_WORDS = CELLS_MAX // 64
-"""Words of a mask, which is a set of cells."""
+"""How many words a mask has, which is a set of cells."""
 
 MISSING, FALSE, TRUE, NAN, NUMBER, STRING = range(6)
 """Kinds of values, in the order of the value line (`sterna.model.filters.values`)."""
@@ -23,13 +23,13 @@ NUMBERS = 5
 """The first of an attribute's number cells; its string cells follow them."""
 
 POINT, RANGE, POINTS, KINDS, SET = range(5)
-"""Forms of a test; `sterna.matching.records` says what they consist of."""
+"""Forms of a test; `sterna.matching.records` defines them."""
 
 IN, NOT_IN = 1, 2
-"""What a SET says of the strings it lists."""
+"""Whether a SET accepts the strings that it lists, or all others."""
 
 FLAGS = 16
-"""Where the flags are in the first word of a record."""
+"""The position of the flags in the first word of a record."""
 
 TILES, FREE_TILES, WORDS, ORDERED, NODES, FREE_NODE, RECORD_WORDS = range(7)
 """Entries of `Arrays.counts`: tiles made so far, those of them that are free, words of chunks in
@@ -54,10 +54,10 @@ BLOCK_ROWS_SHARE = 16
 are left to their records."""
 
 BLOCKS_MAX = 64
-"""Blocks that a tile may have."""
+"""How many blocks a tile may have."""
 
 TILES_AHEAD, BLOCKS_AHEAD, RECORDS_AHEAD = 8, 3, 12
-"""How early memory is asked for that will be needed."""
+"""How far ahead memory is prefetched."""
 
 ONE, NONE, ALL = np.uint64(1), np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF)
 
@@ -74,44 +74,44 @@ class Arrays(NamedTuple):
     """Every array of a set of tiles. An entry that was never written is zero."""
 
     counts: Any
-    # For each attribute:
-    attribute: Any  # what the columns say,
-    bounds: Any  # where its number cells begin, all but the first,
-    cell_share: Any  # which share of the events is thought to lie in each cell,
-    group_of: Any  # and the group of each cell.
-    # For each known value:
-    value_cell: Any  # its cell if it is a string that has one to itself, else 0,
-    value_number: Any  # the number it is, NaN for strings,
-    value_uses: Any  # how many tests name it,
-    value_filed: Any  # how many rows are filed under it,
-    first_node: Any  # and the first of those, else 0.
-    # For each node, which files a row under a value; node 0 stands for none:
+    # One entry for each attribute.
+    attribute: Any  # The columns that are named above.
+    bounds: Any  # Where the attribute's number cells begin, all but the first.
+    cell_share: Any  # The estimated share of the events in each cell.
+    group_of: Any  # The group of each cell.
+    # One entry for each known value.
+    value_cell: Any  # The cell of a string that has one to itself, else 0.
+    value_number: Any  # The value as a number, NaN for strings.
+    value_uses: Any  # How many tests name the value.
+    value_filed: Any  # How many rows are filed under the value.
+    first_node: Any  # The first node of the rows that are filed under the value, else 0.
+    # One entry for each node, which files a row under a value; node 0 means none.
     node_record: Any
     node_next: Any
-    # For each row:
-    row_record: Any  # where its record begins,
-    row_slot: Any  # where it is: tile * 64 + place + 1, LOOSE, what FILED says, or 0: not here;
-    row_key: Any  # and its place in the order of rows: close ones share tiles.
+    # One entry for each row.
+    row_record: Any  # Where the row's record begins.
+    row_slot: Any  # Where the row is: tile * 64 + place + 1, LOOSE, FILED or less, or 0: not here.
+    row_key: Any  # The row's place in the order of rows: close ones share tiles.
     # Records, and the same memory as numbers.
     records: Any
     numbers: Any
-    # For each tile:
-    tile_alive: Any  # which of its bits are rows,
-    tile_record: Any  # their records,
-    tile_chunk: Any  # where its chunk of words begins,
-    tile_length: Any  # how long that is,
-    tile_blocks: Any  # and how many blocks are in it.
+    # One entry for each tile.
+    tile_alive: Any  # Which bits of the tile are rows.
+    tile_record: Any  # The records of these rows.
+    tile_chunk: Any  # Where the tile's chunk of words begins.
+    tile_length: Any  # How long the chunk is.
+    tile_blocks: Any  # How many blocks are in the chunk.
     free_tiles: Any
     order_key: Any  # The tiles in order, each with the least key that belongs there.
     order_tile: Any
     words: Any  # Chunks.
     free_chunks: Any  # By length / CHUNK_STEP, the first free chunk + 1, or 0.
     summary: Any
-    # Room to work in: a mask of cells, the rows of a tile, the blocks that it wants.
+    # Scratch memory: a mask of cells, the rows of a tile, the blocks that it wants.
     mask: Any
     work: Any
     wanted: Any
-    keys: Any  # Where the rows' keys are in memory.
+    keys: Any  # The addresses of the rows' keys in memory.
 
 
 class Reading(NamedTuple):
@@ -137,20 +137,20 @@ class Reading(NamedTuple):
 
 
 class Events(NamedTuple):
-    """Events: one for each row of the arrays, with a column for each attribute."""
+    """Events as arrays: one for each row, with a column for each attribute."""
 
-    numbers: Any  # The largest float up to a number, NaN if it is none,
-    rests: Any  # and what is missing to the number: nothing, but for large integers.
-    values: Any  # The known value that it is, else -1.
+    numbers: Any  # The largest float up to the number; NaN if the value is no number.
+    rests: Any  # The remainder to the number: zero, except for large integers.
+    values: Any  # The known value, else -1.
     kinds: Any
-    tokens: Any  # Other things under which rows are filed, of all events,
-    token_ends: Any  # and where those of each event end.
-    cells: Any  # Room for the cells
-    groups: Any  # and the groups of the values.
+    tokens: Any  # The tokens of all events, under which rows are filed.
+    token_ends: Any  # Where the tokens of each event end.
+    cells: Any  # Scratch memory for the cells of the values.
+    groups: Any  # Scratch memory for the groups of the values.
 
 
 class Room(NamedTuple):
-    """Room to work in, for one thread."""
+    """Scratch memory for one thread."""
 
     excluded: Any
     tiles: Any

@@ -183,9 +183,9 @@ def match_filed(t: Reading, e: Events, first: int, hits: Any) -> tuple[int, int,
 def plan_visits(
     t: Reading, e: Events, first: int, most: int, room: Room, ends: Any, visits: Any
 ) -> int:
-    """Find for each tile which events, from the first on, it has to be asked for.
+    """Find for each tile which events, from the first on, have to visit it.
 
-    `ends` tells for each tile where its events end in the last column of `visits`. Return the event
+    `ends` has for each tile where its events end in the last column of `visits`. Return the event
     to go on with: no more than `most` are planned, nor more than there is surely room for.
     """
     made = t.counts[TILES]

@@ -22,15 +22,15 @@ from sterna.matching.kernels.tiles import append_tile, remove_from_tile
 
 
 class Survey(NamedTuple):
-    """What rows compare attributes with; one line of the arrays for each attribute."""
+    """The constants that rows compare attributes with; one line for each attribute."""
 
-    constants: Any  # Numbers: all of them, or an even choice if they are many,
-    seen: Any  # and how many there were.
-    strings: Any  # The strings that most tests name, most first,
-    uses: Any  # how many name each,
-    listed: Any  # how many strings are listed,
-    total: Any  # and how often any string is named.
-    chance: Any  # The state of the generator that chooses.
+    constants: Any  # The numbers: all of them, or a random sample if they are many.
+    seen: Any  # How many numbers there were.
+    strings: Any  # The strings that most tests name, most first.
+    uses: Any  # How many tests name each of these strings.
+    listed: Any  # How many strings are listed.
+    total: Any  # How often any string is named.
+    rng: Any  # The state of the random number generator of the sample.
 
 
 class Runs(NamedTuple):
@@ -38,11 +38,11 @@ class Runs(NamedTuple):
 
     rows: Any
     keys: Any
-    at: Any  # Where each run goes on,
-    end: Any  # and where it ends.
-    heap: Any  # The runs that go on, as a heap by their next keys;
-    left: Any  # how many they are, and how many rows wait for the next tile.
-    waiting: Any  # Those rows.
+    at: Any  # Where each run goes on.
+    end: Any  # Where each run ends.
+    heap: Any  # The runs that go on, as a heap by their next keys.
+    left: Any  # How many runs go on, and how many rows wait for the next tile.
+    waiting: Any  # The rows that wait.
 
 
 # ---- Surveying
@@ -50,7 +50,7 @@ class Runs(NamedTuple):
 
 @kernel
 def survey_rows(t: Arrays, survey: Survey, first: int, last: int) -> None:
-    """Choose among the numbers with which the rows in tiles compare attributes."""
+    """Sample the numbers with which the rows in tiles compare attributes."""
     for row in range(first, last):
         if t.row_slot[row] <= 0:
             continue
@@ -70,18 +70,18 @@ def survey_rows(t: Arrays, survey: Survey, first: int, last: int) -> None:
 
 @kernel
 def _choose(survey: Survey, attribute: int, number: float) -> None:
-    """Every number has the same chance to be among those kept."""
+    """Take a number into the sample: each has the same probability to be kept."""
     if not np.isfinite(number):
         return
     seen = survey.seen[attribute]
     survey.seen[attribute] = seen + 1
     place = seen
     if seen >= survey.constants.shape[1]:
-        state = survey.chance[0]
+        state = survey.rng[0]
         state ^= state << np.uint64(13)
         state ^= state >> np.uint64(7)
         state ^= state << np.uint64(17)
-        survey.chance[0] = state
+        survey.rng[0] = state
         place = np.int64((state >> ONE) % np.uint64(seen + 1))
         if place >= survey.constants.shape[1]:
             return

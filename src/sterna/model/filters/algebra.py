@@ -12,7 +12,7 @@ from sterna.model.filters.logic import Verdict
 from sterna.model.filters.normal_form import NormalForm, Term, simplify
 
 QUESTION_MAX = 1_000_000
-"""Cuts that may be looked at to answer one question; this bounds the time to about a second."""
+"""How many cuts may be examined to answer one question; this bounds it to about a second."""
 
 
 def covers(wide: NormalForm, narrow: NormalForm) -> Verdict:
@@ -74,11 +74,11 @@ class _Question:
 
     @property
     def spent(self) -> bool:
-        """Whether so much work was done that the answer is left open."""
+        """Whether the limit of work is reached, so that the answer is left open."""
         return self.work > QUESTION_MAX
 
     def meet(self, a: Term, b: Term) -> bool:
-        """Whether two terms can hold at once; True when not sure."""
+        """Whether two terms can hold at once; True if that is not certain."""
         self.work += min(a.size, b.size)
         return self.spent or a.meets(b)
 

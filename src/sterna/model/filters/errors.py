@@ -1,4 +1,4 @@
-"""What goes wrong with a filter, told with the place and the way out."""
+"""Errors in filters, with their position and what to do about them."""
 
 from sterna.errors import SternaError
 
@@ -29,7 +29,7 @@ class FilterError(SternaError, ValueError):
         end = self.text.find("\n", start)
         line = self.text[start : end if end >= 0 else len(self.text)]
         column = self.column - 1
-        if len(line) > _EXCERPT:  # Show the neighbourhood of the place only.
+        if len(line) > _EXCERPT:  # Show only the neighbourhood of the error.
             cut = max(0, column - _EXCERPT // 2)
             more = "…" if len(line) > cut + _EXCERPT else ""
             line = ("…" if cut else "") + line[cut : cut + _EXCERPT] + more

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from sterna.extras import require
 from sterna.model.event import Scalar, plain_scalar
 from sterna.model.filters import algebra, tree, widening
 from sterna.model.filters.compiler import CompiledTest, compile_condition
@@ -34,8 +35,8 @@ class Filter:
     >>> parking.matches({"service": "parking", "price": 2.5})
     True
 
-    Filters are immutable; two are equal if they say the same with the same words, whatever the
-    spacing, case of keywords and needless parentheses. `str()` gives text that parses back to an
+    Filters are immutable; two are equal if they have the same words, whatever the spacing, the case
+    of keywords and needless parentheses. `str()` gives text that parses back to an
     equal filter (unless merging or binding has made it longer than the parser accepts).
     """
 
@@ -115,6 +116,7 @@ class Filter:
 
         Each attribute is looked up as a column; see `sterna.model.filters.spark` for the types.
         """
+        require("pipeline", "a filter for Spark", "pyspark")
         from sterna.model.filters.spark import to_column  # noqa: PLC0415 - Spark is optional.
 
         self.require_bound()
@@ -168,7 +170,7 @@ class Filter:
 
     @cached_property
     def uses_myloc(self) -> bool:
-        """Whether it depends on where the client is."""
+        """Whether it depends on the client's location."""
         return any(isinstance(node, tree.InMyloc) for node in tree.walk(self._condition))
 
     @cached_property
@@ -261,7 +263,7 @@ class Filter:
 
         text = tree.write(tree.transform(self._condition, filled))
         try:
-            return Filter(text)  # The parser knows what may stand where.
+            return Filter(text)  # The parser knows what is allowed where.
         except FilterError as error:
             given = ", ".join(f"${name} = {tree.write(value)}" for name, value in literals.items())
             problem = f"with {given}: {error.problem}"

@@ -37,7 +37,7 @@ from sterna.model.filters.tree import (
 )
 
 Verdict = bool | None
-"""TRUE, FALSE, or None where neither can be said."""
+"""TRUE, FALSE, or None for unknown."""
 
 COMPARISONS: dict[str, Callable[..., Any]] = {
     "=": operator.eq,
@@ -47,7 +47,7 @@ COMPARISONS: dict[str, Callable[..., Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-"""The comparisons as Python and Spark columns understand them."""
+"""The comparisons, for Python values and Spark columns alike."""
 
 
 def evaluate(node: Condition, event: Mapping[str, Scalar | None]) -> Verdict:

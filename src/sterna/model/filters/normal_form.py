@@ -3,7 +3,7 @@
 A `Term` is a conjunction: for each attribute it constrains, the `ValueSet` it accepts, and a list
 of *residual* conditions that value sets cannot express (arithmetic, two attributes compared,
 patterns with wildcards inside, circles and polygons). What a residual implies for single attributes
-is among the constraints, so a term is never narrower than what it stands for, and exact without
+is among the constraints, so a term is never narrower than what it represents, and exact without
 residuals.
 """
 
@@ -45,17 +45,17 @@ from sterna.model.filters.tree import (
 from sterna.model.filters.values import ALL, ValueSet
 
 TERMS_MAX = 64
-"""Alternatives that a normal form may have. A filter beyond that gets none, and the algebra then
+"""How many alternatives a normal form may have. A filter with more gets none, and the algebra then
 gives its safe answers. IN lists and ORs over one attribute count as a single alternative."""
 
 RESIDUALS_MAX = 32
-"""Residual conditions that a term may have."""
+"""How many residual conditions a term may have."""
 
 WORK_MAX = 1_000_000
-"""Cuts and residuals that may be handled on the way to a normal form; this bounds the time."""
+"""How many cuts and residuals may be handled for one normal form; this bounds the time."""
 
 CONTAINMENT_MAX = 200_000
-"""Terms times their total size up to which terms are searched for others inside them."""
+"""Up to this product of the number and total size of terms, contained ones are searched for."""
 
 
 class TooComplex(Exception):  # noqa: N818 - a limit, not a fault.
@@ -78,13 +78,13 @@ class Term:
 
     @property
     def key(self) -> object:
-        """Equal for equal terms."""
+        """A key that is equal for equal terms."""
         if self._key is None:
             self._key = (frozenset(self.constraints.items()), frozenset(self.residuals))
         return self._key
 
     def key_without(self, name: str) -> object:
-        """Equal for terms that differ in this attribute only."""
+        """A key that is equal for terms that differ in this attribute only."""
         others = frozenset(item for item in self.constraints.items() if item[0] != name)
         return others, frozenset(self.residuals)
 
@@ -102,7 +102,7 @@ class Term:
 
     @property
     def size(self) -> int:
-        """What it costs to handle: the cuts and residuals it has."""
+        """The cost of handling the term: its number of cuts and residuals."""
         return 1 + len(self.residuals) + sum(len(v.cuts) for v in self.constraints.values())
 
     def meets(self, other: "Term") -> bool:
@@ -115,7 +115,7 @@ class Term:
         return not _contradictory(self.residuals + other.residuals)
 
     def meet(self, other: "Term") -> "Term | None":
-        """Both at once; None when that is impossible."""
+        """The conjunction of both; None if it is impossible."""
         constraints = dict(self.constraints)
         for name, accepted in other.constraints.items():
             both = constraints[name] & accepted if name in constraints else accepted
@@ -172,7 +172,7 @@ def normal_form(condition: Condition) -> NormalForm:
 
 
 def usual_form(condition: Condition) -> NormalForm | None:
-    """The same, quickly, for tests against constants, each on another attribute: most filters."""
+    """A faster normal form, for tests against constants on different attributes: most filters."""
     tests = condition.operands if isinstance(condition, And) else (condition,)
     constraints: dict[str, ValueSet] = {}
     for test in tests:
@@ -187,7 +187,7 @@ def usual_form(condition: Condition) -> NormalForm | None:
 
 
 def against_constants(test: Condition) -> tuple[str, ValueSet] | None:
-    """The attribute and the values for which a test is TRUE, if that is all there is to it."""
+    """The attribute and the values for which a test is TRUE, if the test is no more than that."""
     match test:
         case Compare(sign, Attribute(name), Literal(constant)):
             return name, values.comparison(sign, constant)
@@ -199,13 +199,13 @@ def against_constants(test: Condition) -> tuple[str, ValueSet] | None:
 
 
 def implied(residual: Condition) -> Term:
-    """What a residual condition says about single attributes."""
+    """What a residual condition implies for single attributes."""
     (term,) = normal_form(residual)
     return term
 
 
 def simplify(terms: Iterable[Term]) -> NormalForm:
-    """The same alternatives in fewer terms.
+    """Equivalent alternatives in fewer terms.
 
     Terms that differ in one attribute only become one (this is exact: perfect merging), and terms
     inside another are dropped.

@@ -40,15 +40,15 @@ from sterna.model.filters.tree import (
 )
 
 LENGTH_MAX = 262_144
-"""Characters in a filter."""
+"""How many characters a filter may have."""
 DEPTH_MAX = 64
-"""Conditions or arithmetic operations inside each other."""
+"""How deeply conditions or arithmetic operations may be nested."""
 MEMBERS_MAX = 10_000
-"""Members of an IN list."""
+"""How many members an IN list may have."""
 CORNERS_MAX = 256
-"""Corners of a polygon."""
+"""How many corners a polygon may have."""
 STEPS_MAX = 1_000
-"""Movement steps in `myloc(n)`."""
+"""How many movement steps `myloc(n)` may have."""
 
 
 def parse(text: str, *, length_max: int = LENGTH_MAX) -> Condition:
@@ -88,7 +88,7 @@ class _Part(NamedTuple):
 
 
 class _Misfit(Exception):  # noqa: N818 - it never leaves this module.
-    """Something well-formed that cannot stand where it stands."""
+    """Something well-formed in a place where it is not allowed."""
 
     def __init__(self, problem: str, part: "_Part | Token") -> None:
         super().__init__(problem)
@@ -311,7 +311,7 @@ class _Builder(Transformer[Token, _Part]):
         return list(parts[::2])
 
 
-# ---- What may stand where
+# ---- What is allowed where
 
 
 def _condition(part: _Part) -> Condition:
@@ -403,7 +403,7 @@ def _reject(problem: str, part: "_Part | Token") -> NoReturn:
 
 
 def _kind(node: Node) -> str | None:
-    """What a value is known to be before any event is seen."""
+    """The kind of a value that is known before any event is seen."""
     match node:
         case Literal(bool()):
             return "boolean"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 StringTest = Callable[[str], bool]
 
 Segment = tuple[str | None, ...]
-"""Characters that stand together; None is any one character."""
+"""Adjacent characters; None is any one character."""
 
 
 # ---- LIKE
@@ -22,7 +22,7 @@ def like_problem(pattern: str, escape: str | None) -> str | None:
         if pattern[position] == escape:
             position += 1
             if position == len(pattern) or pattern[position] not in ("%", "_", escape):
-                return f"the escape character {escape} must stand before %, _ or itself"
+                return f"the escape character {escape} must be followed by %, _ or itself"
         position += 1
     return None
 
@@ -48,7 +48,7 @@ def like_segments(pattern: str, escape: str | None) -> list[Segment]:
 
 
 def like_prefix(segments: list[Segment]) -> tuple[str, bool]:
-    """What every match starts with, and whether that is all the pattern asks for."""
+    """The beginning that every match has, and whether the pattern asks for no more."""
     first = segments[0]
     literal = first[: first.index(None)] if None in first else first
     complete = len(literal) == len(first) and len(segments) > 1 and not any(segments[1:])
@@ -84,7 +84,7 @@ def like_test(segments: list[Segment]) -> StringTest:
 
 
 class _Runs:
-    """A segment as the texts between its one-character wildcards, with the places they stand at."""
+    """A segment as the texts between its one-character wildcards, with their positions."""
 
     def __init__(self, segment: Segment) -> None:
         self.length = len(segment)
@@ -139,9 +139,9 @@ def topic_problem(topic: str) -> str | None:
     levels = topic.split("/")
     for position, level in enumerate(levels):
         if "#" in level and (level != "#" or position != len(levels) - 1):
-            return "# stands alone on the last level of a topic filter"
+            return "# must be alone on the last level of a topic filter"
         if "+" in level and level != "+":
-            return "+ stands alone on its level of a topic filter"
+            return "+ must be alone on its level of a topic filter"
     return None
 
 
@@ -165,7 +165,7 @@ def topic_test(topic: str) -> StringTest:
 
 
 def topic_prefix(topic: str) -> str:
-    """What every topic that matches starts with (the levels before the first wildcard)."""
+    """The beginning of every topic that matches (the levels before the first wildcard)."""
     levels = topic.split("/")
     literals = levels[: next(i for i, level in enumerate(levels) if level in ("+", "#"))]
     prefix = "/".join(literals)

@@ -73,7 +73,7 @@ class Arithmetic:
 
 Value = Literal | Attribute | Variable | Negative | Arithmetic
 Constant = Literal | Variable
-"""What is fixed once the filter is bound."""
+"""A value that is fixed once the filter is bound."""
 
 
 # ---- Conditions: TRUE, FALSE or UNKNOWN for an event.
@@ -88,7 +88,7 @@ class Always:
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """A boolean attribute that stands as a condition of its own."""
+    """A boolean attribute that is a condition of its own."""
 
     value: Attribute | Variable
 
@@ -111,7 +111,7 @@ class Between:
     high: Value
 
     def bounds(self) -> "And":
-        """The same as two comparisons."""
+        """The equivalent pair of comparisons."""
         return And(
             (comparison(">=", self.value, self.low), comparison("<=", self.value, self.high))
         )
@@ -289,7 +289,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def depth(node: Node) -> int:
-    """How many nodes stand inside each other."""
+    """The depth of the nesting."""
     deepest, level = 0, [node]
     while level:
         deepest += 1
@@ -320,7 +320,7 @@ _LOOSEST, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _TIGHTEST = range(7)
 
 
 def write(node: Node, around: int = _LOOSEST) -> str:
-    """The node as text, in parentheses where what stands around it binds tighter."""
+    """The node as text, in parentheses where its context binds tighter."""
     text, binding = _written(node)
     return f"({text})" if binding < around else text
 

@@ -135,7 +135,7 @@ def members(values: Iterable[Scalar]) -> ValueSet:
 
 
 def starting_with(prefix: str) -> ValueSet:
-    """All strings that start so."""
+    """All strings that start with a prefix."""
     return _stretch((STRINGS_RANK, prefix), _after_prefix(prefix))
 
 

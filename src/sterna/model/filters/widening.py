@@ -14,13 +14,13 @@ Range = tuple[Scalar, Scalar]
 """The lowest and the highest value that a variable may take; both are numbers or both strings."""
 
 Relax = Callable[[tree.Test, bool], tree.Condition]
-"""What is TRUE wherever a test may be TRUE or, with False, wherever it may be FALSE."""
+"""Makes a condition that is TRUE wherever a test may be TRUE or, with False, may be FALSE."""
 
 ANY = tree.Always(verdict=True)
 
 
 def over_ranges(condition: tree.Condition, ranges: Mapping[str, Range]) -> tree.Condition:
-    """For any values of the variables within their ranges; without a range, for any value."""
+    """Widen for any values of the variables within their ranges; without a range, for any value."""
 
     def relax(test: tree.Test, wanted: bool) -> tree.Condition:  # noqa: FBT001
         return _over_ranges(test, ranges, wanted=wanted)
@@ -31,9 +31,9 @@ def over_ranges(condition: tree.Condition, ranges: Mapping[str, Range]) -> tree.
 def over_places(
     condition: tree.Condition, reach: Callable[[int], tuple[str, ...]] | None
 ) -> tree.Condition:
-    """For a client that is at one of several places.
+    """Widen for a client that is at one of several places.
 
-    `reach(n)` says what lies at most n steps from any of them; None if they may be any.
+    `reach(n)` is what lies at most n steps from any of them; None if they may be any.
     """
 
     def relax(test: tree.Test, wanted: bool) -> tree.Condition:  # noqa: FBT001

@@ -37,7 +37,7 @@ def term_in_words(term: Term) -> Condition:
     residuals = [implied(residual) for residual in term.residuals]
     for name, accepted in sorted(term.constraints.items()):
         known = values.intersection(residual.accepts(name) for residual in residuals)
-        if not known <= accepted:  # Otherwise a residual says it already.
+        if not known <= accepted:  # Otherwise a residual implies it already.
             parts.append(set_in_words(Attribute(name), accepted))
     return conjunction([*parts, *sorted(term.residuals, key=repr)])
 

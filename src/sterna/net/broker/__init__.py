@@ -5,7 +5,11 @@
 sessions only. How bytes travel is the business of a `Transport`.
 """
 
-from sterna.net.broker.opening import StartError
+from sterna.errors import StartError
+from sterna.extras import require
+
+require("broker", "a broker")
+
 from sterna.net.broker.server import BrokerServer
 from sterna.net.nodes import STATE_KIND
 

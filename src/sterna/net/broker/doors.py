@@ -22,12 +22,12 @@ class Parts(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is different since the configuration was read again."""
+    """What has changed when the configuration was read again."""
 
     keys: frozenset[str]
-    """The keys that have other values, as `section.key`."""
+    """The keys with new values, as `section.key`."""
     is_digest_new: bool
-    """Whether clients have to know of it."""
+    """Whether clients have to be informed of it."""
     is_advertising_new: bool
     """Whether this broker has begun or ceased to route by advertisements."""
 
@@ -41,25 +41,25 @@ class Door(Protocol):
 
     @property
     def strangers(self) -> int:
-        """How many connections there are whose other side is not known yet."""
+        """How many connections have an unfinished handshake."""
         ...
 
     async def open(self) -> None:
-        """Listen; OSError if that cannot be."""
+        """Listen; OSError if that fails."""
         ...
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Accept no more connections."""
         ...
 
     def turn_away(self, reason: str) -> None:
-        """End the connections whose other side is not known, and say why."""
+        """End the connections whose handshake is unfinished, and give the reason."""
         ...
 
     def abort(self) -> None:
-        """End those connections now."""
+        """End the connections whose handshake is unfinished, now."""
         ...
 
     def configure(self, change: Change) -> None:
-        """Work by another configuration, and tell peers what they have to know of it."""
+        """Work by another configuration, and send peers what they have to know of it."""
         ...

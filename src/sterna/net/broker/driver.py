@@ -1,4 +1,4 @@
-"""Runs the core's broker: does what it asks for, and passes on what happens at it."""
+"""Runs the core's broker: does its actions, and passes on its facts."""
 
 import asyncio
 import logging
@@ -31,12 +31,12 @@ log = logging.getLogger("sterna.broker")
 
 
 class Prepared(NamedTuple):
-    """What the core asked for in one turn."""
+    """What the core asked for in one turn, ready to be sent."""
 
     arrived: float
-    """When the input came that caused it."""
+    """When the input that caused it arrived."""
     sendings: "Sequence[tuple[Session, tuple[bytes, ...] | None]]"
-    """What goes to which session; None ends it."""
+    """What goes to which session; None ends the session."""
 
 
 class BrokerDriver(Driver):
@@ -56,19 +56,19 @@ class BrokerDriver(Driver):
         self._loop = asyncio.get_running_loop()
         self._bodies = Bodies()
         self._arrived = 0.0
-        """When the input came that the core is given now; 0 if it comes from nowhere."""
+        """When the input that the core handles now arrived; 0 if no connection brought it."""
         self._dirty: dict[Session, None] = {}
-        """Sessions that something was put into."""
+        """Sessions with something to flush."""
         self._released: list[float] = []
-        """When the inputs came whose consequences are sent with the next flush."""
+        """When the inputs arrived whose consequences are sent with the next flush."""
         self._is_flushing = False
-        self._untold: list[tuple[int, Sequence[Fact]]] = []
-        """What has happened, with the numbers of the inputs."""
+        self._unreported: list[tuple[int, Sequence[Fact]]] = []
+        """Facts that are not reported yet, with the numbers of their inputs."""
         self._sessions: Sessions
         self._pausing: Pausing
 
     def serve(self, sessions: "Sessions", pausing: "Pausing") -> None:
-        """The parts that do what the core asks for."""
+        """Set the parts that carry out what the core asks for."""
         self._sessions = sessions
         self._pausing = pausing
         sessions.when_over(self._forget)
@@ -76,7 +76,7 @@ class BrokerDriver(Driver):
     # ---- Beginning and end
 
     def open(self) -> None:
-        """Go on where the log ends."""
+        """Continue where the log ends."""
         self.engine, self.log = open_engine(self._configuration, self, self.journalist)
         configure(self.engine, self._configuration)
         self._tell_of_the_archive()
@@ -86,7 +86,7 @@ class BrokerDriver(Driver):
                 self._historian.look_up(question)
 
     def configure(self, *, is_journal_new: bool, is_archive_new: bool) -> None:
-        """Work by another configuration, also of the journal or the archive if those changed."""
+        """Work by another configuration, including the journal or the archive if those changed."""
         if self.log is not None:
             self.log.options = log_options(self._configuration.config)
         if is_journal_new:
@@ -97,7 +97,7 @@ class BrokerDriver(Driver):
             self._tell_of_the_archive()
 
     async def stop(self, *, snapshot: bool) -> None:
-        """Let out what is left, keep the state, and end."""
+        """Send what is left, keep the state, and end."""
         if hasattr(self, "engine"):
             await self.engine.stop(snapshot=snapshot)
             self.tell()
@@ -112,7 +112,7 @@ class BrokerDriver(Driver):
     def _looked_up(self, question: int, events: tuple[Event, ...]) -> None:
         self.give(LookedUp(question=question, events=events))
 
-    # ---- What the other parts want of the core
+    # ---- For the other parts of the broker
 
     @property
     def node(self) -> Broker:
@@ -130,7 +130,7 @@ class BrokerDriver(Driver):
         self.engine.give(given, raw)
         self._arrived = 0.0
 
-    # ---- What the core wants
+    # ---- Actions of the core
 
     def prepare(self, actions: Sequence[Action]) -> Prepared:
         sendings: list[tuple[Session, tuple[bytes, ...] | None]] = []
@@ -164,7 +164,7 @@ class BrokerDriver(Driver):
         self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """One write for all that this turn of the event loop has to say."""
+        """Flush at the end of this turn of the event loop, with one write for all."""
         if not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self._flush)
@@ -179,23 +179,23 @@ class BrokerDriver(Driver):
         now = perf_counter()
         for arrived in released:
             self._metrics.released(now - arrived)
-        if self._untold:
+        if self._unreported:
             self.tell()
 
     def _forget(self, session: "Session") -> None:
         self._dirty.pop(session, None)
 
-    # ---- What happens
+    # ---- Facts
 
     def stated(self, position: int, facts: Sequence[Fact]) -> None:
-        if facts:  # To be told when all that hurries is sent.
-            self._untold.append((position, facts))
+        if facts:  # They are reported once everything urgent is sent.
+            self._unreported.append((position, facts))
             self._flush_soon()
 
     def tell(self) -> None:
-        """Pass on the facts so far: to the metrics, to the journal, and some to the operator."""
-        untold, self._untold = self._untold, []
-        for position, facts in untold:
+        """Report the facts so far: to the metrics, to the journal, and some to the operator."""
+        unreported, self._unreported = self._unreported, []
+        for position, facts in unreported:
             self._metrics.facts(facts)
             self.stated_before(position, facts)
             for fact in facts:
@@ -220,7 +220,7 @@ class BrokerDriver(Driver):
         name = self._configuration.name
         log.error("%s stumbled over %s", name, type(given).__name__, exc_info=error)
         if isinstance(given, Received) and given.link in self._sessions.links:
-            self._sessions.links[given.link].abort()  # What else it has said, it says again.
+            self._sessions.links[given.link].abort()  # What else it has sent, it sends again.
 
     def committed(self, seconds: float, inputs: int) -> None:
         self._metrics.commit(seconds, inputs)

@@ -11,7 +11,7 @@ from sterna.net.config import BrokerConfig
 
 
 class Journalist:
-    """Keeps the journal. When it cannot be written, the broker must not go on: `fail` is called."""
+    """Keeps the journal. If it cannot be written, the broker has to stop: `fail` is called."""
 
     def __init__(self, fail: Callable[[Exception], None]) -> None:
         self.journal: Journal | None = None
@@ -39,7 +39,7 @@ class Journalist:
             )
 
     def reopen(self, config: BrokerConfig) -> None:
-        """Finish the file that is being written, and go on with other sizes."""
+        """Finish the current file, and continue with other sizes."""
         if self.journal is not None:
             try:
                 self.journal.close()
@@ -56,7 +56,7 @@ class Journalist:
                 self._fail(error)
 
     def making_safe(self) -> Callable[[], None]:
-        """What brings all facts so far to disk; to be called in any thread."""
+        """A function that brings all facts so far to disk; it may be called in any thread."""
         journal = self.journal
         return lambda: None if journal is None else journal.flush(sync=True)
 

@@ -15,11 +15,11 @@ from sterna.wire.frames import Role
 log = logging.getLogger("sterna.broker")
 
 FILES_KEPT_FREE = 128
-"""How many of the files that the system lets a process open are not for connections."""
+"""How many of the files that a process may open are not for connections."""
 
 
 class Limits:
-    """Disconnects those that take too little, or say nothing for too long."""
+    """Disconnects peers that read too slowly, or are silent for too long."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Limits:
         metrics: Metrics,
     ) -> None:
         self.connections_max = _connections_max(configuration.limits.connections_max)
-        """How many connections there may be at the same time."""
+        """How many connections there may be at a time."""
         self._configuration = configuration
         self._driver = driver
         self._sessions = sessions
@@ -39,7 +39,7 @@ class Limits:
         self._librarian = librarian
         self._metrics = metrics
         self._missed: dict[Session, int] = {}
-        """How often in a row nothing came from a session."""
+        """How many heartbeats in a row a session has missed."""
         self._watching: asyncio.Task[None] | None = None
         sessions.when_over(self._forget)
 
@@ -48,7 +48,7 @@ class Limits:
         self._watching = asyncio.create_task(self._watch_for_silence())
 
     def end(self) -> None:
-        """Watch sessions no more."""
+        """Stop watching sessions."""
         if self._watching is not None:
             self._watching.cancel()
 
@@ -62,7 +62,7 @@ class Limits:
     # ---- Queues
 
     def congested(self, session: Session, *, is_full: bool) -> None:
-        """A session has more to take than it takes; or it has taken enough."""
+        """A session's queue is longer than it should be, or is short again."""
         if not is_full:
             self._librarian.taken(session)
             self._pausing.relieved(session)
@@ -71,7 +71,7 @@ class Limits:
         is_client = self._sessions.roles.get(session) is Role.CLIENT
         is_waited_for = self._pausing.is_waited_for(session)
         if not is_client and not is_waited_for and not self._librarian.is_busy_for(session):
-            self._too_slow(session)  # It asks and asks, and does not read the answers.
+            self._too_slow(session)  # It asks again and again, and does not read the answers.
 
     def check_queues(self) -> None:
         """Disconnect clients whose queues are too long, alone or together."""
@@ -92,7 +92,7 @@ class Limits:
                 self._too_slow(session)
 
     def _unconfirmed_bytes(self, session: Session) -> int:
-        """About how much was sent since the oldest message that a client has not confirmed."""
+        """About how many bytes were sent since the oldest message that is not confirmed."""
         return session.unconfirmed_bytes(self._driver.node.oldest_unconfirmed(session.peer))
 
     def _too_slow(self, session: Session) -> None:
@@ -106,7 +106,7 @@ class Limits:
     # ---- Silence
 
     async def _watch_for_silence(self) -> None:
-        """Disconnect those that say nothing, until this is cancelled."""
+        """Disconnect silent peers, until this is cancelled."""
         while True:
             await asyncio.sleep(self._configuration.config.heartbeat.every_s)
             self._look_for_the_silent()
@@ -132,7 +132,7 @@ class Limits:
 
 
 def _connections_max(wanted: int) -> int:
-    """How many connections there may be: files of log and journal can be opened in any case."""
+    """How many connections there may be, so that log and journal can always open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + FILES_KEPT_FREE
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -42,7 +42,7 @@ class NativeSession(Connection):
     """A connection as a session: the core's frames go over it as they are."""
 
     features: tuple[str, ...] = ()
-    """What the other side can do beyond the version of the protocol."""
+    """The optional features of the protocol that the other side supports."""
 
     @property
     def is_local(self) -> bool:
@@ -59,11 +59,11 @@ class NativeSession(Connection):
         return encode(frame, bodies)
 
     def probe(self) -> None:
-        """Ask for a sign of life."""
+        """Send a ping."""
         self.say(Ping())
 
     def refuse(self, reason: str, *, final: bool = False) -> None:
-        """Say why the broker does not go on, and hang up."""
+        """Send the reason for which the broker ends the connection, and close it."""
         self.say(Refusal(reason=reason, final=final))
         self.close()
 
@@ -76,7 +76,7 @@ class NativeDoor:
     ) -> None:
         self.transport: Transport = transport or Tcp()
         self.address = Address("", 0)
-        """Where others reach this broker, once it listens."""
+        """The address of this broker for others, once it listens."""
         self._configuration = parts.configuration
         self._driver = parts.driver
         self._sessions = parts.sessions
@@ -88,14 +88,14 @@ class NativeDoor:
         self._listening: Listening | None = None
         self._is_closed = False
         self._strangers: dict[Connection, asyncio.TimerHandle] = {}
-        """Connections whose other side has not said who it is, with when that is too late."""
+        """Connections whose handshake is unfinished, with their deadlines."""
         self._sessions.when_over(self._forget)
 
     # ---- Opening and closing
 
     @property
     def strangers(self) -> int:
-        """How many connections there are whose other side has not said who it is."""
+        """How many connections have an unfinished handshake."""
         return len(self._strangers)
 
     async def open(self) -> None:
@@ -109,24 +109,24 @@ class NativeDoor:
         )
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Accept no more connections."""
         self._is_closed = True
         if self._listening is not None:
             self._listening.close()
 
     def turn_away(self, reason: str) -> None:
-        """Refuse those who have not said who they are."""
+        """Refuse the peers whose handshake is unfinished."""
         for stranger in list(self._strangers):
             stranger.say(Refusal(reason=reason))
             stranger.close()
 
     def abort(self) -> None:
-        """End the connections of those who have not said who they are."""
+        """End the connections whose handshake is unfinished."""
         for stranger in list(self._strangers):
             stranger.abort()
 
     def session(self) -> NativeSession:
-        """Make the session of a connection that somebody opens to this broker."""
+        """Make the session of a connection that a peer opens to this broker."""
         limits = self._configuration.limits
         return NativeSession(
             self,
@@ -139,7 +139,7 @@ class NativeDoor:
         return NativeSession(self, FRAME_BYTES_MAX)
 
     def configure(self, change: Change) -> None:
-        """Tell clients the new settings, and have neighbours connect anew if they must know."""
+        """Send clients the new settings, and have neighbours reconnect if they must know them."""
         self._reading.configure()
         native = [
             (session, role)
@@ -150,12 +150,12 @@ class NativeDoor:
             if role is not Role.BROKER:
                 self._configure_guest(session, role, change)
             elif change.is_advertising_new:
-                session.close()  # The next handshake tells it.
+                session.close()  # The next handshake announces it.
 
     def _configure_guest(self, session: NativeSession, role: Role, change: Change) -> None:
         limits = self._configuration.limits
         session.limit_writing(limits.queue_bytes_per_client_max // 4)
-        # What is on its way may be as long as it could be when it was sent.
+        # What is on its way may be as long as was allowed when it was sent.
         splitter = session.splitter
         splitter.frame_bytes_max = max(splitter.frame_bytes_max, limits.frame_bytes_max)
         is_news = change.is_digest_new or "limits.frame_bytes_max" in change.keys
@@ -163,10 +163,10 @@ class NativeDoor:
             hello = self.hello()
             session.say(hello if change.is_digest_new else replace(hello, settings=None))
 
-    # ---- What connections tell their owner
+    # ---- Called by connections
 
     def connected(self, connection: Connection) -> None:
-        """Give somebody who has connected time to say who it is."""
+        """Give a new peer time for its handshake."""
         limits = self._configuration.limits
         if self.strangers + len(self._sessions.roles) >= self._limits.connections_max:
             self._refuse(connection, "too many connections (connections_max); try again later")
@@ -206,7 +206,7 @@ class NativeDoor:
     def frames_arrived(
         self, connection: Connection, raw: bytes, bodies: Sequence[memoryview]
     ) -> None:
-        """Read link frames of peers that have said who they are."""
+        """Read the link frames of peers whose handshake is finished."""
         session = _session(connection)
         if self._sessions.is_linked(session):
             self._reading.arrived(session, raw, bodies)
@@ -214,7 +214,7 @@ class NativeDoor:
             self._refuse(session, FIRST_A_HELLO, final=True)
 
     def malformed(self, connection: Connection, problem: MalformedError) -> None:
-        """Refuse somebody who does not speak the protocol."""
+        """Refuse a peer that does not speak the protocol."""
         self._refuse(connection, str(problem), final=True)
 
     def lost(self, connection: Connection) -> None:
@@ -222,13 +222,13 @@ class NativeDoor:
         self._sessions.lost(_session(connection))
 
     def congested(self, connection: Connection, *, is_full: bool) -> None:
-        """Have the limits looked at."""
+        """Have the limits checked."""
         self._limits.congested(_session(connection), is_full=is_full)
 
     # ---- The handshake
 
     def hello(self) -> Hello:
-        """What this broker says of itself to those who connect to it."""
+        """The handshake frame of this broker."""
         configuration = self._configuration
         return Hello(
             versions=(VERSION, VERSION),
@@ -249,7 +249,7 @@ class NativeDoor:
         if self._is_closed:
             self._refuse(session, self._shutting_down)
             return
-        is_dialled = session.peer != ""  # Else nobody knows yet who it is.
+        is_dialled = session.peer != ""  # Else the peer is not known yet.
         if said.role is Role.BROKER:
             self._check_neighbour(said, is_dialled=is_dialled)
             session.splitter.frame_bytes_max = FRAME_BYTES_MAX
@@ -273,7 +273,7 @@ class NativeDoor:
             raise RefusedError(f"{said.node} is the name of a {peers[said.node]} here")
         advertises = said.advertises
         if peer is Peer.CLIENT:
-            # So it was told.
+            # It was asked to.
             advertises = self._configuration.settings.routing.by_advertisements
         self._sessions.link(session, peer, advertises=advertises)
         session.changed.set()
@@ -311,6 +311,6 @@ class NativeDoor:
 
 
 def _session(connection: Connection) -> NativeSession:
-    """A connection of this door, as what the door has made it."""
+    """A connection of this door, as the session that the door has made of it."""
     assert isinstance(connection, NativeSession)  # noqa: S101 - for the type checker.
     return connection

@@ -1,4 +1,4 @@
-"""Answers those who ask a broker about itself: observers, and HTTP requests."""
+"""Answers questions about a broker: from observers, and over HTTP."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ class Observers:
             self._sessions.refuse(session, f"ask for one of {', '.join(known)}")
 
     def pages(self) -> Pages:
-        """The same over HTTP, with health and metrics."""
+        """The answers over HTTP, with health and metrics."""
         return Pages(
             not_ready=self._not_ready,
             metrics=self._server.metrics.text,

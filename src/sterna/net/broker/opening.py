@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sterna.core.broker import Broker
 from sterna.core.inputs import Configured
-from sterna.errors import SternaError
+from sterna.errors import StartError
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.journaling import Journalist
 from sterna.net.config import BrokerConfig, Durability
@@ -18,14 +18,10 @@ from sterna.net.storage.recovery import Recovery
 log = logging.getLogger("sterna.broker")
 
 
-class StartError(SternaError):
-    """The broker cannot start; the message says what to do."""
-
-
 def open_engine(
     configuration: Configuration, driver: Driver, journalist: Journalist
 ) -> tuple[Engine[Broker], Log | None]:
-    """A broker's engine and log, with the node as it was left; nothing stays open on an error."""
+    """A broker's engine and log, with its node restored; nothing stays open on an error."""
     config = configuration.config
     new = Began(node=config.name, incarnation=next_incarnation(), settings=configuration.settings)
     if config.durability.level is Durability.NONE:

@@ -1,4 +1,4 @@
-"""When a broker reads from whom: it stops when it cannot keep up, or somebody has to be awaited."""
+"""When a broker reads from which peer: it pauses when it cannot keep up."""
 
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.sessions import Session, Sessions
@@ -7,23 +7,23 @@ from sterna.wire.frames import Role
 
 
 class Pausing:
-    """Lets those wait who send, as long as what they sent has nowhere to go."""
+    """Pauses peers that send, as long as what they sent has nowhere to go."""
 
     def __init__(self, configuration: Configuration, sessions: Sessions) -> None:
         self.is_paused = False
         self.in_flight_bytes = 0
-        """How much was received since inputs became durable last."""
+        """How many bytes were received since the last inputs became durable."""
         self._configuration = configuration
         self._sessions = sessions
         self._is_draining = False
         self._full: dict[Session, None] = {}
-        """Sessions that do not take as much as there is for them."""
+        """Sessions whose queues are too long."""
         self._resting: dict[Session, None] = {}
         """Sessions that have sent much at once, and wait for their turn."""
         sessions.when_over(self._forget)
 
     def is_waited_for(self, session: Session) -> bool:
-        """Whether others have to wait for a session that does not take what there is for it."""
+        """Whether others have to wait for a session whose queue is too long."""
         role = self._sessions.roles.get(session)
         return role is Role.BROKER or (
             role is Role.CLIENT and self._configuration.limits.slow_consumer is SlowConsumer.BLOCK
@@ -32,40 +32,40 @@ class Pausing:
     # ---- Reasons
 
     def received(self, size_bytes: int) -> None:
-        """So much has come that is not durable yet."""
+        """Count bytes that were received and are not durable yet."""
         self.in_flight_bytes += size_bytes
         if self._is_too_much():
             self.pause()
 
     def committed(self) -> None:
-        """All that has come is durable."""
+        """Everything received is durable."""
         self.in_flight_bytes = 0
         self.look_again()
 
     def full(self, session: Session) -> None:
-        """A session has more to take than it takes."""
+        """A session's queue is too long."""
         self._full[session] = None
         if self.is_waited_for(session):
             self.pause()
 
     def relieved(self, session: Session) -> None:
-        """A session has taken enough."""
+        """A session's queue is short again."""
         self._full.pop(session, None)
         self.look_again()
 
     def rest(self, session: Session) -> None:
-        """Others have their turn before a session is read again."""
+        """Pause a session until others have had their turn."""
         self._resting[session] = None
         session.pause_reading()
 
     def go_on(self, session: Session) -> None:
-        """It is the turn of a session that rested."""
+        """Read on from a session that has rested."""
         self._resting.pop(session, None)
         if not self.is_paused and not self._is_draining:
             session.resume_reading()
 
     def drain(self) -> None:
-        """Read from no client any more."""
+        """Stop reading from clients."""
         self._is_draining = True
         for session, role in list(self._sessions.roles.items()):
             if role is Role.CLIENT:
@@ -74,10 +74,10 @@ class Pausing:
     # ---- Pausing
 
     def pause(self) -> None:
-        """Let publishers wait.
+        """Pause publishers.
 
-        A neighbour that does not take what there is for it is read nevertheless: two brokers that
-        wait for each other would wait for ever.
+        A neighbour whose queue is too long is read nevertheless: two brokers that wait for each
+        other would wait for ever.
         """
         self.is_paused = True
         for session, role in self._sessions.roles.items():
@@ -87,7 +87,7 @@ class Pausing:
                 session.pause_reading()
 
     def look_again(self) -> None:
-        """Read on, if nothing speaks against it any more."""
+        """Read on, if there is no reason to pause any more."""
         if not self.is_paused:
             return
         if any(self.is_waited_for(session) for session in self._full) or self._is_too_much():
@@ -100,7 +100,7 @@ class Pausing:
                     session.resume_reading()
 
     def linked(self, session: Session) -> None:
-        """A session has become a link; it waits like all others."""
+        """A session has become a link; it pauses like all others."""
         if self.is_paused:
             session.pause_reading()
 

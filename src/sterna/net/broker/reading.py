@@ -15,7 +15,7 @@ from sterna.wire.codec import LENGTH_BYTES, MalformedError, decode
 from sterna.wire.frames import Role
 
 READING_S = 0.02
-"""How long the frames of one client are read before others have their turn."""
+"""How many seconds the frames of one client are read before others have their turn."""
 
 
 class Reading:
@@ -29,7 +29,7 @@ class Reading:
         self._metrics = parts.metrics
         self._loop = asyncio.get_running_loop()
         self._later: dict[Session, deque[tuple[bytes, Sequence[memoryview]]]] = {}
-        """What clients have sent and is to be read when others have had their turn."""
+        """What clients have sent and is read after others have had their turn."""
         self._admission = Admission(
             self._claimed,
             subscriptions_max=parts.configuration.limits.subscriptions_per_client_max,
@@ -41,7 +41,7 @@ class Reading:
         self._admission.subscriptions_max = self._configuration.limits.subscriptions_per_client_max
 
     def arrived(self, session: Session, raw: bytes, bodies: Sequence[memoryview]) -> None:
-        """Link frames have come, as they came and one by one; MalformedError if they are none."""
+        """Take link frames, as received and one by one; MalformedError if they are none."""
         if session in self._later:
             self._later[session].append((raw, bodies))
             return
@@ -65,7 +65,7 @@ class Reading:
     ) -> tuple[tuple[Frame, ...], bytes]:
         """The frames of a client, or as many as can be read in one turn.
 
-        To read many filters takes long: then others have their turn before it goes on.
+        Reading many filters takes long: then others have their turn before it continues.
         """
         began = perf_counter()
         frames = []

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from sterna.core.broker import Broker
 from sterna.core.names import NodeId, Peer
+from sterna.errors import StartError
 from sterna.net.address import Address
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.doors import Door, Parts
@@ -15,7 +16,6 @@ from sterna.net.broker.driver import BrokerDriver
 from sterna.net.broker.limits import Limits
 from sterna.net.broker.native import NativeDoor
 from sterna.net.broker.observing import Observers
-from sterna.net.broker.opening import StartError
 from sterna.net.broker.pausing import Pausing
 from sterna.net.broker.reloading import Reloader, Report, Reread
 from sterna.net.broker.sessions import Sessions
@@ -32,7 +32,7 @@ log = logging.getLogger("sterna.broker")
 T = TypeVar("T")
 
 HOUSEKEEPING_S = 0.25
-"""How often queues are looked at, and facts written that have waited long enough."""
+"""How many seconds pass between checks of the queues and flushes of the journal."""
 
 
 class BrokerServer:
@@ -46,7 +46,7 @@ class BrokerServer:
         self.is_draining = False
         self.failure: Exception | None = None
         self.over = asyncio.Event()
-        """Set when it has stopped, or cannot go on."""
+        """Set when the broker has stopped, or cannot continue."""
         self.metrics = Metrics(config.name, self._gauges)
         self.driver = BrokerDriver(self.configuration, self.metrics, self)
         self.sessions = Sessions(self.driver, self.metrics)
@@ -79,17 +79,17 @@ class BrokerServer:
 
     @property
     def config(self) -> BrokerConfig:
-        """What it is configured with now."""
+        """The configuration that the broker works by now."""
         return self.configuration.config
 
     @property
     def address(self) -> Address:
-        """Where others reach it, once it listens."""
+        """The address of the broker for others, once it listens."""
         return self._native.address
 
     @property
     def engine(self) -> Engine[Broker]:
-        """What runs the core's broker."""
+        """The engine that runs the core's broker."""
         return self.driver.engine
 
     @property
@@ -119,7 +119,7 @@ class BrokerServer:
         self._diallers.append(Dialler(self._native, self.sessions, address))
 
     def leave(self, neighbour: NodeId) -> None:
-        """A neighbour is none any more."""
+        """Remove a neighbour for good."""
         self.sessions.leave(neighbour)
 
     async def reload(self) -> Report:
@@ -127,7 +127,7 @@ class BrokerServer:
         return await self._reloader.reload()
 
     async def stop(self, *, drain_s: float = 5.0) -> None:
-        """Take no more, let go what is under way, keep the state, and end."""
+        """Take no more, finish what is under way, keep the state, and end."""
         self.is_draining, self.is_ready = True, False
         self._limits.end()
         if self._housekeeping is not None:
@@ -142,14 +142,14 @@ class BrokerServer:
         while self.failure is None and loop.time() < deadline and not self._is_drained():
             await asyncio.sleep(0.01)
         self._say_goodbye(f"{self.config.name} is shutting down")
-        await asyncio.sleep(0)  # The other sides learn of it.
+        await asyncio.sleep(0)  # The other sides are informed.
         try:
             await self._release(snapshot=True)
         finally:
             self.over.set()
 
     def fail(self, error: Exception) -> None:
-        """End at once: what was not acknowledged will be sent again by its senders."""
+        """End at once: senders will send again what was not acknowledged."""
         log.critical("%s stops: %s", self.config.name, error)
         self.failure = error
         self.is_ready = False
@@ -180,7 +180,7 @@ class BrokerServer:
             door.turn_away(reason)
 
     async def _release(self, *, snapshot: bool = False) -> None:
-        """Close all files, threads and sockets, whatever has become of the broker."""
+        """Close all files, threads and sockets, whatever state the broker is in."""
         for door in self._doors:
             door.close()
         try:
@@ -202,7 +202,7 @@ class BrokerServer:
             self._limits.check_queues()
             await self.driver.journalist.flush_if_due()
 
-    # ---- For those who look at it
+    # ---- For observers
 
     def _gauges(self) -> Gauges:
         roles, links = self.sessions.roles, self.sessions.links

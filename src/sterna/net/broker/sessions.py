@@ -1,4 +1,4 @@
-"""Who is connected to a broker: the seam between the core's links and what is at their ends."""
+"""The peers of a broker: the seam between the core's links and what is at their ends."""
 
 import logging
 from collections.abc import Callable
@@ -18,7 +18,7 @@ TAKEN_OVER = "another connection of the same name has taken over"
 
 
 class Session(Protocol):
-    """What is at the other end of a link, however it is reached and whatever protocol it speaks.
+    """The other end of a link, however it is reached and whatever protocol it speaks.
 
     A native connection is one. So is anything else that takes the core's frames: a session of
     another protocol takes them for the node that it hosts.
@@ -27,17 +27,17 @@ class Session(Protocol):
     peer: NodeId
     """The name of the other side, once it is known."""
     heard: bool
-    """Whether anything came since this was set to False."""
+    """Whether anything was received since this was set to False."""
     is_over: bool
 
     @property
     def address(self) -> str:
-        """Where the other side is, for messages."""
+        """The address of the other side, for messages."""
         ...
 
     @property
     def waiting_bytes(self) -> int:
-        """How much the other side has not taken yet."""
+        """How many bytes the other side has not taken yet."""
         ...
 
     def is_stuck(self) -> bool:
@@ -45,7 +45,7 @@ class Session(Protocol):
         ...
 
     def unconfirmed_bytes(self, oldest: int | None) -> int:
-        """About how much was sent since a message that the other side has not confirmed."""
+        """About how many bytes were sent since a message that the other side has not confirmed."""
         ...
 
     def encode(self, frame: Frame, bodies: Bodies) -> tuple[bytes, ...]:
@@ -53,7 +53,7 @@ class Session(Protocol):
         ...
 
     def put(self, parts: tuple[bytes, ...]) -> int:
-        """Have a frame sent with the next `flush`; how many bytes that takes."""
+        """Have a frame sent with the next `flush`; return its size in bytes."""
         ...
 
     def flush(self) -> None:
@@ -61,23 +61,23 @@ class Session(Protocol):
         ...
 
     def probe(self) -> None:
-        """Ask for a sign of life."""
+        """Send a ping."""
         ...
 
     def pause_reading(self) -> None:
-        """Take nothing more from the other side."""
+        """Stop reading from the other side."""
         ...
 
     def resume_reading(self) -> None:
-        """Take on."""
+        """Read on from the other side."""
         ...
 
     def refuse(self, reason: str, *, final: bool = False) -> None:
-        """Say why the broker does not go on, and end; `final` if it makes no sense to return."""
+        """Give the reason and end; `final` if the peer should not return."""
         ...
 
     def close(self) -> None:
-        """End, when all that was put is sent."""
+        """End once everything that was put is sent."""
         ...
 
     def abort(self) -> None:
@@ -86,23 +86,23 @@ class Session(Protocol):
 
 
 class Sessions:
-    """The sessions whose other side is known, and which of them are links of the core."""
+    """The sessions whose handshake is finished, and which of them are links of the core."""
 
     def __init__(self, driver: BrokerDriver, metrics: Metrics) -> None:
         self.roles: dict[Session, Role] = {}
-        """All sessions with what is at the other end of each."""
+        """All sessions, with the role of the other side."""
         self.links: dict[NodeId, Session] = {}
-        """The session over which each neighbour or client is here."""
+        """The session of each neighbour and client."""
         self._driver = driver
         self._metrics = metrics
         self._forget: list[Callable[[Session], None]] = []
 
     def when_over(self, forget: Callable[[Session], None]) -> None:
-        """Have a part of the broker forget what it knows of a session when that is over."""
+        """Have a function called when a session is over, for a part of the broker to forget it."""
         self._forget.append(forget)
 
     def add(self, session: Session, role: Role) -> None:
-        """The other side of a session has said who it is."""
+        """Add a session whose handshake is finished."""
         self.roles[session] = role
 
     def link(self, session: Session, peer: Peer, *, advertises: bool | None) -> None:
@@ -128,14 +128,14 @@ class Sessions:
             self._driver.give(LinkDown(link=link))
 
     def leave(self, neighbour: NodeId) -> None:
-        """A neighbour is none any more."""
+        """Remove a neighbour for good."""
         session = self.links.pop(neighbour, None)
         if session is not None:
             session.close()
         self._driver.give(LinkGone(link=neighbour))
 
     def refuse(self, session: Session, reason: str, *, final: bool = False) -> None:
-        """End a session, and say why."""
+        """End a session, and give the reason."""
         if session.is_over:
             return
         log.warning("refused %s: %s", session.peer or session.address, reason)

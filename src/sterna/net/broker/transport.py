@@ -8,7 +8,7 @@ from sterna.net.address import Address
 from sterna.net.client import transport as dialling
 
 WAITING_MAX = 1024
-"""How many connections the system keeps that the broker has not accepted yet."""
+"""How many connections the system queues before the broker accepts them."""
 
 
 class Listening(Protocol):
@@ -20,20 +20,19 @@ class Listening(Protocol):
         ...
 
     def close(self) -> None:
-        """Accept no more connections; those that stand are not affected."""
+        """Accept no more connections; those that are up stay so."""
         ...
 
 
 class Transport(dialling.Transport, Protocol):
     """Accepts and opens connections.
 
-    It decides how bytes travel, and knows nothing of what they say. Whatever asyncio or another
-    library offers as a transport for an asyncio protocol can go in here: TLS, a WebSocket, a Unix
-    socket.
+    It decides how bytes travel, and does not look into them. Whatever asyncio or another library
+    offers as a transport for an asyncio protocol can go in here: TLS, a WebSocket, a Unix socket.
     """
 
     async def listen(self, address: Address, make: Callable[[], asyncio.Protocol]) -> Listening:
-        """Accept connections, each with a protocol from `make`; OSError if that cannot be."""
+        """Accept connections, each with a protocol from `make`; OSError if that fails."""
         ...
 
 

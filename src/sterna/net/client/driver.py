@@ -18,8 +18,7 @@ from sterna.core.facts import Fact
 from sterna.core.inputs import Configured, Input, Received, Unsubscribe
 from sterna.core.names import LinkId
 from sterna.core.settings import Settings
-from sterna.errors import ClosedError, NotConnectedError, SternaError
-from sterna.journal import Journal, JournalFailedError
+from sterna.errors import ClosedError, JournalFailedError, NotConnectedError, SternaError
 from sterna.net.client.life import Life
 from sterna.net.config import Durability
 from sterna.net.connection import Connection
@@ -32,6 +31,7 @@ from sterna.wire.codec import Bodies, encode
 from sterna.wire.frames import digest
 
 if TYPE_CHECKING:
+    from sterna.journal import Journal
     from sterna.net.client.deliveries import Deliveries
     from sterna.net.client.handles import Subscription
     from sterna.net.client.keeper import Keeper
@@ -93,6 +93,8 @@ class ClientDriver(Driver):
     def open(self, state: Path | None) -> None:
         """Begin; with a `state`, go on where the last process was, if there was one."""
         if self._journal_directory is not None:
+            from sterna.journal import Journal  # noqa: PLC0415 - it needs an extra.
+
             self._journal = Journal(self._journal_directory, self._life.name)
         if state is not None:
             self.log, self._recovery = Log.open(

@@ -1,7 +1,7 @@
 """Reads what release 0.1 kept: its snapshots were pickles of its classes, and become records.
 
-The records are those of the first release that wrote any, in version 1. Whatever they have become
-since, they are converted on from there as they are read. (See `sterna.wire.snapshots`.)
+The records are those of the first release that wrote any, in version 1. When they are read, they
+are converted to whatever they have become since. (See `sterna.wire.snapshots`.)
 """
 
 from sterna.core.assembly import client_settings
@@ -17,7 +17,7 @@ from sterna.net.storage.errors import LogFormatError
 from sterna.wire.codec import to_msgpack
 
 BROKER_STATE, CLIENT_STATE = "broker state 2", "client state 1"
-"""What the snapshots of release 0.1 were called."""
+"""The names of the states that snapshots of release 0.1 hold."""
 
 
 def converted(kind: str, state: bytes) -> bytes:
@@ -49,7 +49,7 @@ def _state(time: int, old: Old, settings: Settings, node: bytes, memory: bytes) 
 
 
 def _network(old: Old) -> Settings:
-    """Every live node took part in the same protocols, and was not told of them."""
+    """Add the protocols that every live node took part in without having them configured."""
     return Settings(
         routing=old.routing,
         client=old.client,
@@ -60,7 +60,7 @@ def _network(old: Old) -> Settings:
 
 
 _Memory = dict[str, tuple[Filter, int, tuple[Event, ...]]]
-"""By subscription: its filter, how many events the application is done with, and what waits."""
+"""By subscription: its filter, how many events the application has finished, and what waits."""
 
 
 def _subscriptions(memory: _Memory) -> list[KeptSubscription]:

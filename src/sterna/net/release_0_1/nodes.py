@@ -1,6 +1,6 @@
 """What brokers and clients of release 0.1 kept, as records: a function for each of its classes.
 
-They stand in the order of a node's parts. Routing has a module of its own.
+They are in the order of a node's parts. Routing has a module of its own.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +34,7 @@ from sterna.net.release_0_1.routing import router
 from sterna.wire.snapshots import encode_parts
 
 VERSION = 1
-"""Of every record that is made here."""
+"""The version of every record that is made here."""
 
 
 def broker(old: Old) -> bytes:
@@ -106,7 +106,7 @@ def link_session(old: Old, writer: Writer) -> KeptSession:
 
 
 def members(old: Old, _writer: Writer) -> KeptMembers:
-    """A broker's picture of the overlay."""
+    """A broker's view of the overlay."""
     return KeptMembers(_lists(old._heard), _lists(old._told))
 
 
@@ -124,13 +124,13 @@ def recent(old: Old, writer: Writer) -> KeptRecent:
 
 
 def question(old: Old, writer: Writer) -> KeptQuestion:
-    """What a client waits for."""
+    """A lookup in the archive that a client waits for."""
     asked = writer.message(old.asked)
     return KeptQuestion(asked, old.link, _events(old.found, writer), old.look_up)
 
 
 def recall(old: Old, writer: Writer) -> KeptRecall:
-    """The client's questions for the past."""
+    """The client's requests for the past."""
     return KeptRecall(
         asked=list(old._asked.values()),
         sent=list(old._said),
@@ -141,7 +141,7 @@ def recall(old: Old, writer: Writer) -> KeptRecall:
 
 
 def held(old: Old, writer: Writer) -> KeptHeld:
-    """An event that waits for what was before it."""
+    """An event that waits for earlier ones."""
     return KeptHeld(writer.event(old.event), old.subscriptions, old.anywhere, old.is_past)
 
 
@@ -149,7 +149,7 @@ def held(old: Old, writer: Writer) -> KeptHeld:
 
 
 def moving(old: Old, _writer: Writer) -> KeptMoving:
-    """The broker's part. What it remembers of filters, it finds out again."""
+    """The broker's part in moving subscriptions. What it caches of filters is computed again."""
     return KeptMoving(
         measured=measuring(old),
         table={link: list(routes.values()) for link, routes in old.table.items()},
@@ -168,7 +168,7 @@ def measuring(old: Old) -> KeptMeasuring:
 
 
 def telling(old: Old) -> KeptTelling:
-    """What one neighbour is told of moving routes."""
+    """What is announced to one neighbour of moving routes."""
     numbers = {like: number for number, like in enumerate(old.shares)}
     return KeptTelling(
         shares=[share(like, each) for like, each in old.shares.items()],
@@ -190,7 +190,7 @@ def share(like: tuple[Any, ...], old: Old) -> KeptShare:
 
 
 def whereabouts(old: Old, _writer: Writer) -> KeptWhereabouts:
-    """The client's part: its location and its variables."""
+    """The client's part in moving subscriptions: its location and its variables."""
     variables = old.context.variables
     return KeptWhereabouts(
         measured=measuring(old),
@@ -208,7 +208,7 @@ def whereabouts(old: Old, _writer: Writer) -> KeptWhereabouts:
 
 
 def relocation(old: Old, writer: Writer) -> KeptRelocation:
-    """The brokers' part."""
+    """The brokers' part in relocation."""
     return KeptRelocation(
         guests=[guest(name, each, writer) for name, each in old.guests.items()],
         trails=KeptTrails(
@@ -267,7 +267,7 @@ def cache(old: Old, writer: Writer) -> KeptCache:
 
 
 def promise(name: NodeId, awaits: int, old: Old, writer: Writer) -> KeptPromise:
-    """What another broker waits for."""
+    """The replay that another broker waits for."""
     return KeptPromise(
         client=name,
         awaits=awaits,
@@ -282,7 +282,7 @@ def promise(name: NodeId, awaits: int, old: Old, writer: Writer) -> KeptPromise:
 
 
 def roaming(old: Old, _writer: Writer) -> KeptRoaming:
-    """The client's part."""
+    """The client's part in relocation."""
     return KeptRoaming(
         seen=old.seen,
         visit=old._visit,
@@ -336,11 +336,11 @@ def _undo(old: Old) -> list[tuple[int, tuple[Route, ...]]]:
 
 
 def interest(old: Old | None) -> KeptInterest:
-    """What is wanted, as far as a client was told; None where the network does not quench.
+    """What is wanted, as far as a client knows; None where the network does not quench.
 
     More than a few filters were kept in compiled form only. Then all events are wanted until the
-    broker withdraws each of these filters, or another broker tells anew: a client that asked again
-    would hear only what has changed.
+    broker withdraws each of these filters, or another broker announces them anew: a client that
+    asked again would be sent only what has changed.
     """
     if old is None:
         return KeptInterest(asked=0, is_current=False, version=0, known=[])
@@ -389,4 +389,4 @@ COMPONENTS: dict[str, tuple[str, Convert | None]] = {
     "Relocation": ("relocation", relocation),
     "Roaming": ("relocation", roaming),
 }
-"""By class: what the component is called now, and what it keeps, if it keeps anything."""
+"""By class: the name of the component today, and what it keeps, if it keeps anything."""

@@ -1,7 +1,7 @@
 """Reads the pickles of release 0.1 without its classes, and without running anything they name.
 
 Objects of its classes become `Old` ones, with the same attributes. What is plain data to this day
-is read as what it is: events, filters, messages, options. Anything else is refused.
+is read as such: events, filters, messages, options. Anything else is refused.
 """
 
 import io
@@ -31,7 +31,7 @@ from sterna.model.filters import Filter, tree
 
 
 def read(state: bytes) -> Any:
-    """What a snapshot of release 0.1 holds; pickle.UnpicklingError if it names something else."""
+    """The content of a snapshot of release 0.1; pickle.UnpicklingError if it is something else."""
     return _Reading(io.BytesIO(state)).load()
 
 
@@ -143,7 +143,7 @@ _MADE_AGAIN = {
     "numpy.core.multiarray": ("_reconstruct", "scalar"),
     "numpy.core.numeric": ("_frombuffer",),
 }
-"""What a node makes again from what it keeps: indexes of filters, spaces of locations."""
+"""Classes that a node rebuilds from what it keeps: indexes of filters, spaces of locations."""
 
 _DATA: dict[str, tuple[type, ...]] = {
     "collections": (Counter, deque),
@@ -178,7 +178,7 @@ _DATA: dict[str, tuple[type, ...]] = {
 
 
 def _attribute(owner: object, name: str) -> object:
-    """How filters and members of enumerations are named. Methods of nodes are not needed."""
+    """Resolve names of filters and of enumeration members. Methods of nodes are not needed."""
     if owner is Filter and name == "from_condition":
         return Filter.from_condition  # It runs nothing; what is kept of a filter is its text.
     if isinstance(owner, type) and issubclass(owner, Enum):
@@ -187,12 +187,12 @@ def _attribute(owner: object, name: str) -> object:
 
 
 def _record(kind: Callable[..., object], fields: dict[str, object]) -> object:
-    """How records are made."""
+    """Make a record."""
     return kind(**fields)
 
 
 def _next(number: int, step: int = 1) -> int:
-    """What a counter gives next."""
+    """The next value of a counter."""
     del step
     return number
 

@@ -41,7 +41,7 @@ def routing_table(old: Old) -> KeptTable:
 
 
 def neighbour(old: Old, *, is_publisher: bool) -> KeptNeighbour:
-    """What one neighbour is told."""
+    """What is announced to one neighbour."""
     told, offers = old.subscriptions, old.advertisements
     return KeptNeighbour(
         subscriptions=[] if is_publisher else chain(told.chain),
@@ -52,13 +52,13 @@ def neighbour(old: Old, *, is_publisher: bool) -> KeptNeighbour:
 
 
 def chain(old: Old) -> list[KeptStage]:
-    """Stages one after the other."""
+    """The stages of a chain, one after the other."""
     stages: Sequence[Old] = old._stages
     return [stage(each, stages[:place]) for place, each in enumerate(stages)]
 
 
 def stage(old: Old, before: Sequence[Old]) -> KeptStage:
-    """One of them; it may have left to those before it what it does not keep itself."""
+    """One stage; it may have left to those before it what it does not keep itself."""
     match type(old).__name__:
         case "Advertised":
             return advertised(old)
@@ -75,7 +75,7 @@ def stage(old: Old, before: Sequence[Old]) -> KeptStage:
 
 
 def advertised(old: Old) -> KeptAdvertised:
-    """What advertisements admit."""
+    """The routes that advertisements admit."""
     return KeptAdvertised(
         advertisements=list(old._advertisements.values()),
         offers=overlap_index(old._offers),
@@ -127,7 +127,7 @@ def group(old: Old) -> KeptGroup:
 
 
 def difference(old: Old) -> KeptDifference:
-    """What a neighbour was told, and is going to be told."""
+    """What was announced to a neighbour, and what will be."""
     return KeptDifference(
         told=list(old.told.values()),
         added=list(old.added.values()),

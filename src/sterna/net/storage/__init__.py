@@ -1,4 +1,4 @@
-"""The durable log: what a broker took in, kept on disk until a snapshot stands for it."""
+"""The durable log: the inputs of a broker, kept on disk until a snapshot replaces them."""
 
 from sterna.net.storage.disk import REAL, Disk, File
 from sterna.net.storage.errors import (

@@ -12,7 +12,7 @@ class File(Protocol):
     """A file that is being written."""
 
     def write(self, parts: Sequence[bytes | memoryview], offset: int) -> int:
-        """Write the parts one behind the other in one call; how many bytes were taken."""
+        """Write the parts one after the other in one call; return how many bytes were taken."""
         ...
 
     def sync_data(self) -> None:
@@ -56,7 +56,7 @@ class Disk(Protocol):
     def sync_directory(self, directory: Path) -> None: ...
 
     def lock(self, path: Path) -> Callable[[], None]:
-        """Be the only one; the result gives it up. BlockingIOError if somebody else is."""
+        """Take an exclusive lock; the result releases it. BlockingIOError if another one has it."""
         ...
 
 

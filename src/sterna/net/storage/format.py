@@ -1,4 +1,4 @@
-"""The bytes of segments and snapshots, and the checks that tell them from anything else.
+"""The bytes of segments and snapshots, and the checks that distinguish them from anything else.
 
 A segment is a header and groups of records. A group is what one commit wrote, or a part of it:
 
@@ -6,7 +6,7 @@ A segment is a header and groups of records. A group is what one commit wrote, o
     | lengths of the records | records
 
 Checksums of headers start from the log's random id and cover the position, so that bytes of another
-log or of another place never pass for a group, whatever clients send. The synced position says how
+log or of another place never pass for a group, whatever clients send. The synced position is how
 much was durable when the group was written. So recovery knows what a power cut may have torn, and
 what must be there.
 
@@ -68,7 +68,7 @@ class Damage(Exception):  # noqa: N818 - a finding, as above.
     """Not as it was written; the message says in what way."""
 
 
-class Group(NamedTuple):
+class RecordGroup(NamedTuple):
     """A group found intact in a segment."""
 
     offset: int
@@ -78,7 +78,7 @@ class Group(NamedTuple):
     synced: int
     """How many records were durable when it was written."""
     records: int
-    """How many."""
+    """How many records are in it."""
 
 
 def encode_segment(log_id: bytes, first: int) -> bytes:
@@ -118,16 +118,16 @@ def encode_groups(
 
 
 def encode_mark(position: int, seed: int, *, closed: bool) -> list[bytes]:
-    """A group without records that says: all before this position is durable."""
+    """A group without records that marks everything before this position as durable."""
     return _group(position, position, 0, b"", _CLOSED if closed else b"", seed)
 
 
-def is_closed(data: bytes, group: Group) -> bool:
+def is_closed(data: bytes, group: RecordGroup) -> bool:
     """Whether this group is the mark of a log that was closed."""
     return group.records == 0 and data[group.offset + GROUP_BYTES : group.end] == _CLOSED
 
 
-def group_at(data: bytes, offset: int, seed: int) -> Group | None:
+def group_at(data: bytes, offset: int, seed: int) -> RecordGroup | None:
     """The intact group at this place, if there is one."""
     begin = offset + GROUP_BYTES
     if begin > len(data):
@@ -138,10 +138,10 @@ def group_at(data: bytes, offset: int, seed: int) -> Group | None:
     end = begin + size
     if end > len(data) or body_sum != crc32(data[begin:end]):
         return None
-    return Group(offset, end, first, synced, records)
+    return RecordGroup(offset, end, first, synced, records)
 
 
-def groups_after(data: bytes, offset: int, seed: int) -> Iterator[Group]:
+def groups_after(data: bytes, offset: int, seed: int) -> Iterator[RecordGroup]:
     """All intact groups that can be found from this place on, wherever they begin."""
     while (offset := data.find(GROUP_MAGIC, offset)) >= 0:
         group = group_at(data, offset, seed)
@@ -152,7 +152,7 @@ def groups_after(data: bytes, offset: int, seed: int) -> Iterator[Group]:
             offset = group.end
 
 
-def decode_group(data: bytes, group: Group) -> Iterator[bytes]:
+def decode_group(data: bytes, group: RecordGroup) -> Iterator[bytes]:
     """The records of an intact group."""
     begin = group.offset + GROUP_BYTES
     table_end = begin + 4 * group.records
@@ -169,14 +169,14 @@ def decode_group(data: bytes, group: Group) -> Iterator[bytes]:
 
 
 def encode_snapshot(state: bytes, position: int, kind: str) -> bytes:
-    """What stands before the state in a snapshot."""
+    """The header of a snapshot."""
     label = kind.encode()
     header = _start(SNAPSHOT_MAGIC) + _SNAPSHOT.pack(position, len(state), len(label)) + label
     return header + _digest(header, state)
 
 
 def decode_snapshot(data: bytes) -> tuple[int, str, bytes]:
-    """The position, the kind and the state."""
+    """The position, the kind and the state of a snapshot."""
     _check_start(data, SNAPSHOT_MAGIC)
     label = _START_BYTES + _SNAPSHOT.size
     if len(data) < label:

@@ -19,7 +19,7 @@ from sterna.net.storage.format import (
 )
 from sterna.net.storage.options import LogOptions
 from sterna.net.storage.recovery import (
-    Found,
+    FoundLog,
     Load,
     LogFile,
     Recovery,
@@ -36,7 +36,7 @@ from sterna.net.storage.snapshots import (
 
 LOCK_NAME = "lock"
 WRITE_PARTS = 512
-"""With so many parts a write is done; the system takes at most 1,024 (IOV_MAX)."""
+"""A write is done once it has so many parts; the system accepts at most 1,024 (IOV_MAX)."""
 
 
 class Seal(NamedTuple):
@@ -46,7 +46,7 @@ class Seal(NamedTuple):
     path: Path
     """Where the snapshot is to be written, as `write_snapshot` does."""
     bytes_written: int
-    """How much the log had written by then."""
+    """How many bytes the log had written by then."""
 
 
 def _as_it_is(_kind: str, state: bytes) -> bytes:
@@ -65,7 +65,7 @@ class Log:
     """
 
     def __init__(
-        self, directory: Path, disk: Disk, options: LogOptions, kind: str, found: Found
+        self, directory: Path, disk: Disk, options: LogOptions, kind: str, found: FoundLog
     ) -> None:
         self.directory = directory
         self.options = options
@@ -73,12 +73,12 @@ class Log:
         self.appended = found.position
         """How many records were ever appended."""
         self.written = found.position
-        """How many of them the operating system has: they survive the end of this process."""
+        """How many records the operating system has: they survive the end of this process."""
         self.synced = found.position
-        """How many of them are durable: they survive a power cut."""
+        """How many records are durable: they survive a power cut."""
         files: list[LogFile] = [*found.segments, *found.snapshots]
         self.bytes_on_disk = sum(file.size for file in files)
-        """What segments and snapshots take, with the zeros ahead; `*.damaged` does not count."""
+        """The size of segments and snapshots, with the zeros ahead; `*.damaged` does not count."""
         self._disk = disk
         self._log_id = found.log_id
         self._seed = seed_of(found.log_id)
@@ -112,9 +112,9 @@ class Log:
         disk: Disk = REAL,
         options: LogOptions | None = None,
     ) -> tuple["Log", Recovery]:
-        """Open the log in a directory, new or not, and tell what is in it.
+        """Open the log in a directory, new or not, and return it with what is in it.
 
-        `kind` says what the states of snapshots are; those of another kind are refused, unless it
+        `kind` is the kind of state in snapshots; those of another kind are refused, unless it
         is one of the `older` kinds that can be read. `load` reads a state, before anything on disk
         is changed.
         """
@@ -142,7 +142,7 @@ class Log:
         return log, found.recovery
 
     def append(self, record: bytes) -> int:
-        """Take a record, in memory only; the position after it. Durable once `synced` says so."""
+        """Take a record, in memory only; return the position after it. See `synced`."""
         if self._failure is not None:
             raise self._again()
         if len(record) > RECORD_BYTES_MAX:
@@ -155,7 +155,7 @@ class Log:
         return self.appended
 
     def commit(self, *, sync: bool = True) -> int:
-        """Write all that was appended before, and sync it; how many records are durable now.
+        """Write all that was appended before, and sync it; return how many records are durable.
 
         Without `sync` the records survive the end of this process, but not a power cut.
         """
@@ -167,10 +167,10 @@ class Log:
         return self.synced
 
     def snapshot(self, state: bytes, position: int) -> None:
-        """Keep the state that the first `position` records led to, and drop what it stands for.
+        """Keep the state that the first `position` records led to, and drop what it replaces.
 
-        The snapshot before it and the records since then are kept as well, in case that this one
-        is damaged one day.
+        The snapshot before it and the records since then are kept as well, in case this one is
+        damaged one day.
         """
         if not self._snapshot_position <= position <= self.appended:
             raise ValueError(
@@ -196,9 +196,9 @@ class Log:
         return Seal(position, unfinished_path(self.directory, position), self._bytes_written)
 
     def adopt(self, sealed: Seal) -> None:
-        """Take in a snapshot that was made elsewhere, and drop what it stands for.
+        """Take in a snapshot that was made elsewhere, and drop what it replaces.
 
-        LogFullError if there is no room for it: then it is discarded, and the log goes on.
+        LogFullError if there is no room for it: then it is discarded, and the log continues.
         """
         self._check()
         try:
@@ -210,7 +210,7 @@ class Log:
             self._take_in(sealed, size)
 
     def discard(self, sealed: Seal) -> None:
-        """Remove what was written of a snapshot that came to nothing."""
+        """Remove what was written of a snapshot that failed."""
         with self._fail_stop("removing a snapshot"):
             if sealed.path.name in self._disk.names(self.directory):
                 self._disk.remove(sealed.path)
@@ -221,7 +221,7 @@ class Log:
 
     @property
     def bytes_since_snapshot(self) -> int:
-        """What was written since then; what is only appended does not count yet."""
+        """How many bytes were written, not only appended, since the last snapshot."""
         return self._bytes_written - self._bytes_at_snapshot
 
     @property
@@ -253,7 +253,7 @@ class Log:
 
     @contextmanager
     def _fail_stop(self, doing: str) -> Iterator[None]:
-        """Whatever goes wrong in here ends the log."""
+        """End the log if anything goes wrong in here."""
         self._check()
         try:
             yield
@@ -302,7 +302,7 @@ class Log:
         del self._pending[:count]
 
     def _write_mark(self, *, closed: bool) -> None:
-        """Say on disk that all before is durable, so that damage to it is seen as such."""
+        """Mark on disk that everything before is durable, so that damage to it is recognized."""
         self._write(encode_mark(self.synced, self._seed, closed=closed))
         self._file.sync_data()
 
@@ -320,7 +320,7 @@ class Log:
         self._bytes_written += size
 
     def _grow(self, end: int) -> memoryview | None:
-        """Make room in the books up to here; the zeros to write behind it."""
+        """Account for room up to here; return the zeros to write after it."""
         segment = self._segments[-1]
         grown = end - segment.size
         if grown <= 0:
@@ -336,7 +336,7 @@ class Log:
         return memoryview(bytes(ahead)) if ahead else None
 
     def _end_segment(self) -> None:
-        """Sync it: each segment is durable before there is a next one."""
+        """Sync the segment: each one is durable before the next one begins."""
         if self.synced < self.written:
             self._file.sync_data()
             self.synced = self.written
@@ -364,7 +364,7 @@ class Log:
     # Snapshots
 
     def _take_room(self, size: int) -> int:
-        """Enter a snapshot of this size in the books."""
+        """Account for a snapshot of this size."""
         with self._writing:
             self._check_room(size)
             self.bytes_on_disk += size

@@ -1,8 +1,8 @@
-"""Finding what is on disk after whatever happened, and making it fit to go on from.
+"""Finding what is on disk after whatever happened, and making it fit to continue from.
 
-The newest intact snapshot counts, and the records from its position on. Behind them there may be
+The newest intact snapshot counts, and the records from its position on. After them there may be
 what a power cut left of writes that were never synced: it is cut off. Anything else that is not as
-it was written is damage, and nobody goes on from there unless told to.
+it was written is damage, and the log is not used unless the options ask to salvage it.
 """
 
 import os
@@ -22,8 +22,8 @@ from sterna.net.storage.format import (
     LOG_ID_BYTES,
     SEGMENT_BYTES,
     Damage,
-    Group,
     OtherFormat,
+    RecordGroup,
     decode_group,
     decode_segment,
     decode_snapshot,
@@ -50,13 +50,13 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: int | None
     """The position of the snapshot that is used, if there is one."""
     records: int
-    """How many records follow it."""
+    """How many records follow the snapshot."""
     bytes: int
-    """How much they take on disk."""
+    """How many bytes those records take on disk."""
     closed: bool = True
     """Whether the log was closed when it was last in use, or is new."""
     torn_bytes: int = 0
-    """How much was cut off at the end: written, but never synced."""
+    """How many bytes were cut off at the end: written, but never synced."""
     set_aside: tuple[str, ...] = ()
     """Files that are damaged; they are no longer used, and nothing removes them."""
     notes: tuple[str, ...] = ()
@@ -87,8 +87,8 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     """How many records led to that state."""
     records: Iterator[bytes]
-    """All that came after it, read from disk as they are asked for. To be used up before the
-    next snapshot, which may remove the files."""
+    """All records after that state, read from disk as they are asked for. They have to be used up
+    before the next snapshot, which may remove the files."""
     report: RecoveryReport
 
 
@@ -97,7 +97,7 @@ class LogFile(msgspec.Struct, kw_only=True):
 
     path: Path
     size: int
-    """What it takes on disk, with the zeros ahead."""
+    """The size of the file on disk, with the zeros ahead."""
 
 
 class Segment(LogFile, kw_only=True):
@@ -113,8 +113,8 @@ class Snapshot(LogFile, kw_only=True):
     position: int
 
 
-class Found(NamedTuple):
-    """All that a log goes on from."""
+class FoundLog(NamedTuple):
+    """Everything that a log continues from."""
 
     recovery: Recovery
     log_id: bytes
@@ -122,9 +122,9 @@ class Found(NamedTuple):
     """How many records there are in all; every one of them is durable now."""
     segments: list[Segment]
     end: int | None
-    """Where the last segment goes on; none if a new one must be begun."""
+    """Where the last segment continues; none if a new one must be begun."""
     snapshots: list[Snapshot]
-    """From old to new."""
+    """The snapshots, from old to new."""
 
 
 def segment_path(directory: Path, first: int) -> Path:
@@ -133,7 +133,7 @@ def segment_path(directory: Path, first: int) -> Path:
 
 def recover(
     disk: Disk, directory: Path, kinds: Sequence[str], load: Load, *, salvage: bool
-) -> Found:
+) -> FoundLog:
     """Read what is there; cut off what is torn, set aside what is damaged, make the rest last."""
     search = _Search(disk, directory, kinds, salvage=salvage)
     search.load_snapshot(load)
@@ -174,7 +174,7 @@ class _Search:
     ) -> None:
         self.disk = disk
         self.up_to = up_to
-        """What lies behind this position is none of its business."""
+        """Records after this position are ignored."""
         self.directory = directory
         self.kinds = kinds
         self.salvage = salvage
@@ -200,7 +200,7 @@ class _Search:
         """How many records are there, as far as has been read."""
         self.spans: list[_Span] = []
         self.end: int | None = None
-        """Where the last segment ends, if it is one to go on with."""
+        """Where the last segment ends, if it can be continued."""
         self.doubtful = b""
         """The last bytes before that end, which may not be durable."""
         self.closed = not self.segments
@@ -212,7 +212,7 @@ class _Search:
         self.notes: list[str] = []
 
     def load_snapshot(self, load: Load) -> None:
-        """The newest one that is intact. The log reaches back to the one before it."""
+        """Load the newest intact snapshot. The log reaches back to the one before it."""
         for snapshot in reversed(self.snapshots):
             try:
                 position, kind, state = decode_snapshot(self.disk.read(snapshot.path))
@@ -238,7 +238,7 @@ class _Search:
         self.snapshots = [s for s in self.snapshots if s.path not in self.damaged]
 
     def read_segments(self) -> None:
-        """All records from the snapshot on, until the end or a damage."""
+        """Read all records from the snapshot on, until the end or a damage."""
         self._drop_unborn_segment()
         begin = max((i for i, s in enumerate(self.segments) if s.first <= self.base), default=0)
         if begin == len(self.segments):
@@ -253,8 +253,8 @@ class _Search:
             if self.position >= self.up_to or not self._read_segment(index):
                 break
 
-    def mend(self) -> Found:
-        """Do what is to be done about what was found. Done twice, it does no harm."""
+    def mend(self) -> FoundLog:
+        """Repair what was found. Doing it twice does no harm."""
         set_aside = [self._copy_aside(self.copied)] if self.copied is not None else []
         # The last ones first: while one is left, the damage before it is still recognised.
         set_aside += [self._set_aside(path) for path in reversed(self.damaged)]
@@ -271,10 +271,10 @@ class _Search:
         if end is not None and self.last_format < FORMAT:
             self._leave_old_segment()
             end = None
-        return Found(recovery, self.log_id, position, self.segments, end, self.snapshots)
+        return FoundLog(recovery, self.log_id, position, self.segments, end, self.snapshots)
 
     def recovery(self, set_aside: Sequence[str] = ()) -> Recovery:
-        """What was found, to begin with."""
+        """What was found, as the beginning of a log."""
         position = min(max(self.position, self.base), self.up_to)
         if self.up_to < sys.maxsize and position < self.up_to:
             self._damage(len(self.segments), f"record {position:,} is not intact")
@@ -298,7 +298,7 @@ class _Search:
         )
 
     def _leave_old_segment(self) -> None:
-        """What comes now goes into a new segment, so that an older release refuses the log."""
+        """Have the next records go into a new segment, so that an older release refuses the log."""
         last = self.segments[-1]
         if last.first == self.position:  # The new one has the name of one without records.
             self.disk.remove(last.path)
@@ -321,7 +321,7 @@ class _Search:
                 self.torn_bytes += len(data.rstrip(b"\0"))
 
     def _read_segment(self, index: int) -> bool:
-        """Whether to go on with the next one."""
+        """Read a segment; return whether to continue with the next one."""
         segment = self.segments[index]
         data = self.disk.read(segment.path)
         try:
@@ -345,17 +345,17 @@ class _Search:
         segment = self.segments[index]
         base = self.base
         position = synced = segment.first  # A segment is synced before the next one is begun.
-        doubtful: deque[Group] = deque()
+        doubtful: deque[RecordGroup] = deque()
         """The groups that may not be durable."""
         begin = offset = SEGMENT_BYTES
-        later: list[Group] = []
+        later: list[RecordGroup] = []
         while position < self.up_to:
             group = group_at(data, offset, seed)
             if group is None or group.first != position:
                 later = list(groups_after(data, offset, seed))
                 if not later or later[0].first > max(position, base):
                     break
-                # What is not intact here was no record, or the snapshot stands for it.
+                # What is not intact here was no record, or the snapshot replaces it.
                 self.notes.append(f"{segment.path.name} is damaged at byte {offset:,}, harmlessly.")
                 self._add_span(segment.path, begin, offset)
                 group = later[0]
@@ -397,7 +397,7 @@ class _Search:
             self.spans.append(_Span(path, begin, end))
 
     def _damage(self, index: int, problem: str, cut: int | None = None) -> None:
-        """Records are lost from here on: the end, unless the user wants what is before it."""
+        """Records are lost from here on: an error, unless the user wants what is before it."""
         sentence = f"the log is damaged in {self.directory}: {problem}."
         if not self.salvage:
             raise LogDamagedError(

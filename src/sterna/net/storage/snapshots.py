@@ -10,7 +10,7 @@ from sterna.net.storage.disk import Disk, write_fully
 
 SNAPSHOT_ENDING = ".snapshot"
 UNFINISHED_ENDING = ".new"
-"""What has this ending never became part of the log; whoever opens the log removes it."""
+"""A file with this ending never became part of the log; it is removed when the log is opened."""
 
 PIECE_BYTES = 8 << 20
 """A snapshot is written and synced in pieces of this size, so that commits need not wait long."""
@@ -22,7 +22,7 @@ def snapshot_path(directory: Path, position: int) -> Path:
 
 
 def unfinished_path(directory: Path, position: int) -> Path:
-    """Where a snapshot can be written: nobody has used the name before."""
+    """Where a snapshot can be written: a name that was not used before."""
     name = snapshot_path(directory, position).name
     return directory / f"{name}.{os.urandom(8).hex()}{UNFINISHED_ENDING}"
 

@@ -1,5 +1,9 @@
 """The delivery audit: the oracle's rules, which are `sterna.model.delivery`, over journals."""
 
+from sterna.extras import require
+
+require("pipeline", "the audit")
+
 from sterna.pipeline.audit.stated import Stated, in_journals, in_table
 from sterna.pipeline.audit.verdict import Finding, Verdict, audit, audit_journals, is_complete
 

@@ -1,4 +1,4 @@
-"""What each client did: when it was there, what it asked for and offered, and when it left."""
+"""What each client did: when it was connected, its subscriptions and advertisements, its end."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from sterna.pipeline.audit.stated import LIVE, Stated, moments
 
 SUBSCRIPTION = "subscription"
 FOLLOWING = "following"
-"""All that a subscription that depends on its client may mean while it lasts."""
+"""Everything that a subscription which depends on its client may mean while it lasts."""
 OFFER = "offer"
 """An advertisement."""
 
@@ -28,7 +28,7 @@ CLIENTS_AT_ONCE = 1_000
 _COLUMNS = ("name", "filter", "published", "publishers", "seqs")
 
 PARTITIONS = 16
-"""How many parts clients, and later events, are dealt with in."""
+"""How many partitions clients, and later events, are processed in."""
 
 
 _LONG = pa.int64()
@@ -66,15 +66,15 @@ CONDUCT = """
     discarded ARRAY<BIGINT>,
     settled ARRAY<BIGINT>
 """
-"""A client: its connections; its asks with the moments of `sterna.model.delivery.Span`, and the
+"""A client: its connections; its asks with the moments of `sterna.model.delivery.Lifetime`, and the
 last moment (`lasted`) at which an event may have left its publisher to arrive before the end; when
 it left for good, and its last event that had arrived; when it was forgotten, and its last event
-that the network had heard of; its events that it had no room for. The row without a client has the
+that had reached the network; its events that it had no room for. The row without a client has the
 moments at which nothing was on its way in a world."""
 
 
 def controls(stated: Stated) -> DataFrame:
-    """The facts that say who was where and wanted what: few, next to those about events."""
+    """The facts about connections, subscriptions and advertisements, but not about events."""
     return stated(
         (
             *("Subscribed", "Adapted", "Unsubscribed", "Advertised", "Unadvertised"),
@@ -94,8 +94,8 @@ def conducts(
 ) -> DataFrame:
     """What every client did.
 
-    From facts that say it, and the signs of life and the events that brokers have `heard` of, if
-    they matter: where nobody says when nothing was on its way, and where advertisements count.
+    From facts that state it, and the signs of life and the events that brokers received (`heard`),
+    if they matter: where no fact states that nothing was on its way, and with advertisements.
     """
     own = control.where("kind NOT IN ('ClientForgotten', 'Settled')").withColumn(
         "client", F.col("at")
@@ -130,7 +130,7 @@ def signs_of_life(stated: Stated) -> DataFrame:
 
 
 def hearings(stated: Stated) -> DataFrame:
-    """When the network had heard of events of clients, up to which number."""
+    """When events of clients had reached the network, up to which number."""
     taken = stated(["Accepted", "Quenched"], "link", "seqs")
     whose = F.when(F.col("kind") == "Accepted", F.col("link")).otherwise(F.col("at"))
     return taken.select(
@@ -142,7 +142,7 @@ def hearings(stated: Stated) -> DataFrame:
 
 
 def _oblivions(control: DataFrame, heard: DataFrame | None) -> DataFrame:
-    """When each client was forgotten, with the last event that the network had heard of by then."""
+    """When each client was forgotten, with the last of its events in the network by then."""
     forgotten = control.where("kind = 'ClientForgotten'").select("world", "client", "moment")
     if heard is None:
         times = forgotten.withColumn("heard", F.lit(None).cast("long"))
@@ -157,9 +157,9 @@ def _oblivions(control: DataFrame, heard: DataFrame | None) -> DataFrame:
 
 
 def filter_id(world: str, text: str, role: str) -> int:
-    """What stands for a filter in tables.
+    """The number that represents a filter in tables.
 
-    64 bits: of a million filters, two are taken for one in one of 30 million audits.
+    It has 64 bits: of a million filters, two are taken for one in one of 30 million audits.
     """
     name = "\0".join((world, text, str(role == FOLLOWING)))
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
@@ -257,10 +257,10 @@ _Asked = tuple[str, str, int, int]
 
 
 def _asks(rows: Iterable[_Row], *, leaving_ends: bool) -> Iterator[_Asked]:
-    """What a client asked for and offered, each time it meant something else.
+    """What a client subscribed to and advertised, each time it meant something else.
 
-    One that asks again under the same name has forgotten what it had asked: it was started anew,
-    and that has ended at the latest when it came back.
+    A client that subscribes again under the same name has lost its state: it was started anew, and
+    the earlier subscription ended at the latest when it came back.
     """
     open_: dict[tuple[str, str], tuple[str, int]] = {}
     came = 0
@@ -304,7 +304,7 @@ def _asks(rows: Iterable[_Row], *, leaving_ends: bool) -> Iterator[_Asked]:
 
 
 def _cut(asked: _Asked, cuts: Sequence[int]) -> Iterator[_Asked]:
-    """What a client still wants when it is forgotten, the network has to learn anew."""
+    """The network has to learn again what a client still wants after it was forgotten."""
     role, text, since, until = asked
     if role == FOLLOWING:
         yield asked
@@ -331,5 +331,5 @@ _DEPENDS = re.compile(r"\$|myloc", re.IGNORECASE)
 
 
 def _is_bound(text: str) -> bool:
-    """Whether a filter depends on nothing; most need not be parsed to see that."""
+    """Whether a filter depends on no variable; most need not be parsed to see that."""
     return _DEPENDS.search(text) is None or Filter(text).is_bound

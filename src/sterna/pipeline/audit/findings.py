@@ -1,4 +1,4 @@
-"""The wrong deliveries of the ledger, each with the way its event took."""
+"""The wrong deliveries of the ledger, each with the path of its event."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
@@ -19,7 +19,7 @@ def wrong(lines: DataFrame) -> DataFrame:
 def explained(
     wrong: DataFrame, stated: Stated, known: DataFrame, *, grace_us: int = GRACE_US
 ) -> DataFrame:
-    """Wrong deliveries with their paths, and what nobody wanted told from what nobody published."""
+    """Wrong deliveries with their paths; unwanted events are set apart from unpublished ones."""
     events = wrong.select(*EVENT).distinct()
     said = (
         identities(published(stated, known, "publishers", "seqs"), "world", "moment")

@@ -1,11 +1,11 @@
-"""The ledger: for each client and event, what was owed, what came, and what is wrong with it."""
+"""The ledger: for each client and event, what was owed, what arrived, and what is wrong with it."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.model.delivery import (
     Fault,
-    Span,
+    Lifetime,
     is_allowed,
     is_explained,
     is_out_of_order,
@@ -21,7 +21,7 @@ EVENT = ("world", "publisher", "seq")
 LINE = ("world", "client", "publisher", "seq")
 
 NOT_WANTED = "not wanted"
-"""It came to a client that never asked for anything like it: unasked, if it was ever published."""
+"""It came to a client that never asked for anything like it: unasked, if it was published."""
 
 
 def lines(
@@ -39,7 +39,7 @@ def lines(
 
 def identities(facts: DataFrame, *columns: str) -> DataFrame:
     """A row for each event of each fact: these columns, `place` in the fact, publisher, seq."""
-    # A single publisher stands for all. Zipped first: each row would carry all names otherwise.
+    # A single publisher is written for all. Zipped first: each row would carry all names otherwise.
     names = F.when(
         F.size("publishers") == 1, F.array_repeat(F.get("publishers", F.lit(0)), F.size("seqs"))
     ).otherwise(F.col("publishers"))
@@ -49,12 +49,12 @@ def identities(facts: DataFrame, *columns: str) -> DataFrame:
     )
 
 
-# ---- Lines: what each client was to get, and what came.
+# ---- Lines: what each client was owed, and what arrived.
 
 
 def _wanted(events: DataFrame, asks: DataFrame) -> DataFrame:
     """A row for each event and each subscription that matches it."""
-    span = Span(asked=F.col("asked"), settled=F.col("settled"), ended=F.col("ended"))
+    span = Lifetime(asked=F.col("asked"), settled=F.col("settled"), ended=F.col("ended"))
     # It was calm before the end if it left its publisher by the last moment early enough for that.
     was_calm = F.coalesce(F.col("out") <= F.col("lasted"), F.lit(col=False))
     is_owed = (F.col("role") == SUBSCRIPTION) & is_settled(span, F.col("published")) & was_calm
@@ -75,7 +75,7 @@ def _wanted(events: DataFrame, asks: DataFrame) -> DataFrame:
 def _arrived(stated: Stated) -> DataFrame:
     """A row for each event that came to a client, whether its application saw it or not.
 
-    And for each that had to be discarded for a client, if that was said: `is_purged`.
+    `is_purged` marks those that were discarded for a client, if that was recorded.
     """
     is_purged = F.col("kind").isin("Purged", "Discarded", "Missed")
     came = identities(
@@ -136,7 +136,7 @@ def _judged(rows: DataFrame, slack: Column) -> DataFrame:
 
 
 def _faults(slack: Column) -> Column:
-    """What is wrong with a line: each fault, and the moment of what came."""
+    """The faults of a line, each with the moment of the arrival."""
     deliveries, never = F.col("deliveries"), F.lit(None).cast("long")
     first = F.get(deliveries, F.lit(0))
     lost = F.col("is_owed") & ~F.col("is_purged") & (F.size("deliveries") == 0)
@@ -154,11 +154,11 @@ def _faults(slack: Column) -> Column:
 
 
 def _fault_of(arrival: Column, slack: Column) -> Column:
-    """What is wrong with one arrival by itself, or null."""
+    """The fault of one arrival by itself, or null."""
     moment = arrival["moment"]
 
     def permits(ask: Column) -> Column:
-        span = Span(asked=ask["asked"], ended=ask["ended"], forgotten=ask["forgotten"])
+        span = Lifetime(asked=ask["asked"], ended=ask["ended"], forgotten=ask["forgotten"])
         explains = is_explained(span, F.col("published") - slack, moment)
         allows = is_allowed(span, moment, anywhere=arrival["anywhere"])
         return F.when(arrival["is_stray"], explains).otherwise(ask["is_exact"] & allows)

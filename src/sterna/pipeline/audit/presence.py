@@ -1,4 +1,4 @@
-"""When a client was there, long enough for all that was on its way to have come."""
+"""When a client was connected long enough for all that was on its way to have arrived."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -9,11 +9,11 @@ BEGINNING = 0
 
 
 class Presence:
-    """The connections of a client, and when everything on its way to or from it had come.
+    """The connections of a client, and when everything on its way to or from it had arrived.
 
     Where it is known when nothing was on its way (`settled`), that is at each such moment in a
-    connection; a client of which nobody says whether it is connected, is. Elsewhere it is whenever
-    a connection has stood for a whole `grace` period.
+    connection; a client without facts about its connections counts as connected. Elsewhere it is
+    whenever a connection has been up for a whole `grace` period.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class Presence:
         self._stays = bool(self._connections) and self._connections[-1][1] == FOREVER
 
     def after(self, moment: int) -> int | None:
-        """When all that was on its way at a moment had come; None if the client was not there.
+        """When all that was on its way at a moment had arrived; None if the client was not there.
 
-        FOREVER: it is there at the end, and nobody has looked since.
+        FOREVER: it is there at the end, and it was not checked since.
         """
         if self._settled is None:
             place = bisect_left(self._enough, moment)
@@ -52,7 +52,7 @@ class Presence:
         return FOREVER if self._stays else None
 
     def before(self, moment: int) -> int | None:
-        """The last moment of which all that was on its way had come by another moment."""
+        """The last moment of which all that was on its way had arrived by another moment."""
         if self._settled is None:
             place = bisect_right(self._since, moment - self._grace) - 1
             return None if place < 0 else min(self._connections[place][1], moment) - self._grace
@@ -74,8 +74,8 @@ def connections_of(
     """The connections of a client, from the moments at which a link came or went, in order.
 
     One that has not ended lasts for ever; one that had begun before all that is known, always did.
-    If a link comes while there is one, the connection goes on (`unbroken`), or it had ended nobody
-    knows when, since the client was killed: then it counts for nothing.
+    If a link comes while there is one, the connection continues (`unbroken`), or it had ended at an
+    unknown time, since the client was killed: then it counts for nothing.
     """
     connections: list[tuple[int, int]] = []
     since: int | None = None

@@ -1,4 +1,4 @@
-"""What was published: each event with when it had left, and the filters that match it."""
+"""What was published: each event with the time when it left, and the filters that match it."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.matching import MatchIndex
-from sterna.model.delivery import Span, is_settled
+from sterna.model.delivery import Lifetime, is_settled
 from sterna.model.filters import Filter
 from sterna.pipeline.audit.conduct import FOLLOWING, OFFER, PARTITIONS
 from sterna.pipeline.audit.presence import Presence
@@ -26,14 +26,14 @@ INDEXES_MAX = 1_000
 PUBLICATIONS = """
     world STRING, publisher STRING, seq BIGINT, published BIGINT, out BIGINT, matched ARRAY<BIGINT>
 """
-"""An event: when it was published, when it had left its publisher (null: nobody has to get it), and
-all filters of its world that match it."""
+"""An event: when it was published, when it left its publisher (null: nobody is owed it), and all
+filters of its world that match it."""
 
 
 def published(stated: Stated, conducts: DataFrame, *columns: str) -> DataFrame:
-    """The facts that say what was published, with these columns.
+    """The facts that state what was published, with these columns.
 
-    For a publisher without a journal, these are its broker's: what it has accepted.
+    For a publisher without a journal, these are its broker's: the events it has accepted.
     """
     speakers = conducts.select("world", F.col("client").alias("link"), F.lit(1).alias("speaks"))
     return (
@@ -52,7 +52,7 @@ def publications(
     partitions: int = PARTITIONS,
 ) -> DataFrame:
     """All events that were published; matching is done by the brokers' own index."""
-    # What clients did comes first in each partition; the events behind it are passed through.
+    # What clients did comes first in each partition; the events after it are passed through.
     share = F.pmod(F.hash("journal", "position", "turn"), F.lit(partitions)).cast("int")
     everyone = F.explode(F.sequence(F.lit(0), F.lit(partitions - 1)))
     rows = (
@@ -138,7 +138,7 @@ class _World:
             ask["filter_id"]
             for ask in self.conducts.get(publisher, _NOBODY)["asks"]
             if ask["role"] == OFFER
-            and is_settled(Span(ask["asked"], ask["settled"], ask["ended"]), moment)
+            and is_settled(Lifetime(ask["asked"], ask["settled"], ask["ended"]), moment)
         }
 
 
@@ -172,7 +172,7 @@ def _worlds(
 
 
 def _answers(stated: pa.RecordBatch, worlds: dict[str, _World]) -> Iterator[pa.RecordBatch]:
-    """Events of one world are asked about together, a few thousand at a time."""
+    """Match the events of one world together, a few thousand at a time."""
     facts: list[_Said] = []
     count = 0
     columns = (stated[name].to_pylist() for name in ("world", "at", "kind", "moment", "events"))
@@ -217,7 +217,7 @@ def _answer(facts: list[_Said], world: _World | None) -> pa.RecordBatch:
 
 
 def _by_event(found: Mapping[int, list[int]], count: int) -> pa.ListArray:
-    """By event, the filters that match it; given is by filter, the places of events."""
+    """The filters that match each event; given are the matching events of each filter."""
     lengths = [len(places) for places in found.values()]
     ids = np.repeat(np.fromiter(found, np.int64, len(found)), lengths)
     places = np.fromiter(chain.from_iterable(found.values()), np.int64, sum(lengths))
@@ -232,7 +232,7 @@ def _by_event(found: Mapping[int, list[int]], count: int) -> pa.ListArray:
 def _outs(
     facts: list[_Said], starts: np.ndarray[Any, Any], ids: np.ndarray[Any, Any], world: _World
 ) -> list[int | None]:
-    """When each event had left its publisher; None if it has not, or nobody has to get it."""
+    """When each event had left its publisher; None if it has not, or nobody is owed it."""
     outs: list[int | None] = []
     place = 0
     for fact in facts:
@@ -253,7 +253,7 @@ def _outs(
             left = [each["moment"] for each in farewells if seq <= each["last"]]
             out = min([*left, *([] if calm is None else [calm])], default=None)
             if seq in discarded:
-                out = None  # Its publisher had no room for it, and said so.
+                out = None  # Its publisher had no room for it, and stated that.
             if offers is not None and (
                 any(seq > each["heard"] for each in oblivions)
                 or offers.isdisjoint(ids[starts[place] : starts[place + 1]].tolist())

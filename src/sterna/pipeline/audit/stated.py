@@ -1,10 +1,10 @@
-"""The facts that an audit needs, kind by kind, each with when it happened.
+"""The facts that an audit needs, kind by kind, each with the time when it happened.
 
 That is one number, its moment, and moments compare as the order of the facts does. A *world* is all
 that can be compared. The journals of brokers and clients are one world, named "": their clocks
-compare, and each fact stands at twice its microseconds. A journal whose facts are about other nodes
-than the one that keeps it is a simulation's: it is a world of its own, named after the journal, and
-the place in the journal tells the order exactly.
+compare, and the moment of a fact is twice its microseconds. A journal whose facts are about other
+nodes than the one that keeps it is a simulation's: it is a world of its own, named after the
+journal, and the place in the journal gives the order exactly.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ PLACE = ("journal", "position", "turn", "kind", "at", "time")
 
 
 class Stated(Protocol):
-    """Where the facts come from."""
+    """A source of facts."""
 
     def __call__(self, kinds: Sequence[str] | None, *columns: str) -> DataFrame:
         """The facts of these kinds, or all: `PLACE`, `world`, `moment`, and these columns."""
 
 
 def in_table(facts: DataFrame) -> Stated:
-    """Facts of a table that is there already."""
+    """Facts of an existing table."""
 
     def stated(kinds: Sequence[str] | None, *columns: str) -> DataFrame:
         chosen = facts if kinds is None else facts.where(F.col("kind").isin(*kinds))
@@ -65,7 +65,7 @@ def in_journals(spark: SparkSession, directory: Path, **options: str) -> Stated:
 def _placed(facts: DataFrame) -> DataFrame:
     is_live = F.col("at") == F.col("journal")
     by_place = F.shiftleft("position", TURN_BITS) + F.col("turn")
-    # Who sees that nothing is on its way does so after all else of the same microsecond.
+    # An observer that sees nothing on its way does so after all else of the same microsecond.
     by_clock = F.unix_micros("time") * 2 + (F.col("kind") == "Settled").cast("long")
     return facts.withColumns(
         {
@@ -76,10 +76,10 @@ def _placed(facts: DataFrame) -> DataFrame:
 
 
 def moments(microseconds: int) -> int:
-    """A length of time, between moments of the live world."""
+    """A length of time as a difference between moments of the live world."""
     return 2 * microseconds
 
 
 def slack(grace_us: int) -> Column:
-    """By how much moments of different nodes may be wrong: clocks differ, simulations do not."""
+    """By how much moments of different nodes may differ: clocks do, those of simulations do not."""
     return F.when(F.col("world") == LIVE, moments(grace_us)).otherwise(0).cast("long")

@@ -1,4 +1,4 @@
-"""An audit from beginning to end: read once, judged once, and told in numbers and findings."""
+"""An audit from beginning to end: read once, judged once, reported in numbers and findings."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ FIRST = 1
 """The position with which a journal begins, at the latest."""
 
 FINDINGS_MAX = 100_000
-"""So many wrong deliveries are told one by one; of more, only the numbers."""
+"""So many wrong deliveries are reported one by one; beyond that, only their number is."""
 
 ORDER = ("world", "client", "publisher", "seq")
 WRONG = "world STRING, client STRING, publisher STRING, seq BIGINT, fault STRING, moment BIGINT"
@@ -39,14 +39,14 @@ class Finding(NamedTuple):
     path: tuple[str, ...]
 
     def __str__(self) -> str:
-        way = ", ".join(self.path) or "no broker says that it came by"
+        way = ", ".join(self.path) or "no broker states that it passed"
         whose = f" in {self.world}" if self.world else ""
         return f"{self.fault}: event {self.publisher} #{self.seq} for {self.client}{whose} ({way})"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of an audit."""
+    """The result of an audit."""
 
     published: int
     subscribed: int
@@ -56,7 +56,7 @@ class Verdict:
     delivered: int
     faults: Counter[Fault]
     findings: list[Finding]
-    """In a fixed order, `FINDINGS_MAX` of them at most."""
+    """The wrong deliveries in a fixed order, `FINDINGS_MAX` of them at most."""
 
     @property
     def is_clean(self) -> bool:
@@ -70,7 +70,7 @@ def audit_journals(
     grace_us: int = GRACE_US,
     advertisements: bool | None = None,
 ) -> Verdict:
-    """Judge every delivery that the journals below a directory tell of."""
+    """Judge every delivery in the journals below a directory."""
     verdict = audit(
         in_journals(spark, directory),
         grace_us=grace_us,
@@ -100,12 +100,12 @@ def audit(
     is_complete: bool = True,
     partitions: int = PARTITIONS,
 ) -> Verdict:
-    """Judge every delivery that facts tell of.
+    """Judge every delivery in some facts.
 
     `advertisements` says whether the network needs them; None: if there are any. Unless the facts
     are complete, what clients without a journal have published may be unknown.
     """
-    # Kept, as it is used more than once; Spark would also mix up what it asks the source for.
+    # Cached, as it is used more than once; Spark would also mix up what it asks the source for.
     control = controls(stated).persist()
     world, kind = F.col("world"), F.col("kind")
     (told,) = control.agg(
@@ -165,7 +165,7 @@ def audit(
 
 
 def _seen(observation: Observation) -> dict[str, int]:
-    """What Spark has counted on its way; nothing, if it saw that there was nothing to do."""
+    """The figures that Spark has counted; nothing, if it saw that there was nothing to do."""
     try:
         return {name: count or 0 for name, count in observation.get.items()}
     except Py4JJavaError:
@@ -173,7 +173,7 @@ def _seen(observation: Observation) -> dict[str, int]:
 
 
 def _counted(findings: list[Finding], seen: dict[str, int]) -> Counter[Fault]:
-    """How often each fault was found; of what is not told one by one, it is known less exactly."""
+    """How often each fault was found; the count of those not listed one by one is less exact."""
     told = Counter(finding.fault for finding in findings)
     faults = Counter({each: max(told[each], seen.get(each, 0)) for each in Fault})
     faults[Fault.UNASKED] += max(0, sum(seen.values()) - faults.total())

@@ -1,4 +1,4 @@
-"""Running a declarative pipeline inside a Spark session that is there already.
+"""Running a declarative pipeline inside an existing Spark session.
 
 Spark runs declarative pipelines behind Spark Connect only, so its server is started in the process
 of the session, on loopback and for holders of a secret.
@@ -55,7 +55,7 @@ def execute(
     settings: Mapping[str, str],
     say: Callable[[str], None],
 ) -> None:
-    """Bring all that is defined up to date; checkpoints are kept in `storage`."""
+    """Bring everything that is defined up to date; checkpoints are kept in `storage`."""
     from pyspark.errors import PySparkValueError  # noqa: PLC0415 - Spark is optional, here and below.
     from pyspark.pipelines.graph_element_registry import (  # noqa: PLC0415
         graph_element_registration_context,
@@ -88,14 +88,14 @@ def execute(
                 last = answer["pipeline_event_result"].event.message
                 say(last)
     except PySparkValueError as error:
-        # When all is done, the server tells what Python workers counted, and the client is lost.
+        # When all is done, the server reports what Python workers counted, and the client is lost.
         if error.getCondition() != "UNKNOWN_RESPONSE" or last != _DONE:
             raise
 
 
 @contextmanager
 def _quiet(spark: "SparkSession") -> Iterator[None]:
-    """What goes wrong comes as an exception; Spark would also log it, many times over."""
+    """Silence Spark's log: errors come as exceptions, and Spark would also log them, repeatedly."""
     log4j: Any = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     level = log4j.LogManager.getLogger(_LOGGER).getLevel()
     log4j.core.config.Configurator.setLevel(_LOGGER, log4j.Level.OFF)
@@ -107,7 +107,7 @@ def _quiet(spark: "SparkSession") -> Iterator[None]:
 
 @contextmanager
 def _shaped_later() -> Iterator[None]:
-    """Let `DataFrame.to` wait for the run: Connect looks for its tables at once, and finds none."""
+    """Have `DataFrame.to` wait for the run: Connect looks up its tables at once, and finds none."""
     from pyspark.sql.connect import dataframe  # noqa: PLC0415
     from pyspark.sql.connect.functions import col  # noqa: PLC0415
 
@@ -128,7 +128,7 @@ def _shaped_later() -> Iterator[None]:
 
 @contextmanager
 def _served(spark: "SparkSession", secret: str) -> Iterator[int]:
-    """While the server of Spark Connect runs: its port."""
+    """The port of the Spark Connect server, while it runs."""
     jvm: Any = spark._jvm
     service = getattr(
         getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$"), "MODULE$"

@@ -1,8 +1,8 @@
 """The files of a table that grows: whole batches, each once, whatever is killed when.
 
-Tasks write files to `_staged`. A commit says in `_commits` which of them are a batch, and only then
-are they moved to where readers look. So every file there is whole and belongs to a batch that was
-committed; what a crash left undone is done by `recover`.
+Tasks write files to `_staged`. A commit records in `_commits` which of them are a batch, and only
+then are they moved to where readers look. So every file there is whole and belongs to a batch that
+was committed; `recover` finishes what a crash left undone.
 """
 
 import os
@@ -22,14 +22,14 @@ import pyarrow.parquet as pq
 from sterna.journal.writing import sync_directory
 
 HELD_BYTES_MAX = 64 * 2**20
-"""How much a task holds in memory to sort it; more becomes several files."""
+"""How many bytes a task holds in memory to sort them; more become several files."""
 ROW_GROUP_ROWS = 64 * 2**10
 """Small enough that a reader of a few minutes skips most of a day."""
 
 DAY, TIME = "day", "time"
 
 
-class Staged(msgspec.Struct, frozen=True, kw_only=True):
+class StagedTableFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that is written, but not yet part of the table."""
 
     name: str
@@ -43,7 +43,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     rows: int
     total_rows: int
-    """Of the table, with this batch."""
+    """How many rows the table has, with this batch."""
     files: list[tuple[str, str]]
     """For each file its name in `_staged`, and its path in the table."""
 
@@ -55,9 +55,9 @@ class TableFiles:
     path: Path
     is_daily: bool
 
-    def stage(self, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
+    def stage(self, batches: Iterable[pa.RecordBatch]) -> list[StagedTableFile]:
         """Write the rows of a task, sorted by time as far as memory goes."""
-        staged: list[Staged] = []
+        staged: list[StagedTableFile] = []
         held: list[pa.RecordBatch] = []
         held_bytes = 0
         for batch in batches:
@@ -74,7 +74,7 @@ class TableFiles:
             sync_directory(self._staged)
         return staged
 
-    def commit(self, batch: int, staged: Sequence[Staged]) -> None:
+    def commit(self, batch: int, staged: Sequence[StagedTableFile]) -> None:
         """Make the files of a batch part of the table; a batch that is in it stays as it was."""
         last = self.last_commit()
         if last is not None and batch <= last.batch:
@@ -94,10 +94,10 @@ class TableFiles:
         self._say(commit)
         self._finish(commit)
 
-    def discard(self, staged: Iterable[Staged]) -> None:
+    def discard(self, staged: Iterable[StagedTableFile]) -> None:
         """Remove files that will not be part of the table.
 
-        Spark discards also what a commit that failed half-way has; that is part of the table.
+        Spark also discards the files of a commit that failed half-way; those are part of the table.
         """
         last = self.last_commit()
         committed = {name for name, _ in last.files} if last is not None else set()
@@ -106,7 +106,7 @@ class TableFiles:
                 (self._staged / file.name).unlink(missing_ok=True)
 
     def recover(self) -> None:
-        """Finish what a run that was killed left; nobody else may write now."""
+        """Finish what a run that was killed left; no other process may write now."""
         last = self.last_commit()
         if last is not None:
             self._finish(last)
@@ -125,7 +125,7 @@ class TableFiles:
         return last.total_rows if last is not None else 0
 
     def parts(self) -> list[Path]:
-        """The files that are the table, by day and batch."""
+        """The files of the table, by day and batch."""
         return sorted(self.path.glob(f"{DAY}=*/*.parquet" if self.is_daily else "*.parquet"))
 
     def read(self, part: Path, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -149,7 +149,7 @@ class TableFiles:
     def _commits(self) -> list[Path]:
         return sorted((self.path / "_commits").glob("*.json"))
 
-    def _write(self, table: pa.Table) -> list[Staged]:
+    def _write(self, table: pa.Table) -> list[StagedTableFile]:
         self._staged.mkdir(parents=True, exist_ok=True)
         if not self.is_daily:
             return [self._write_file(table, None)]
@@ -163,13 +163,13 @@ class TableFiles:
             for begin, end in pairwise(begins)
         ]
 
-    def _write_file(self, table: pa.Table, day: str | None) -> Staged:
+    def _write_file(self, table: pa.Table, day: str | None) -> StagedTableFile:
         name = f"{uuid.uuid4().hex}.parquet"
         with (self._staged / name).open("wb") as file:
             pq.write_table(table, file, row_group_size=ROW_GROUP_ROWS, compression="zstd")
             file.flush()
             os.fsync(file.fileno())
-        return Staged(name=name, day=day, rows=table.num_rows)
+        return StagedTableFile(name=name, day=day, rows=table.num_rows)
 
     def _say(self, commit: Commit) -> None:
         path = self.path / "_commits" / f"{commit.batch:020d}.json"
@@ -203,6 +203,6 @@ class TableFiles:
 _decoder = msgspec.json.Decoder(Commit)
 
 
-def _placed(file: Staged, name: str) -> str:
+def _placed(file: StagedTableFile, name: str) -> str:
     folder = f"{DAY}={file.day}/" if file.day is not None else ""
     return f"{folder}part-{name}.parquet"

@@ -19,19 +19,19 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sterna.pipeline.declared.files import Staged, TableFiles
-from sterna.pipeline.tables.schemas import Table
+from sterna.pipeline.declared.files import StagedTableFile, TableFiles
+from sterna.pipeline.tables.schemas import GrowingTable
 
 TASK_BYTES = 32 * 2**20
-"""About how much of the files a task reads."""
+"""About how many bytes of the files a task reads."""
 
 
-def format_name(table: Table) -> str:
-    """What stands in `format`."""
+def format_name(table: GrowingTable) -> str:
+    """The name of the table for `format`."""
     return f"sterna_{table.name}"
 
 
-def table_format(table: Table, files: TableFiles) -> type[DataSource]:
+def table_format(table: GrowingTable, files: TableFiles) -> type[DataSource]:
     """The format of a table that is in these files."""
 
     class TableFormat(DataSource):
@@ -61,7 +61,7 @@ class TableReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Files that stand together, about the same size for each task."""
+        """Adjacent files, about the same size for each task."""
         parts: list[InputPartition] = []
         paths: list[Path] = []
         size_bytes = 0
@@ -81,10 +81,10 @@ class TableReader(DataSourceReader):
 
 
 @dataclass
-class Written(WriterCommitMessage):
-    """What a task has written."""
+class WrittenFiles(WriterCommitMessage):
+    """The files that a task has written."""
 
-    files: list[Staged]
+    files: list[StagedTableFile]
 
 
 class TableWriter(DataSourceStreamArrowWriter):
@@ -93,9 +93,9 @@ class TableWriter(DataSourceStreamArrowWriter):
     def __init__(self, files: TableFiles) -> None:
         self._files = files
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """In a task: write its rows."""
-        return Written(self._files.stage(iterator))
+        return WrittenFiles(self._files.stage(iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver, when all tasks are done."""
@@ -106,5 +106,7 @@ class TableWriter(DataSourceStreamArrowWriter):
         self._files.discard(_files(messages))
 
 
-def _files(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return [file for message in messages if isinstance(message, Written) for file in message.files]
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedTableFile]:
+    return [
+        file for message in messages if isinstance(message, WrittenFiles) for file in message.files
+    ]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Definition = Callable[[Callable[[], "DataFrame"]], None]
 
 POSITIONS_MAX = 1_000_000
-"""How many inputs of brokers are archived at once: what a run that is killed has to do again."""
+"""How many inputs of brokers are archived at once: as much as a killed run has to do again."""
 
 
 def define(
@@ -27,7 +27,7 @@ def define(
     *,
     fail_on_data_loss: bool = True,
 ) -> None:
-    """Say which tables there are and what they are made of; to be called in a pipeline.
+    """Define the tables and what they are made of; to be called in a pipeline.
 
     Only those with these names, which have all their inputs among them.
     """
@@ -107,9 +107,9 @@ def define(
 def delivery_audit(
     spark: "SparkSession", journals: Path, *, fail_on_data_loss: bool = True
 ) -> "DataFrame":
-    """What is wrong in the journals, as far as they are there.
+    """The faults in the journals, as far as they are there.
 
-    It stands beside the graph: an audit takes several queries.
+    It is beside the graph: an audit takes several queries.
     """
     from sterna.pipeline.audit import audit, in_journals, is_complete  # noqa: PLC0415 - numba is large.
 
@@ -134,4 +134,4 @@ def _view(name: str) -> Definition:
 
 
 def _left_out(_query: Callable[[], "DataFrame"]) -> None:
-    """Define nothing."""
+    """Leave a table out: define nothing."""

@@ -1,4 +1,4 @@
-"""The directory of the tables: whose it is, who writes to it, and what a run leaves there."""
+"""The directory of the tables: its owner, its lock, and what a run leaves there."""
 
 import fcntl
 import json
@@ -13,18 +13,18 @@ from urllib.parse import quote
 from sterna.pipeline.errors import PipelineError
 
 VERSION = 1
-"""Of the tables and their checkpoints. A run leaves alone what has another one."""
+"""The version of the tables and their checkpoints. A run leaves other versions alone."""
 
 MARK, HALF, LOCK = "_sterna.json", "_sterna.half", "_lock"
 CHECKPOINTS, RUN = "_checkpoints", "_run"
 
 _OLD = "old "
-"""What the name of a view begins with while another takes its place."""
+"""The beginning of a view's name while another takes its place."""
 
 
 @contextmanager
 def held(root: Path) -> Iterator[None]:
-    """Make sure that tables can be written here, and that nobody else does."""
+    """Make sure that tables can be written here, and that no other process does."""
     _put_back(root)
     _check_ours(root)
     try:
@@ -78,7 +78,7 @@ def views_folder(root: Path, names: Iterable[str]) -> Iterator[Path]:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what a run left, but for views that nothing has taken the place of."""
+    """Remove what a run left, except for views that nothing has replaced."""
     for old in folder.glob(f"{_OLD}*"):
         view = folder.parent / old.name.removeprefix(_OLD)
         if not view.exists():
@@ -104,21 +104,21 @@ def replacing(root: Path) -> Iterator[Path]:
 
 
 def _set_aside(root: Path) -> Path:
-    """Where a folder is while another takes its place."""
+    """The path of a folder while another takes its place."""
     return root.with_name(f".{root.name}.old")
 
 
 def _put_back(root: Path) -> None:
-    """Undo what a run has begun that failed, or was killed, before another took its place."""
+    """Undo what a run has begun that failed, or was killed, before it replaced the folder."""
     if not root.exists() and _set_aside(root).exists():
         _set_aside(root).rename(root)
 
 
 @contextmanager
 def plain_path(root: Path) -> Iterator[Path]:
-    """A path of the folder without spaces and the like, which Spark would write otherwise.
+    """A path of the folder without spaces and the like, which Spark would encode.
 
-    It finds no checkpoints below such a path: it makes `%20` of a space, once too often.
+    It finds no checkpoints below such a path: it makes `%20` of a space once too often.
     """
     if quote(str(root)) == str(root):
         yield root

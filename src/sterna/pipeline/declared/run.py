@@ -39,40 +39,40 @@ SETTINGS = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 """A table that is read starts processes, so few are read at once; on a busy machine one that does
-not start in time is tried again. Which events are known is kept on disk, not in memory."""
+not start in time is tried again. The identities of known events are kept on disk, not in memory."""
 
 
-class Rows(msgspec.Struct, frozen=True, kw_only=True):
+class RowCount(msgspec.Struct, frozen=True, kw_only=True):
     """How many rows a table has."""
 
     total: int
     new: int | None = None
-    """How many of them this run has added; views are always new."""
+    """How many of the rows this run has added; views are always new."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has done."""
+    """The results of a run."""
 
-    tables: dict[str, Rows]
+    tables: dict[str, RowCount]
     seconds: float
 
 
 @dataclass(frozen=True)
-class Tables:
+class TableFolder:
     """The tables in a folder."""
 
     root: Path
 
     def files(self, name: str) -> TableFiles:
-        """Those of a table that grows."""
+        """The files of a table that grows."""
         return TableFiles(self.root / name, GROWING[name].is_daily)
 
     def totals(self) -> dict[str, int]:
-        """How many rows each of them has."""
+        """How many rows each table has."""
         return {name: self.files(name).total_rows for name in GROWING}
 
     def checkpoint(self, name: str) -> Path:
-        """Where Spark remembers what it has read for a table."""
+        """Where Spark keeps what it has read for a table."""
         return self.root / place.CHECKPOINTS / engine.CATALOG / engine.DATABASE / name / name / "0"
 
 
@@ -88,8 +88,8 @@ def run(
 ) -> Summary:
     """Read what is new in journals and add it to the tables in `root`; make the views anew.
 
-    A full refresh reads everything, and what it makes takes the place of what was there. `only`
-    some tables, and those that they are made of, may be brought up to date.
+    A full refresh reads everything, and its results replace what was there. `only` some tables, and
+    those that they are made of, may be brought up to date.
     """
     began = time.monotonic()
     names = _chosen(only, full_refresh=full_refresh)
@@ -101,10 +101,10 @@ def run(
         if full_refresh:
             fresh = stack.enter_context(place.replacing(root))
             stack.enter_context(place.held(fresh))
-            tables = Tables(fresh)
+            tables = TableFolder(fresh)
         else:
             place.check_version(root)
-            tables = Tables(root)
+            tables = TableFolder(root)
         before = _recovered(tables)
         views = stack.enter_context(place.views_folder(tables.root, made))
         definition = partial(define, names=names, fail_on_data_loss=fail_on_data_loss)
@@ -115,15 +115,15 @@ def run(
                 found = delivery_audit(spark, journals, fail_on_data_loss=fail_on_data_loss)
                 found.write.parquet(str(views / AUDIT))
         counts = {
-            name: Rows(total=total, new=total - before[name])
+            name: RowCount(total=total, new=total - before[name])
             for name, total in tables.totals().items()
             if name in names
-        } | {name: Rows(total=_rows_in(views / name)) for name in made}
+        } | {name: RowCount(total=_rows_in(views / name)) for name in made}
     return Summary(tables=counts, seconds=round(time.monotonic() - began, 2))
 
 
 def check_journals(journals: Path) -> None:
-    """Make sure that there is something to read, or say what to do."""
+    """Make sure that there is something to read; the error says what to do."""
     Directory(str(journals), live=True).extents()
 
 
@@ -136,7 +136,7 @@ def _chosen(only: Collection[str], *, full_refresh: bool) -> frozenset[str]:
     return with_inputs(only)
 
 
-def _recovered(tables: Tables) -> dict[str, int]:
+def _recovered(tables: TableFolder) -> dict[str, int]:
     """The rows of each table after what a killed run left is finished."""
     for name in GROWING:
         files = tables.files(name)
@@ -156,7 +156,7 @@ def _recovered(tables: Tables) -> dict[str, int]:
 
 def _update(
     spark: "SparkSession",
-    tables: Tables,
+    tables: TableFolder,
     views: Path,
     definition: "Callable[[SparkSession], None]",
     say: Callable[[str], None],
@@ -183,7 +183,7 @@ def _update(
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What the source says is wrong, in the words of this command."""
+    """Report errors of the source in the words of this command."""
     try:
         yield
     except Exception as error:

@@ -3,6 +3,10 @@
 The brokers' own index does it, inside the workers (docs/how-to/bulk-matching.md).
 """
 
+from sterna.extras import require
+
+require("pipeline", "bulk matching")
+
 from sterna.pipeline.matching.layouts import Layout, Matching, match_events
 from sterna.pipeline.matching.versions import Versions
 

@@ -15,15 +15,15 @@ from sterna.model.filters.tree import Attribute, IsNull
 from sterna.pipeline.errors import PipelineError
 
 MAP = "attributes"
-"""The column that has attributes by their names."""
+"""The column with attributes by their names."""
 
 IDENTITIES = (("publisher", "seq"), ("event",), ("id",))
-"""What identifies events if nothing else is said: the first of these that is there."""
+"""The columns that identify events by default: the first of these that is there."""
 
 
 @dataclass(frozen=True)
 class Shipment:
-    """What stands in the batches that workers get: identity, attributes, the map, then the rest."""
+    """The columns of the batches that workers get: identity, attributes, the map, then the rest."""
 
     identity: tuple[StructField, ...]
     attributes: tuple[str, ...]
@@ -37,7 +37,7 @@ class Shipment:
     def columns(self, batch: pa.RecordBatch) -> dict[str, Any]:
         """The attributes of a batch, each as an array or a list."""
         first = len(self.identity)
-        found: dict[str, Any] = {"": np.zeros(batch.num_rows)}  # No attribute is called so.
+        found: dict[str, Any] = {"": np.zeros(batch.num_rows)}  # No attribute has this name.
         if self.has_map:
             found.update(_from_map(batch.column(first + len(self.attributes))))
         for place, name in enumerate(self.attributes, first):
@@ -48,7 +48,7 @@ class Shipment:
 def shipped(
     events: DataFrame, identity: Sequence[str] | None, wanted: Collection[str] | None
 ) -> tuple[list[Column], Shipment]:
-    """The columns to select, of which only those that are wanted are attributes (None: all)."""
+    """The columns to select; those in `wanted` are attributes (None: all)."""
     schema = events.schema
     named = _identity(schema, identity)
     flat, has_map = without_map(attribute_schema(schema))
@@ -85,7 +85,7 @@ def attribute_schema(schema: StructType) -> StructType:
     """The columns that may hold attributes.
 
     In a table of events as journals and archives have it, only the map does: an attribute may be
-    called like one of the other columns. Everywhere else a column hides an entry of the map.
+    named like one of the other columns. Everywhere else a column hides an entry of the map.
     """
     if {"publisher", "seq", MAP} <= set(schema.names):
         kind = schema[MAP].dataType

@@ -1,4 +1,4 @@
-"""What workers tell about their work: how much memory they took, and where the time went."""
+"""Figures of the workers: how much memory they took, and where the time went."""
 
 import os
 import resource
@@ -10,34 +10,34 @@ from typing import Any
 from pyspark import Accumulator, SparkContext
 from pyspark.accumulators import AccumulatorParam
 
-Told = dict[str, dict[str, Any]]
-"""By worker process, what it has told."""
+WorkerFigures = dict[str, dict[str, Any]]
+"""The reported figures, by worker process."""
 
 _UNIT = 1 if sys.platform == "darwin" else 1024
-"""In which the system counts memory."""
+"""The unit in which the system counts memory, in bytes."""
 
 
 @dataclass
 class Work:
-    """What a worker process has done in one task."""
+    """The work of a process in one task."""
 
     loaded: int = 0
-    """Shares it had to load."""
+    """How many shares it had to load."""
     load_s: float = 0.0
     decode_s: float = 0.0
-    """Out of Arrow, into what the index reads."""
+    """Seconds for decoding Arrow into what the index reads."""
     match_s: float = 0.0
     encode_s: float = 0.0
-    """Back into Arrow."""
+    """Seconds for encoding the results as Arrow."""
     cpu_s: float = field(default_factory=lambda: -time.process_time())
-    """Processor time of the whole task, with what Spark's own part of the process takes."""
+    """Processor time of the whole task, with that of Spark's own part of the process."""
     events: int = 0
     pairs: int = 0
     index_bytes: int = 0
     memory_bytes: int = 0
-    """The most that the process has ever had in memory."""
+    """The most memory that the process has ever had."""
 
-    def tell(self, listener: "Accumulator[Told] | None") -> None:
+    def tell(self, listener: "Accumulator[WorkerFigures] | None") -> None:
         if listener is None:
             return
         self.cpu_s += time.process_time()
@@ -45,11 +45,11 @@ class Work:
         listener.add({f"{os.uname().nodename}:{os.getpid()}": asdict(self)})
 
 
-class _Sum(AccumulatorParam[Told]):
-    def zero(self, value: Told) -> Told:  # noqa: ARG002
+class _Sum(AccumulatorParam[WorkerFigures]):
+    def zero(self, value: WorkerFigures) -> WorkerFigures:  # noqa: ARG002
         return {}
 
-    def addInPlace(self, value1: Told, value2: Told) -> Told:  # noqa: N802 - Spark's name.
+    def addInPlace(self, value1: WorkerFigures, value2: WorkerFigures) -> WorkerFigures:  # noqa: N802 - Spark's name.
         for worker, told in value2.items():
             known = value1.get(worker)
             value1[worker] = told if known is None else _together(known, told)
@@ -60,6 +60,6 @@ def _together(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     return {name: max(a[name], b[name]) if "bytes" in name else a[name] + b[name] for name in a}
 
 
-def listener(context: SparkContext) -> "Accumulator[Told]":
-    """Something that workers tell their figures; its `value` has them by process."""
+def listener(context: SparkContext) -> "Accumulator[WorkerFigures]":
+    """An accumulator to which workers report their figures; its `value` has them by process."""
     return context.accumulator({}, _Sum())

@@ -21,8 +21,8 @@ from sterna.model.filters.spark import attribute_column
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.matching import workers
 from sterna.pipeline.matching.events import attribute_schema, shipped, without_map
-from sterna.pipeline.matching.figures import Told
-from sterna.pipeline.matching.subscriptions import Parsed, Share, parsed
+from sterna.pipeline.matching.figures import WorkerFigures
+from sterna.pipeline.matching.subscriptions import Parsed, SubscriptionShare, parsed
 from sterna.pipeline.matching.versions import Versions
 from sterna.pipeline.matching.workers import LOADING, Broadcasts, Orders
 
@@ -52,7 +52,7 @@ def match_events(
 
     Attributes are columns of the events, or entries of their map `attributes`. Subscriptions are a
     table with the columns `id` and `filter`, which is read now, once; for a stream of events they
-    can be `Versions`, which are looked at anew for each micro-batch.
+    can be `Versions`, which are read anew for each micro-batch.
     """
     return Matching.plan(
         events,
@@ -65,20 +65,20 @@ def match_events(
 
 @dataclass(frozen=True)
 class Matching:
-    """Events and compiled subscriptions, and the way they will meet."""
+    """Events and compiled subscriptions, and how they will meet."""
 
     layout: Layout
     why: str
     shares: int
     subscriptions: int
     index_bytes: int
-    """What all compiled subscriptions take."""
+    """The size of all compiled subscriptions."""
     cover: Filter | None
     """Events that this does not match are not sent to workers when pairs are asked for."""
     id_type: DataType
     events: DataFrame
     selected: list[Column]
-    """What of the events goes to the workers."""
+    """The columns of the events that go to the workers."""
     current: DataFrame | None
     """One row, read anew for each micro-batch: the version, and how many shares it has."""
     orders: Orders
@@ -92,9 +92,9 @@ class Matching:
         layout: Layout = Layout.AUTO,
         identity: Sequence[str] | None = None,
         worker_memory_bytes: int = WORKER_MEMORY_BYTES,
-        listener: "Accumulator[Told] | None" = None,
+        listener: "Accumulator[WorkerFigures] | None" = None,
     ) -> "Matching":
-        """Parse and compile the subscriptions, and choose how to go on."""
+        """Parse and compile the subscriptions, and choose a layout."""
         if isinstance(subscriptions, Versions):
             made = _versioned(events, subscriptions, layout, identity, worker_memory_bytes)
         else:
@@ -153,7 +153,7 @@ def _with(
     orders: Orders,
     work: Callable[[Orders, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The work as Spark wants it; what it names is looked up in the worker, and stays there."""
+    """The work as a function for Spark; the names in it are resolved and kept in the worker."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return work(orders, batches)
@@ -200,7 +200,7 @@ def _fixed(
 
 def _divided(
     useful: Parsed, layout: Layout, memory_max: int, cores: int
-) -> tuple[Layout, str, list[Share]]:
+) -> tuple[Layout, str, list[SubscriptionShare]]:
     """The layout, why it was chosen, and the shares that it needs."""
     if layout is not Layout.SUBSCRIPTIONS:
         fits = LOADING * useful.estimate_bytes() <= memory_max
@@ -212,7 +212,7 @@ def _divided(
     return Layout.SUBSCRIPTIONS, _why(layout, shares, memory_max), shares
 
 
-def _why(layout: Layout, shares: Sequence[Share], memory_max: int) -> str:
+def _why(layout: Layout, shares: Sequence[SubscriptionShare], memory_max: int) -> str:
     if layout is not Layout.AUTO:
         return "as asked for"
     size = sum(share.index_bytes for share in shares)

@@ -48,7 +48,7 @@ def read_subscriptions(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def _suffix(path: Path, what: str) -> str:
-    """What a file is, or the first one in a folder; a journal, if there is one."""
+    """The ending of a file, or of the first one in a folder; a journal's, if there is one."""
     if path.is_file():
         return path.suffix
     if not path.is_dir():

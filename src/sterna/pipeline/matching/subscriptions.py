@@ -27,7 +27,7 @@ PARTS_A_CORE = 2
 """Into how many parts subscriptions are divided for each core; parsing is most of the work."""
 
 ROW_BYTES = 512
-"""About what an alternative of a filter takes in the index, at most."""
+"""About how many bytes an alternative of a filter takes in the index, at most."""
 
 WORDS_MAX = 100
 """A condition on events before they are matched lists at most so many cuts for an attribute."""
@@ -35,11 +35,11 @@ WORDS_MAX = 100
 UNIONS_AT_A_TIME = 1000
 
 Cuts = tuple[Any, ...]
-"""Which values are accepted, as in `ValueSet`."""
+"""The accepted values, as in `ValueSet`."""
 
 Form = tuple[tuple[tuple[tuple[str, Cuts], ...], tuple[Condition, ...]], ...]
 """A normal form without its classes, which pickle slowly: alternatives, each with the cuts of its
-attributes and what those do not say."""
+attributes and the conditions that those do not express."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Share:
+class SubscriptionShare:
     """Compiled subscriptions, pickled; `digest` names the content."""
 
     data: bytes
@@ -65,20 +65,20 @@ class Share:
 
 @dataclass(frozen=True)
 class Parsed:
-    """Subscriptions that are understood, ready to be compiled."""
+    """Parsed subscriptions, ready to be compiled."""
 
     ids: pa.Array
     id_type: DataType
     forms: list[Form | Condition]
     attributes: frozenset[str]
-    """All that some filter refers to."""
+    """All attributes that some filter refers to."""
 
     def __len__(self) -> int:
         return len(self.forms)
 
     def without(self, missing: Callable[[str], bool]) -> "Parsed":
-        """Only those that can match an event in which the attributes for which this holds are
-        missing.
+        """Only the subscriptions that can match an event without the attributes for which `missing`
+        holds.
         """
         needless = {name for name in self.attributes if missing(name)}
         ids, forms = [], []
@@ -97,21 +97,23 @@ class Parsed:
         )
 
     def estimate_bytes(self) -> int:
-        """About what an index of all of them takes."""
+        """About how many bytes an index of all of them takes."""
         return sum(len(form) if isinstance(form, tuple) else 1 for form in self.forms) * ROW_BYTES
 
-    def compiled(self, shares: int) -> list[Share]:
+    def compiled(self, shares: int) -> list[SubscriptionShare]:
         """So many shares, about equally large."""
         return [self._share(range(first, len(self), shares)) for first in range(shares)]
 
-    def _share(self, places: range) -> Share:
+    def _share(self, places: range) -> SubscriptionShare:
         index: MatchIndex[int] = MatchIndex()
-        index.compiled()  # However few they are: the workers ask the table.
+        index.compiled()  # However few there are: the workers query the table.
         for key, place in enumerate(places):
             index.add(key, _filter(self.forms[place]))
         ids = self.ids.take(pa.array(places, pa.int64()))
         data = pickle.dumps((index, ids, sorted(self.attributes)), protocol=5)
-        return Share(data, hashlib.sha256(data).hexdigest(), len(places), index.memory())
+        return SubscriptionShare(
+            data, hashlib.sha256(data).hexdigest(), len(places), index.memory()
+        )
 
     def cover(self) -> Filter | None:
         """A short filter that matches every event that some subscription matches.
@@ -142,7 +144,7 @@ class Parsed:
 def parsed(subscriptions: DataFrame) -> Parsed:
     """Parse a table with the columns `id` and `filter`, on all cores; this runs a Spark job.
 
-    A filter that cannot be used is an error that names the id, and so is an id that stands twice.
+    A filter that cannot be used is an error that names the id, and so is an id that occurs twice.
     """
     id_type = _checked(subscriptions.schema)
     cores = subscriptions.sparkSession.sparkContext.defaultParallelism
@@ -228,7 +230,7 @@ def _form(filter_: Filter) -> Form | Condition:
 
 
 def _filter(form: Form | Condition) -> Filter:
-    """A filter that knows its normal form, or has none."""
+    """A filter with its normal form, or without one."""
     if not isinstance(form, tuple):
         return Filter.from_condition(form)
     made = Filter.from_condition(Always(verdict=False))
@@ -244,13 +246,13 @@ def _terms(form: Form) -> NormalForm:
 
 
 def _needs(term: tuple[tuple[tuple[str, Cuts], ...], tuple[Condition, ...]]) -> dict[str, Cuts]:
-    """The attributes without which an alternative does not hold, each with what it accepts."""
+    """The attributes that an alternative needs, each with the values it accepts."""
     constraints, _ = term
     return {name: cuts for name, cuts in constraints if cuts[0] != MISSING}
 
 
 def _short_union(accepted: Iterable[Cuts]) -> ValueSet:
-    """All that one of them accepts, or all that is not missing if that would be many words."""
+    """The union of accepted values, or all that is not missing if the union would be long."""
     sets = map(ValueSet, accepted)
     found = ValueSet(())
     while portion := list(islice(sets, UNIONS_AT_A_TIME)):
@@ -265,6 +267,6 @@ def _require_unique(ids: pa.Array) -> None:
     twice = counted.filter(pc.greater(counted.field("counts"), 1))
     if len(twice):
         raise PipelineError(
-            f"subscription {twice.field('values')[0].as_py()!r} stands there "
+            f"subscription {twice.field('values')[0].as_py()!r} occurs "
             f"{twice.field('counts')[0].as_py()} times; give each an id of its own"
         )

@@ -1,8 +1,8 @@
 """Subscriptions that change while a stream is matched: a folder of versions, one of them current.
 
 The folder has to be where all workers can read it, like the checkpoints of the stream. `CURRENT`
-names the version that counts. Its length never changes, and it is replaced in one step, so whoever
-reads it finds one version or the other. Spark reads it once for each micro-batch.
+names the version in force. Its length never changes, and it is replaced in one step, so that every
+reader finds one version or the other. Spark reads it once for each micro-batch.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from pyspark.sql.types import DataType, StructType
 
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.matching.subscriptions import Share, parsed
+from sterna.pipeline.matching.subscriptions import SubscriptionShare, parsed
 
 CURRENT = "CURRENT"
 ABOUT = "about.json"
 KEPT = 3
-"""Versions that stay, the current one included: micro-batches that have begun need theirs."""
+"""How many versions are kept, the current one included: running micro-batches need theirs."""
 
 _NAME_LENGTH, _SHARES_DIGITS = 32, 6
 _DIGEST_BYTES = 32
@@ -30,7 +30,7 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a version."""
+    """The facts about a version."""
 
     version: str
     shares: int
@@ -48,7 +48,7 @@ class Versions:
 
     All events of a micro-batch are matched with one version: the one that is current when the
     micro-batch is executed. A micro-batch that is repeated after a failure takes the version that
-    is current then. `publish` changes what counts from the next micro-batch on.
+    is current then. `publish` changes what is in force from the next micro-batch on.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -82,7 +82,7 @@ class Versions:
         return about
 
     def about(self) -> About:
-        """What the current version has."""
+        """The facts about the current version."""
         try:
             name = (self.folder / CURRENT).read_text(encoding="ascii").split()[0]
             return About(**json.loads((self.folder / name / ABOUT).read_text(encoding="utf-8")))
@@ -100,9 +100,9 @@ class Versions:
     def shelf(self) -> "Folder":
         return Folder(str(self.folder))
 
-    def _write(self, about: About, shares: list[Share]) -> None:
+    def _write(self, about: About, shares: list[SubscriptionShare]) -> None:
         final = self.folder / about.version
-        if final.exists():  # The same subscriptions were there before.
+        if final.exists():  # The same subscriptions were published before.
             final.touch()
             return
         new = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
@@ -150,7 +150,7 @@ class Folder:
         return (Path(self.path) / version / str(share)).stat().st_size
 
     def take(self, version: str, share: int) -> bytes:
-        """A share, if no byte of it has changed."""
+        """A share, checked to be intact."""
         path = Path(self.path) / version / str(share)
         try:
             data = path.read_bytes()

@@ -18,16 +18,16 @@ from sterna.matching.columns import Columns
 from sterna.matching.compilation import compile_kernels
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.matching.events import Shipment
-from sterna.pipeline.matching.figures import Told, Work
+from sterna.pipeline.matching.figures import Work, WorkerFigures
 
 PAIRS_MAX = 1 << 20
 """About how many pairs of events and subscriptions are found at a time."""
 
 PROBES = 64
-"""Events of a batch that are matched first, to know how many pairs the others will make."""
+"""How many events of a batch are matched first, to estimate the pairs of the others."""
 
 LOADING = 2
-"""While a share is loaded, it takes its size so many times: pickled, and as it will be."""
+"""While a share is loaded, it takes its size so many times: pickled, and in its final form."""
 
 Array = npt.NDArray[Any]
 
@@ -39,7 +39,7 @@ class Shelf(Protocol):
         """How many shares a version has."""
 
     def name(self, version: str, share: int) -> str:
-        """A name that no other content has."""
+        """A name that is unique to the content of a share."""
 
     def size(self, version: str, share: int) -> int:
         """About how many bytes a share takes."""
@@ -74,17 +74,17 @@ class Broadcasts:
 
 @dataclass(frozen=True)
 class Orders:
-    """What workers have to know."""
+    """The parameters of the work."""
 
     shipment: Shipment
     shelf: Shelf
     memory_max: int
-    """Bytes that subscriptions may take in a worker, as far as single shares allow it."""
+    """How many bytes subscriptions may take in a worker, as far as single shares allow it."""
     versioned: bool = False
-    """Whether batches have a column that says which version is meant, behind the shipment."""
+    """Whether batches have a column with the version, after the shipment."""
     split: bool = False
-    """Whether batches have a column, the last one, that says which share is meant."""
-    listener: "Accumulator[Told] | None" = None
+    """Whether batches have a column, the last one, with the share."""
+    listener: "Accumulator[WorkerFigures] | None" = None
 
 
 def pairs(orders: Orders, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -134,7 +134,7 @@ def counts(orders: Orders, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     work.tell(orders.listener)
 
 
-class Loaded:
+class LoadedShare:
     """A share of the subscriptions, ready to match."""
 
     def __init__(self, name: str, data: bytes) -> None:
@@ -178,14 +178,14 @@ class Loaded:
         return max(1, PROBES * PAIRS_MAX // max(1, len(positions)))
 
 
-_held: OrderedDict[str, Loaded] = OrderedDict()
-"""What this process has loaded; it outlives tasks and micro-batches, as the process does."""
+_held: OrderedDict[str, LoadedShare] = OrderedDict()
+"""The shares that this process has loaded; they outlive tasks and micro-batches."""
 
 
 def _meetings(
     orders: Orders, batches: Iterable[pa.RecordBatch], work: Work
-) -> Iterator[tuple[pa.RecordBatch, Loaded]]:
-    """Each batch with each share that it has to meet."""
+) -> Iterator[tuple[pa.RecordBatch, LoadedShare]]:
+    """Each batch with each share that it has to be matched with."""
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -202,7 +202,7 @@ def _meetings(
             yield part, _loaded(orders, version, share, work)
 
 
-def _loaded(orders: Orders, version: str, share: int, work: Work) -> Loaded:
+def _loaded(orders: Orders, version: str, share: int, work: Work) -> LoadedShare:
     name = orders.shelf.name(version, share)
     found = _held.get(name)
     if found is None:
@@ -210,7 +210,7 @@ def _loaded(orders: Orders, version: str, share: int, work: Work) -> Loaded:
         room = orders.memory_max - LOADING * orders.shelf.size(version, share)
         while _held and _bytes_held() > room:
             _held.popitem(last=False)
-        found = _held[name] = Loaded(name, orders.shelf.take(version, share))
+        found = _held[name] = LoadedShare(name, orders.shelf.take(version, share))
         work.loaded += 1
         work.load_s += time.perf_counter() - started
     _held.move_to_end(name)

@@ -12,12 +12,12 @@ from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.matching.layouts import Matching
 
 PAIRS, PER_EVENT, PER_SUBSCRIPTION = "pairs", "events", "subscriptions"
-"""Folders of results."""
+"""The names of the folders of results."""
 
 
 @contextmanager
 def folder_for(out: Path | None) -> Iterator[Path]:
-    """A folder to write to, which becomes `out` when everything is there; None: it is removed."""
+    """A folder to write to, which becomes `out` when complete; with None, it is removed."""
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise PipelineError(f"{out} is there already: remove it, or choose another folder")
     try:
@@ -37,7 +37,7 @@ def folder_for(out: Path | None) -> Iterator[Path]:
 
 
 def write_pairs(matching: Matching, folder: Path) -> DataFrame:
-    """Write each event with each subscription that matches it; return what was written."""
+    """Write each event with each subscription that matches it; return the written table."""
     matching.pairs().write.parquet(str(folder / PAIRS))
     return matching.events.sparkSession.read.parquet(str(folder / PAIRS))
 

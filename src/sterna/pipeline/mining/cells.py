@@ -10,14 +10,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 
 def in_hexagons(positions: DataFrame, resolution: int) -> DataFrame:
-    """`latitude` and `longitude` give way to `place`: the id of their H3 cell."""
+    """Replace `latitude` and `longitude` by `place`: the id of their H3 cell."""
     rest = [name for name in positions.columns if name not in {"latitude", "longitude"}]
     table = positions.select(*rest, F.lit("").alias("place")).schema
     return positions.mapInArrow(partial(_hexagons, resolution=resolution), table)
 
 
 def in_squares(positions: DataFrame, metres: float) -> DataFrame:
-    """`x` and `y` give way to `place`: column and row of their square, as `3,-1`."""
+    """Replace `x` and `y` by `place`: column and row of their square, as `3,-1`."""
     square = F.concat_ws(",", *(F.floor(F.col(name) / metres) for name in ("x", "y")))
     return positions.withColumn("place", square).drop("x", "y")
 

@@ -1,4 +1,4 @@
-"""In which contexts clients went where, and how often: what predictors are made of."""
+"""How often clients went where in which contexts: the input of predictors."""
 
 from dataclasses import dataclass
 
@@ -29,23 +29,23 @@ CHAINS = {
     "time, order 2": (0, 4, 7),
     "everybody": (8,),
 }
-"""The predictors: each goes from coarse contexts to fine ones. The last one asks where everybody
-goes at this hour, from wherever."""
+"""The predictors: each goes from coarse contexts to fine ones. The last one asks where all clients
+go at this hour, from wherever."""
 
 _CLIENT_LEVELS = frozenset(n for n, features in enumerate(LEVELS) if "client" in features)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """A way of counting: which moves, and how much an old one is worth."""
+    """A way of counting: which moves count, and the weight of old ones."""
 
     name: str
     until: str
-    """The column with the time from which on moves are not counted."""
+    """The column with the time from which on moves do not count."""
     known_only: bool
-    """Whether clients that are held out are not counted."""
+    """Whether clients that are held out do not count."""
     half_life: float | None
-    """After which part of the time a move counts half; None: never."""
+    """The part of the time after which a move counts half; None: never."""
 
 
 def with_features(moves: DataFrame) -> DataFrame:
@@ -106,7 +106,7 @@ def _context(level: int) -> Column:
 
 
 def _weight(tally: Tally) -> Column:
-    """What a move counts, in hundredths; whole numbers sum up the same in any order."""
+    """The weight of a move, in hundredths; whole numbers sum up the same in any order."""
     until = F.col(tally.until)
     weight = F.lit(WHOLE).cast("long")
     if tally.half_life is not None:

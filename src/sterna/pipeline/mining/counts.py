@@ -28,7 +28,7 @@ class Names:
 
     @classmethod
     def of(cls, places: list[pa.ChunkedArray], clients: pa.ChunkedArray) -> "Names":
-        """The names that stand in some columns."""
+        """The names in some columns."""
         chunks = [chunk for column in places for chunk in column.chunks]
         return cls(_in_order(pa.chunked_array(chunks, pa.string())), _in_order(clients))
 
@@ -104,7 +104,7 @@ class Counts:
         return counts / WHOLE, totals / WHOLE
 
     def contexts(self, level: int) -> Contexts:
-        """The counts of one kind of context, as they stand in a model."""
+        """The counts of one kind of context, as in a model."""
         features = LEVELS[level]
         first = self._rows[self._starts]  # A row of each context.
         chosen = np.flatnonzero(self._columns["level"][first] == level)
@@ -130,7 +130,7 @@ def _in_order(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _positions(ordered: Integers, wanted: Integers) -> Integers:
-    """Where each wanted number stands among ordered ones; -1 where it does not."""
+    """The index of each wanted number among ordered ones; -1 where it is missing."""
     if not len(ordered):
         return np.full(len(wanted), -1)
     found = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)

@@ -1,4 +1,4 @@
-"""How good predictions are on what was held out."""
+"""How good predictions are on held-out data."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sterna.pipeline.mining.tables import EVALUATION
 BINS = 10
 BLENDED = "blended"
 KNOWN_MAX = 100_000
-"""Answers that a worker remembers for each predictor."""
+"""How many answers a worker caches for each predictor."""
 
 TIME, CLIENTS = "time", "clients"
 """What is held out: the last part of the time; in it, clients that the model has never seen."""
@@ -106,7 +106,7 @@ def _guesses(
 
 
 class _Guesser:
-    """What some predictors say; a question that is the same to them is answered once."""
+    """The guesses of some predictors; equal questions are answered once."""
 
     def __init__(self, model: MobilityModel, blend: list[tuple[Chain, float]]) -> None:
         self._model = model
@@ -120,12 +120,12 @@ class _Guesser:
         self._known: dict[tuple[object, ...], list[Prediction]] = {}
 
     def best(self, place: str, client: str, previous: str | None, time_us: int) -> list[Prediction]:
-        """The best three."""
+        """The three most probable destinations."""
         key = (
             place,
             client if self._client else None,
             previous if self._previous else None,
-            buckets(time_us)[-1] if self._time else None,  # The quarter of an hour has it all.
+            buckets(time_us)[-1] if self._time else None,  # The quarter of an hour tells all.
         )
         found = self._known.get(key)
         if found is None:

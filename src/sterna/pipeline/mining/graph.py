@@ -19,7 +19,7 @@ def transitions(visits: DataFrame) -> DataFrame:
 
 def moves(visits: DataFrame) -> DataFrame:
     """Each visit with the one after it and the one before: MOVES from VISITS."""
-    # A visit that was seen only as it ended comes before one that began at that moment.
+    # A visit of which only the end was seen comes before one that began at that moment.
     order = Window.partitionBy("client").orderBy("arrived", F.asc_nulls_last("left"), "place")
     return (
         visits.select(
@@ -55,7 +55,7 @@ def dwell(visits: DataFrame) -> DataFrame:
 def ploc(graph: DataFrame, steps_max: int) -> DataFrame:
     """What can be reached in 0 to `steps_max` steps: PLOC from TRANSITIONS.
 
-    A step leads where somebody went; nobody is taken to go back the same way.
+    A step leads where a client went; nobody is assumed to go back the same way.
     """
 
     def reach(edges: pa.Table) -> pa.Table:

@@ -36,22 +36,22 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".csv.gz": "csv"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Input:
-    """What was found, as visits."""
+class MiningInput:
+    """The visits of an input, and facts about it."""
 
     visits: DataFrame
     grid: str
-    """What the places are, as in a mobility model."""
+    """What kind of places these are, as in a mobility model."""
     clients: bool
-    """Whether clients come again."""
+    """Whether clients occur more than once."""
     places: DataFrame | None
-    """Where the places are, if they have names."""
+    """The positions of the places, if they have names."""
     rows: int
     left_out: int
-    """Rows that could not be read."""
+    """How many rows could not be read."""
 
 
-def visited(spark: SparkSession, source: Source) -> Input:
+def visited(spark: SparkSession, source: Source) -> MiningInput:
     """The visits of a source."""
     match source.kind:
         case Kind.TRIPS:
@@ -62,7 +62,7 @@ def visited(spark: SparkSession, source: Source) -> Input:
             return _journal_visited(movements(spark, source.path), source)
 
 
-def _trips_visited(table: DataFrame, source: Source) -> Input:
+def _trips_visited(table: DataFrame, source: Source) -> MiningInput:
     found = trips(table, source.columns)
     places = stations(table, source.columns)
     grid = ""
@@ -84,7 +84,7 @@ def _trips_visited(table: DataFrame, source: Source) -> Input:
         grid, places = f"h3:{source.h3}", None
     complete, rows, left_out = _complete(found.to(TRIPS), source)
     known = "client" in source.columns or any(_plain(n) in VEHICLES for n in table.columns)
-    return Input(
+    return MiningInput(
         visits=visits.docked(complete),
         grid=grid,
         clients=known,
@@ -94,7 +94,7 @@ def _trips_visited(table: DataFrame, source: Source) -> Input:
     )
 
 
-def _fixes_visited(table: DataFrame, source: Source) -> Input:
+def _fixes_visited(table: DataFrame, source: Source) -> MiningInput:
     found = fixes(table, source.columns)
     on_globe = "latitude" in found.columns
     if on_globe and source.square_m is not None:
@@ -106,7 +106,7 @@ def _fixes_visited(table: DataFrame, source: Source) -> Input:
     complete, rows, left_out = _complete(found, source)
     positions = stays(complete, source.radius_m, source.stay_s) if source.stay_s else complete
     places = in_hexagons(positions, resolution) if on_globe else in_squares(positions, metres)
-    return Input(
+    return MiningInput(
         visits=visits.joined(places) if source.stay_s else visits.passed(places),
         grid=f"h3:{resolution}" if on_globe else f"square:{metres:g}",
         clients=True,
@@ -116,17 +116,19 @@ def _fixes_visited(table: DataFrame, source: Source) -> Input:
     )
 
 
-def _journal_visited(found: DataFrame, source: Source) -> Input:
+def _journal_visited(found: DataFrame, source: Source) -> MiningInput:
     if source.at_locations:
         told = found.where("kind = 'moved' AND location IS NOT NULL")
         made = visits.passed(told.select("client", "time", F.col("location").alias("place")))
     else:
         made = visits.attached(found)
-    return Input(visits=made, grid="", clients=True, places=None, rows=found.count(), left_out=0)
+    return MiningInput(
+        visits=made, grid="", clients=True, places=None, rows=found.count(), left_out=0
+    )
 
 
 def _complete(found: DataFrame, source: Source) -> tuple[DataFrame, int, int]:
-    """The rows that have all they need, how many rows there are, and how many are left out."""
+    """The complete rows, how many rows there are, and how many are left out."""
     complete = found.dropna()
     all_there = F.lit(True)  # noqa: FBT003 - a column.
     for name in found.columns:
@@ -142,7 +144,7 @@ def _complete(found: DataFrame, source: Source) -> tuple[DataFrame, int, int]:
 
 
 def fixes(table: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    """FIXES or LOCAL_FIXES of a table as it was found. What cannot be read is null."""
+    """FIXES or LOCAL_FIXES from a table as it was found. What cannot be read is null."""
     found = _found(table, FIX_COLUMNS, columns)
     kind = FIXES if {"lat", "lon"} <= found.keys() else LOCAL_FIXES
     names = ("lat", "lon") if kind is FIXES else ("x", "y")
@@ -160,7 +162,7 @@ def fixes(table: DataFrame, columns: Mapping[str, str]) -> DataFrame:
 
 
 def trips(table: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    """TRIPS of a table as it was found. What cannot be read is null."""
+    """TRIPS from a table as it was found. What cannot be read is null."""
     found = _found(table, TRIP_COLUMNS, columns)
     _require(table, found, ("client", "start", "stop", "origin", "destination"), "trips")
     return table.select(
@@ -173,7 +175,7 @@ def trips(table: DataFrame, columns: Mapping[str, str]) -> DataFrame:
 
 
 def stations(table: DataFrame, columns: Mapping[str, str]) -> DataFrame | None:
-    """Where the places of trips are: place, latitude, longitude; None if the table does not say."""
+    """The positions of the places of trips: place, latitude, longitude; None if there are none."""
     found = _found(table, TRIP_COLUMNS, columns)
     ends = (("origin", "start_lat", "start_lon"), ("destination", "stop_lat", "stop_lon"))
     if not {name for end in ends for name in end} <= found.keys():
@@ -195,7 +197,7 @@ def stations(table: DataFrame, columns: Mapping[str, str]) -> DataFrame | None:
 
 
 def file_table(spark: SparkSession, path: str) -> DataFrame:
-    """A CSV or Parquet file, or a directory of them, as it stands. CSV files have a heading."""
+    """A CSV or Parquet file, or a directory of them, as it is. CSV files have a header."""
     kind = _kind(path)
     reader = spark.read.option("recursiveFileLookup", "true")
     if Path(path).is_dir():  # Next to a README, maybe.
@@ -238,7 +240,7 @@ def _kind(path: str) -> str:
 def _found(
     table: DataFrame, names: Mapping[str, tuple[str, ...]], given: Mapping[str, str]
 ) -> dict[str, Column]:
-    """The columns that a mapping names, and those that are called as usual."""
+    """The columns that a mapping names, and those with usual names."""
     columns = {_plain(name): name for name in reversed(table.columns)}
     found: dict[str, Column] = {}
     for name, usual in names.items():
@@ -292,7 +294,7 @@ def _number(column: Column) -> Column:
 
 
 def _moment(table: DataFrame, column: Column) -> Column:
-    """A time: as such, as text, or as a number since 1970 in units that its size tells."""
+    """A time: as such, as text, or as a number since 1970 in units that its size suggests."""
     type_ = _type_of(table, column)
     if isinstance(type_, Timestamp | TimestampNTZType | DateType):
         return column.cast("timestamp")

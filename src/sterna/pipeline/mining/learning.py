@@ -16,25 +16,25 @@ from sterna.pipeline.mining.graph import dwell
 from sterna.pipeline.mining.tuning import tuned
 
 HALF_LIVES = (None, 0.4)
-"""Parts of the time after which a move counts half; the better one is taken."""
+"""The parts of the time after which a move counts half; the better one is taken."""
 
 VALIDATION_MAX = 20_000
-"""Steps that are tuned on; of more, a sample."""
+"""How many steps are tuned on; of more, a sample is taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """All that was known before the cut, counted, on the driver."""
+    """The counts of everything before the cut, on the driver."""
 
     counted: pa.Table
     validation: pa.Table
     moves: pa.Table
-    """origin, destination, count"""
+    """The columns are origin, destination and count."""
     dwell: pa.Table
     grid: str
     until_us: int
     clients: bool
-    """Whether clients come again, so that it is worth telling them apart."""
+    """Whether clients occur more than once, so that it is worth distinguishing them."""
 
 
 def known(
@@ -46,7 +46,7 @@ def known(
     until_us: int,
     clients: bool,
 ) -> Known:
-    """Count what was known before the cut. Visits, moves and steps have cuts; steps, features."""
+    """Count everything before the cut. Visits, moves and steps have cuts; steps have features."""
     counts = counted(steps, _tallies(), clients=clients)
     validation = (
         steps.where("time >= validation AND known < cut")
@@ -71,7 +71,7 @@ def known(
 
 
 def learnt(known: Known, *, without_held_out: bool = False) -> MobilityModel:
-    """The model of what was known; of some clients only, if others are held out."""
+    """The model of these counts; without the clients that are held out, if so asked."""
     chosen = [_tally("validation", each, without_held_out) for each in HALF_LIVES]
     cut = [_tally("cut", each, without_held_out) for each in HALF_LIVES]
     rows = known.counted.filter(pc.greater(known.counted[cut[0].name], 0))
@@ -117,7 +117,7 @@ def learnt(known: Known, *, without_held_out: bool = False) -> MobilityModel:
 
 
 def lean(model: MobilityModel) -> MobilityModel:
-    """The model without what its blend does not ask for."""
+    """The model without what its blend does not use."""
     document = model.document
     blend = [each for each in document.predictors if each.weight > 0]
     used = sorted({level for each in blend for level in each.levels})

@@ -1,4 +1,4 @@
-"""Mobility mining from visits to a tested model, and the tables on the way."""
+"""Mobility mining from visits to a tested model, with the intermediate tables."""
 
 import shutil
 from collections.abc import Iterator
@@ -19,46 +19,46 @@ from sterna.pipeline.mining.graph import dwell, moves, ploc, transitions
 from sterna.pipeline.mining.inputs import visited
 from sterna.pipeline.mining.learning import known, lean, learnt
 from sterna.pipeline.mining.sources import Source
-from sterna.pipeline.mining.splits import Span, span, with_cuts
+from sterna.pipeline.mining.splits import ObservedPeriod, span, with_cuts
 
 STEPS_MAX = 3
-"""Steps in the table `ploc`."""
+"""How many steps the table `ploc` has."""
 
 MODEL = f"mobility{MODEL_SUFFIX}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mined:
-    """What came out."""
+    """The results of mining."""
 
     visits: DataFrame
     places: DataFrame | None
     model: MobilityModel
-    span: Span
+    span: ObservedPeriod
     holdout: float
     rows: int
     left_out: int
-    """Rows of the input that could not be read."""
+    """How many rows of the input could not be read."""
     evaluation: pa.Table
 
     @property
     def scores(self) -> list[Score]:
-        """On held-out time, the best first."""
+        """The scores on held-out time, the best first."""
         return scores(self.evaluation, TIME)
 
     @property
     def score(self) -> Score | None:
-        """Of the model, on held-out time."""
+        """The score of the model on held-out time."""
         return next((each for each in self.scores if each.predictor == BLENDED), None)
 
     @property
     def score_of_new_clients(self) -> Score | None:
-        """Of a model that never saw them, on held-out clients."""
+        """The score of a model on held-out clients, which it never saw."""
         return next(iter(scores(self.evaluation, CLIENTS)), None)
 
     @property
     def calibration(self) -> list[dict[str, float]]:
-        """How often the first guess was right, by how probable it was taken to be."""
+        """How often the first guess was right, by its probability."""
         rows = self.evaluation.to_pylist()
         own = [row for row in rows if (row["held_out"], row["predictor"]) == (TIME, BLENDED)]
         return [
@@ -71,7 +71,7 @@ class Mined:
         ]
 
     def save(self, path: Path) -> None:
-        """The model in a file of its own."""
+        """Save the model in a file of its own."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.model.save(path)
@@ -79,7 +79,7 @@ class Mined:
             raise PipelineError(f"{error}; give another --model") from None
 
     def write(self, directory: Path) -> None:
-        """The tables as Parquet; each that is there is replaced once all new ones are complete."""
+        """Write the tables as Parquet; old ones are replaced once all new ones are complete."""
         spark = self.visits.sparkSession
         graph = transitions(self.visits).coalesce(1).cache()
         tables = {
@@ -134,13 +134,14 @@ def mine(
 ) -> Mined:
     """Learn from the first part of the time that VISITS cover, and test on the rest.
 
-    `grid` is what the places are, as in a model. Without `clients`, single ones are not told apart.
-    With `own_clocks`, the time of each client is cut for itself; None: if all begin at one moment.
+    `grid` is the kind of places, as in a model. Without `clients`, single clients are not
+    distinguished. With `own_clocks`, the time of each client is cut for itself; None: if all begin
+    at one moment.
     """
     visits = visits.cache()
     whole = span(visits)
     if own_clocks is not None:
-        whole = Span(**{**asdict(whole), "own_clocks": own_clocks})
+        whole = ObservedPeriod(**{**asdict(whole), "own_clocks": own_clocks})
     moved = with_cuts(moves(visits), visits, whole, holdout).cache()
     steps = with_features(moved)
     before = known(
@@ -152,9 +153,7 @@ def mine(
         clients=clients,
     )
     if not before.counted.num_rows:
-        raise PipelineError(
-            "nobody went anywhere in the time that is learnt from: give more data, or hold out less"
-        )
+        raise PipelineError("the training time has no moves: give more data, or hold out less")
     model = learnt(before)
     tests = [evaluated(steps, model.to_bytes(), TIME)]
     if clients:
@@ -177,7 +176,7 @@ def mine(
 
 @contextmanager
 def _replaced(directory: Path) -> Iterator[Path]:
-    """A directory to write to, whose content then takes the place of what is in the other."""
+    """A directory to write to, whose content then replaces that of the other."""
     directory = directory.absolute()
     new = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(new, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What is mined and what its places are, as a user says it; without Spark."""
+"""What is mined and what its places are, from the user's options; without Spark."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ FIX_COLUMNS = {
     "x": ("x", "xm"),
     "y": ("y", "ym"),
 }
-"""What the columns of fixes are called, in small letters and without spaces and the like."""
+"""The usual names of the columns of fixes, in small letters and without spaces and the like."""
 
 TRIP_COLUMNS = {
     "client": ("bikeid", "client", "vehicleid", "rideid", "tripid"),
@@ -27,17 +27,17 @@ TRIP_COLUMNS = {
     "stop_lat": ("endstationlatitude", "endlat"),
     "stop_lon": ("endstationlongitude", "endlng", "endlon"),
 }
-"""What the columns of trips are called, in the old and in the new form of the public files."""
+"""The usual names of the columns of trips, in the old and the new form of the public files."""
 
 VEHICLES = TRIP_COLUMNS["client"][:3]
-"""Columns with names that come again; those of trips do not."""
+"""Columns with names that occur more than once; those of trips do not."""
 
 H3_DEFAULT = 9
 SQUARE_DEFAULT_M = 500.0
 
 
 class Kind(StrEnum):
-    """What is mined."""
+    """The kinds of data that can be mined."""
 
     TRIPS = "trips"
     FIXES = "fixes"
@@ -46,21 +46,21 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What is mined, and what its places are."""
+    """The data to mine, and what its places are."""
 
     kind: Kind
     path: str
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Which column is what, where its name does not say it."""
+    """The column of each field whose column has an unusual name."""
     h3: int | None = None
     """Places are hexagons of this resolution."""
     square_m: float | None = None
     """Places are squares with sides of this length."""
     stay_s: float = 0.0
-    """How long somebody must be near a point for a visit; 0: places that they pass count, too."""
+    """How long a client must be near a point for a visit; 0: places that are passed count, too."""
     radius_m: float = 100.0
     at_locations: bool = False
-    """Of journals: places are not brokers but the locations that clients tell."""
+    """For journals: places are not brokers but the locations that clients announce."""
 
 
 def chosen(
@@ -73,7 +73,7 @@ def chosen(
     radius_m: float = 100.0,
     at_locations: bool = False,
 ) -> Source:
-    """The source of these options, if they go together."""
+    """The source for these options, if they go together."""
     if len(paths) != 1:
         raise PipelineError("say what to mine: one of --trips, --fixes and --journal")
     ((kind, path),) = paths.items()
@@ -106,7 +106,7 @@ def chosen(
 
 
 def _mapping(text: str, known: list[str]) -> dict[str, str]:
-    """`client=bike_id,time=at`: which column is what."""
+    """Parse `client=bike_id,time=at`: the column of each field."""
     pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
     for name, separator, column in pairs:
         if not separator or not column.strip() or name.strip() not in known:

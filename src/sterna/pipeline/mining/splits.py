@@ -1,4 +1,4 @@
-"""What is learnt from, what is tuned on, and what is held out to test on."""
+"""Which data is for training, which for tuning, and which is held out for testing."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from sterna.pipeline.errors import PipelineError
 
 VALIDATION = 0.3
-"""The last part of the time that is learnt from, which the predictors are tuned on."""
+"""The last part of the training time, which the predictors are tuned on."""
 
 HELD_OUT_CLIENTS = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
-    """From when on clients were seen, and when the last one was seen leaving, in microseconds."""
+class ObservedPeriod:
+    """The time of the first observation, and of the last departure, in microseconds."""
 
     begin_us: int
     end_us: int
@@ -27,7 +27,7 @@ class Span:
     median_dwell_s: float | None
 
 
-def span(visits: DataFrame) -> Span:
+def span(visits: DataFrame) -> ObservedPeriod:
     """The time that visits cover."""
     row = (
         clients(visits)
@@ -46,13 +46,13 @@ def span(visits: DataFrame) -> Span:
         F.percentile(F.when(stayed_us > 0, stayed_us / 1e6), 0.5).alias("median_dwell_s"),
     ).first()
     if row is None or places is None or not row.clients:
-        raise PipelineError("nobody was anywhere: the input has no visits; give more data")
+        raise PipelineError("the input has no visits: give more data")
     found = {**row.asDict(), **places.asDict()}
-    return Span(**{**found, "own_clocks": bool(row.own_clocks) and row.clients > 1})
+    return ObservedPeriod(**{**found, "own_clocks": bool(row.own_clocks) and row.clients > 1})
 
 
 def clients(visits: DataFrame) -> DataFrame:
-    """From when on each client was seen, and when it was seen leaving last."""
+    """For each client, the time of its first observation and of its last departure."""
     return visits.groupBy("client").agg(
         F.min("arrived").alias("begin"),
         F.coalesce(F.max("left"), F.max("arrived")).alias("end"),
@@ -60,11 +60,13 @@ def clients(visits: DataFrame) -> DataFrame:
     )
 
 
-def with_cuts(rows: DataFrame, visits: DataFrame, whole: Span, holdout: float) -> DataFrame:
-    """Rows of clients, with where their time begins and is cut.
+def with_cuts(
+    rows: DataFrame, visits: DataFrame, whole: ObservedPeriod, holdout: float
+) -> DataFrame:
+    """Rows of clients, with the beginning and the cuts of their time.
 
-    What is known before `validation` is learnt from, what happens between it and `cut` is tuned on,
-    what happens from `cut` on is tested on. `held_out` is whether the client is.
+    What is known before `validation` is for training, what happens between it and `cut` is for
+    tuning, what happens from `cut` on is for testing. `held_out` is whether the client is.
     """
     part = F.pmod(F.xxhash64("client"), F.lit(1000)) < round(HELD_OUT_CLIENTS * 1000)
     rows = rows.withColumn("held_out", part)

@@ -1,4 +1,4 @@
-"""Where clients stayed: places where they were long enough, found in their fixes."""
+"""Where clients stayed long enough, found in their fixes."""
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 from sterna.model.geo import EARTH_RADIUS_M
 
 _CHUNK = 256
-"""Fixes whose distance is taken at once."""
+"""How many distances between fixes are computed at once."""
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -39,7 +39,7 @@ def _stays_of_client(fixes: pa.Table, *, radius_m: float, least_us: int) -> pa.T
     while begin < len(times):
         end = _first_far(*positions, begin, radius_m, on_globe=first == "latitude")
         if times[end - 1] - times[begin] >= least_us:
-            left = int(times[end - 1]) if end < len(times) else None  # Nobody saw them leave.
+            left = int(times[end - 1]) if end < len(times) else None  # The departure was not seen.
             middle = (float(each[begin:end].mean()) for each in positions)
             found.append((*middle, int(times[begin]), left))  # type: ignore[arg-type]
             begin = end

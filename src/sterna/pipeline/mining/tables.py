@@ -20,10 +20,10 @@ def _table(**columns: DataType) -> StructType:
 
 
 FIXES = _table(client=_STRING, time=_TIME, latitude=_DOUBLE, longitude=_DOUBLE)
-"""Where somebody was, on the globe …"""
+"""Where a client was, in degrees on the globe."""
 
 LOCAL_FIXES = _table(client=_STRING, time=_TIME, x=_DOUBLE, y=_DOUBLE)
-"""… or in metres from some origin."""
+"""Where a client was, in metres from some origin."""
 
 TRIPS = _table(
     client=_STRING,
@@ -32,11 +32,11 @@ TRIPS = _table(
     origin=_STRING,
     destination=_STRING,
 )
-"""Somebody went from one place to another."""
+"""A client went from one place to another."""
 
 VISITS = _table(client=_STRING, place=_STRING, arrived=_TIME, left=_TIME)
-"""Somebody was somewhere. `left` is null where nobody saw them leave, as at the end of a trace; a
-visit that was seen only as it ended has `arrived` equal to `left`."""
+"""A client was at a place. `left` is null where the departure was not seen, as at the end of a
+trace; a visit of which only the end was seen has `arrived` equal to `left`."""
 
 MOVES = _table(
     client=_STRING,
@@ -46,8 +46,8 @@ MOVES = _table(
     time=_TIME,
     known=_TIME,
 )
-"""Somebody went from `origin`, where they came to from `previous`, to `destination`: `time` is when
-they left, null if nobody saw it; `known` is when they were seen again."""
+"""A client went from `origin`, where it came to from `previous`, to `destination`: `time` is when
+it left, null if that was not seen; `known` is when it was seen again."""
 
 TRANSITIONS = _table(origin=_STRING, destination=_STRING, count=_LONG, probability=_DOUBLE)
 """How often a visit to one place was followed by a visit to the other, and what part this is of all
@@ -77,7 +77,7 @@ EVALUATION = _table(
     hits_at_3=_LONG,
     probability=_DOUBLE,
 )
-"""How often predictors were right, by how probable they took their first guess to be, in tenths."""
+"""How often predictors were right, by the probability of their first guess, in tenths."""
 
 PLACES = _table(place=_STRING, latitude=_DOUBLE, longitude=_DOUBLE)
-"""Where places are, if they have names."""
+"""The positions of places, if they have names."""

@@ -1,4 +1,4 @@
-"""How much each level of each predictor is worth: what makes the validation time most probable."""
+"""The weight of each level of each predictor: what makes the validation time most probable."""
 
 from dataclasses import dataclass
 
@@ -15,18 +15,18 @@ NEARS = (0.0, 0.3, 0.6, 0.9, 0.98)
 ROUNDS = 2
 EM_ROUNDS = 200
 WEIGHT_MIN = 0.01
-"""A predictor that is worth less is left out of the blend."""
+"""A predictor of less weight is left out of the blend."""
 
 DEFAULT_STRENGTH = 4.0
-"""Without anything to tune on."""
+"""The strength if there is nothing to tune on."""
 
 _LEAST = 1e-9
-"""For what a model takes to be impossible."""
+"""The probability of what a model takes to be impossible."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """A blend of predictors, and how well it foresaw the validation time."""
+    """A blend of predictors, and how well it predicted the validation time."""
 
     predictors: list[Chain]
     near: float
@@ -56,7 +56,7 @@ def tuned(counts: Counts, steps: pa.Table, grid: str, *, clients: bool) -> Tunin
 
 
 class _Evidence:
-    """What the counts say about each step, ready for trying strengths."""
+    """The counts for each step, ready for trying strengths."""
 
     def __init__(
         self, counts: Counts, steps: pa.Table, grid: str, chains: dict[str, tuple[int, ...]]
@@ -95,7 +95,7 @@ class _Evidence:
         return Tuning(predictors, near, float(np.log(weights @ said).mean()))
 
     def _strengths(self, chain: tuple[int, ...], root: Floats) -> tuple[float, ...]:
-        """One strength after the other, twice: the best while the others stay."""
+        """Tune one strength after the other, twice: the best while the others stay."""
         best = [DEFAULT_STRENGTH] * len(chain)
         for _ in range(ROUNDS):
             for position in range(len(chain)):
@@ -106,7 +106,7 @@ class _Evidence:
     def _said(
         self, chain: tuple[int, ...], strengths: "list[float] | tuple[float, ...]", root: Floats
     ) -> Floats:
-        """How probable a chain of levels took what happened to be."""
+        """The probability that a chain of levels gave to what happened."""
         said = root
         for level, strength in zip(chain, strengths, strict=True):
             counts, totals = self._found[level]

@@ -1,4 +1,4 @@
-"""Who was where, from when to when: visits made from trips, movements and places passed."""
+"""Visits, made from trips, movements and places passed: which client was where, and when."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
@@ -9,8 +9,8 @@ from sterna.pipeline.mining.tables import VISITS
 def docked(trips: DataFrame) -> DataFrame:
     """Where vehicles stood between their trips: VISITS from TRIPS.
 
-    A vehicle that begins a trip elsewhere than it ended the one before was moved by somebody: it
-    was seen where it stood last, but not as it left; and where it began, but not as it came.
+    A vehicle that begins a trip elsewhere than it ended the one before was moved meanwhile: it was
+    seen where it stood last, but not as it left; and where it began, but not as it came.
     """
     in_order = Window.partitionBy("client").orderBy("started", "stopped", "origin", "destination")
     known = trips.select(
@@ -92,7 +92,7 @@ def passed(places: DataFrame) -> DataFrame:
 
 
 def joined(stays: DataFrame) -> DataFrame:
-    """Stays at the same place one after the other are one visit: VISITS from VISITS."""
+    """Join consecutive stays at the same place into one visit: VISITS from VISITS."""
     in_order = Window.partitionBy("client").orderBy("arrived")
     before = F.lag("place").over(in_order)
     return (

@@ -1,4 +1,4 @@
-"""The few numbers that pictures are drawn from, out of tables of any size."""
+"""The few numbers that pictures are drawn from, computed from tables of any size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,28 +11,28 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from sterna.pipeline.errors import PipelineError
 
 LINKS_MAX = 8
-"""Links that have a line of their own; the others are one line together."""
+"""How many links have a line of their own; the others share one."""
 MOVES_MAX = 400
-"""Moves that are drawn, the most frequent ones."""
+"""How many moves are drawn, the most frequent ones."""
 PLACES_MAX = 12
-"""Places whose dwell times are drawn."""
+"""For how many places dwell times are drawn."""
 FINDINGS_MAX = 20
-"""Wrong deliveries that are listed."""
+"""How many wrong deliveries are listed."""
 SLICES = 120
-"""Points of a line over time."""
+"""How many points a line over time has."""
 
 Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Tables:
-    """The folders of tables by name, not all of which need be there."""
+class ReportTables:
+    """The folders of tables by name; some may be missing."""
 
     spark: SparkSession
     folders: Mapping[str, Path]
 
     def get(self, name: str) -> DataFrame | None:
-        """A table, or nothing."""
+        """A table; None if it is missing."""
         folder = self.folders.get(name)
         return None if folder is None else self.spark.read.parquet(str(folder))
 
@@ -59,8 +59,8 @@ def folders_in(*directories: Path) -> dict[str, Path]:
     return found
 
 
-def traffic(tables: Tables) -> Rows | None:
-    """Events per link over time; links with little traffic are one."""
+def traffic(tables: ReportTables) -> Rows | None:
+    """Events per link over time; links with little traffic are joined."""
     found = tables.get("traffic")
     if found is None:
         return None
@@ -76,7 +76,7 @@ def traffic(tables: Tables) -> Rows | None:
     )
 
 
-def handovers(tables: Tables) -> Rows | None:
+def handovers(tables: ReportTables) -> Rows | None:
     """Steps of handovers over time, by kind."""
     found = tables.get("handovers")
     if found is None:
@@ -84,8 +84,8 @@ def handovers(tables: Tables) -> Rows | None:
     return _rows(_sliced(found).groupBy("kind", "time").agg(F.count(F.lit(1)).alias("count")))
 
 
-def waiting(tables: Tables) -> Rows:
-    """How long handovers took, and how long clients waited for a first event: hundredths of each.
+def waiting(tables: ReportTables) -> Rows:
+    """How long handovers took, and how long clients waited for a first event: percentiles of each.
 
     A handover takes from its start at a broker to the end of the same at the same broker.
     """
@@ -105,7 +105,7 @@ def waiting(tables: Tables) -> Rows:
     return found
 
 
-def movement_graph(tables: Tables) -> Rows | None:
+def movement_graph(tables: ReportTables) -> Rows | None:
     """The most frequent moves from place to place."""
     found = tables.get("movement_graph")
     if found is None:
@@ -117,19 +117,19 @@ def movement_graph(tables: Tables) -> Rows | None:
     )
 
 
-def visits_per_place(tables: Tables) -> Rows | None:
+def visits_per_place(tables: ReportTables) -> Rows | None:
     """How often each place was visited."""
     found = tables.get("visits")
     return None if found is None else _rows(found.groupBy("place").count())
 
 
-def places(tables: Tables) -> Rows | None:
-    """Where places are."""
+def places(tables: ReportTables) -> Rows | None:
+    """The positions of places."""
     found = tables.get("places")
     return None if found is None else _rows(found)
 
 
-def dwell(tables: Tables) -> Rows | None:
+def dwell(tables: ReportTables) -> Rows | None:
     """How long clients stay at the places with the most visits."""
     found = tables.get("dwell")
     if found is None:
@@ -137,13 +137,13 @@ def dwell(tables: Tables) -> Rows | None:
     return _rows(found.orderBy(F.desc("count"), "place").limit(PLACES_MAX))
 
 
-def evaluation(tables: Tables) -> Rows | None:
+def evaluation(tables: ReportTables) -> Rows | None:
     """How good predictions were."""
     found = tables.get("evaluation")
     return None if found is None else _rows(found)
 
 
-def audit(tables: Tables) -> dict[str, Any] | None:
+def audit(tables: ReportTables) -> dict[str, Any] | None:
     """What was lost, repeated or out of order, and how much was delivered."""
     found = tables.get("delivery_audit")
     if found is None:
@@ -172,7 +172,7 @@ def _hundredths(table: DataFrame, name: Column) -> Rows:
 
 
 def _sliced(table: DataFrame) -> DataFrame:
-    """The table with times that are rounded down, so that a line has not too many points."""
+    """The table with times rounded down, so that a line does not have too many points."""
     seconds = F.unix_seconds("time")
     row = table.agg(F.min(seconds).alias("first"), F.max(seconds).alias("last")).first()
     span_s = (row.last or 0) - (row.first or 0) if row is not None else 0

@@ -1,4 +1,4 @@
-"""One page with everything in it, which needs no other file."""
+"""One self-contained page with the whole report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from sterna import __version__
+from sterna.extras import require
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.report import gathering, pictures
-from sterna.pipeline.report.gathering import Tables
+from sterna.pipeline.report.gathering import ReportTables
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 56rem;
@@ -34,23 +35,23 @@ class Section:
     title: str
     about: str
     tables: tuple[str, ...]
-    """Tables that it may be made of."""
-    content: Callable[[Tables], str | None]
-    """HTML, or nothing where there is no table."""
+    """The tables that it may be made of."""
+    content: Callable[[ReportTables], str | None]
+    """The HTML of the section; None without a table."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """What became of it."""
+class WrittenReport:
+    """The result of writing a report."""
 
     path: Path
     sections: list[str]
     missing: list[str]
 
 
-def write(tables: Tables, path: Path) -> Written:
+def write(tables: ReportTables, path: Path) -> WrittenReport:
     """Write the report; one that is there is replaced once the new one is complete."""
-    pictures.require_matplotlib()
+    require("plots", "the report")
     contents = {section: section.content(tables) for section in SECTIONS}
     text = _page(sorted({folder.parent for folder in tables.folders.values()}), contents)
     partial = path.with_name(f".{path.name}.partial")
@@ -61,7 +62,7 @@ def write(tables: Tables, path: Path) -> Written:
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise PipelineError(f"cannot write {path}: {error.strerror}; give another --out") from None
-    return Written(
+    return WrittenReport(
         path,
         [section.title for section, content in contents.items() if content is not None],
         [section.title for section, content in contents.items() if content is None],
@@ -88,19 +89,19 @@ def _page(directories: list[Path], contents: dict[Section, str | None]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _traffic(tables: Tables) -> str | None:
+def _traffic(tables: ReportTables) -> str | None:
     rows = gathering.traffic(tables)
     return None if rows is None else pictures.traffic(rows) if rows else _EMPTY
 
 
-def _handovers(tables: Tables) -> str | None:
+def _handovers(tables: ReportTables) -> str | None:
     steps, waits = gathering.handovers(tables), gathering.waiting(tables)
     if steps is None and not waits:
         return None
     return pictures.handovers(steps, waits)
 
 
-def _map(tables: Tables) -> str | None:
+def _map(tables: ReportTables) -> str | None:
     moves = gathering.movement_graph(tables)
     if moves is None:
         return None
@@ -110,17 +111,17 @@ def _map(tables: Tables) -> str | None:
     return pictures.movement_map(moves, visits, places)
 
 
-def _dwell(tables: Tables) -> str | None:
+def _dwell(tables: ReportTables) -> str | None:
     rows = gathering.dwell(tables)
     return None if rows is None else pictures.dwell(rows) if rows else _EMPTY
 
 
-def _prediction(tables: Tables) -> str | None:
+def _prediction(tables: ReportTables) -> str | None:
     rows = gathering.evaluation(tables)
     return None if rows is None else pictures.prediction(rows) if rows else _EMPTY
 
 
-def _audit(tables: Tables) -> str | None:
+def _audit(tables: ReportTables) -> str | None:
     found = gathering.audit(tables)
     if found is None:
         return None

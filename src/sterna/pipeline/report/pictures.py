@@ -4,12 +4,10 @@ import io
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
-from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.report.gathering import Rows
-from sterna.pipeline.report.plan import Plan
+from sterna.pipeline.report.plan import MapPlan
 
 COLOURS = ("#0b6e99", "#c2571a", "#4d7f3a", "#8a5a9e", "#b8860b", "#5a7d8a", "#a0463c", "#6b6b3a")
 OTHERS = "#8a8a8a"
@@ -17,28 +15,22 @@ WIDTH = 8.5
 _MINUTE = 1 / 1440  # In days, as matplotlib counts.
 PLACES_LABELLED_MAX = 30
 MAPPED = 0.95
-"""The part of all visits that the map shows."""
+"""The share of all visits that the map shows."""
 
 Axes = Any
-"""matplotlib has no types."""
+"""A matplotlib axes object; matplotlib has no types."""
 
 
-class Picture:
-    """A figure that becomes text."""
+class Figure:
+    """A figure, and then its SVG text."""
 
     def __init__(self, figure: Any) -> None:
         self.figure = figure
         self.svg = ""
 
 
-def require_matplotlib() -> None:
-    """Say in one sentence what to install, if pictures cannot be drawn."""
-    if find_spec("matplotlib") is None:
-        raise PipelineError("pictures need matplotlib: pip install 'sterna[plots]'")
-
-
 @contextmanager
-def picture(columns: int = 1, height: float = 3.2) -> Iterator[tuple[Picture, list[Axes]]]:
+def picture(columns: int = 1, height: float = 3.2) -> Iterator[tuple[Figure, list[Axes]]]:
     """Panels side by side; at the end the picture is in `svg`, the same each time."""
     import matplotlib as mpl  # noqa: PLC0415 - only needed here, and not installed by default.
 
@@ -47,7 +39,7 @@ def picture(columns: int = 1, height: float = 3.2) -> Iterator[tuple[Picture, li
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     figure, grid = plt.subplots(1, columns, figsize=(WIDTH, height), squeeze=False)
-    made = Picture(figure)
+    made = Figure(figure)
     axes = list(grid.flat)
     try:
         yield made, axes
@@ -113,14 +105,14 @@ def handovers(steps: Rows | None, waits: Rows) -> str:
 
 
 def movement_map(moves: Rows, visits: Rows | None, where: Rows | None) -> str:
-    """Places where they are, darker where clients were more often, and the ways between them."""
+    """Places at their positions, darker with more visits, and the ways between them."""
     counts = {row["place"]: row["count"] for row in visits or []}
     for row in moves:
         counts.setdefault(row["origin"], 0)
         counts.setdefault(row["destination"], 0)
     counts = _most_of(counts)
     moves = [row for row in moves if row["origin"] in counts and row["destination"] in counts]
-    plan = Plan.of(list(counts), where or [])
+    plan = MapPlan.of(list(counts), where or [])
     most = max(counts.values(), default=1) or 1
     with picture(1, 6.0) as (made, [axes]):
         from matplotlib import colormaps  # noqa: PLC0415 - only needed here.
@@ -173,7 +165,7 @@ def dwell(rows: Rows) -> str:
 
 
 def prediction(rows: Rows) -> str:
-    """How often predictors were right, and whether they are as sure as they may be."""
+    """How often predictors were right, and whether their probabilities are justified."""
     own = [row for row in rows if row["held_out"] == "time"]
     names = sorted({row["predictor"] for row in own})
     right_at = {
@@ -233,8 +225,8 @@ def _most_of(counts: dict[str, int]) -> dict[str, int]:
     return found
 
 
-def _arrows(axes: Axes, moves: Rows, plan: "Plan") -> None:
-    """Ways, bent a little so that there and back are two."""
+def _arrows(axes: Axes, moves: Rows, plan: "MapPlan") -> None:
+    """Draw ways, bent a little so that there and back are two."""
     most = max((row["count"] for row in moves), default=1)
     for row in moves:
         begin, end = plan.points[row["origin"]], plan.points[row["destination"]]

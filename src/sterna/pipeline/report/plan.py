@@ -1,4 +1,4 @@
-"""Where places are drawn: as cells of a grid, where they are on the globe, or around a circle."""
+"""Where places are drawn: as cells of a grid, at their positions, or around a circle."""
 
 import math
 import re
@@ -14,19 +14,19 @@ _SQUARE = re.compile(r"(-?\d+),(-?\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class MapPlan:
     """Positions of places, and their outlines if they are cells."""
 
     points: dict[str, Point]
     outlines: dict[str, list[Point]]
     aspect: float
-    """How much longer a degree upwards is than one to the right."""
+    """How much longer a degree of latitude is than one of longitude."""
     are_named: bool
-    """Whether names tell people something; those of cells do not."""
+    """Whether names mean something to people; those of cells do not."""
 
     @classmethod
-    def of(cls, places: list[str], where: Rows) -> "Plan":
-        """The plan of places of which some may be told where they are."""
+    def of(cls, places: list[str], where: Rows) -> "MapPlan":
+        """The plan of places, the positions of some of which may be given."""
         if all(h3.is_valid_cell(place) for place in places):
             return cls._of_hexagons(places)
         if all(_SQUARE.fullmatch(place) for place in places):
@@ -38,7 +38,7 @@ class Plan:
         return cls._around_a_circle(places)
 
     @classmethod
-    def _of_hexagons(cls, places: list[str]) -> "Plan":
+    def _of_hexagons(cls, places: list[str]) -> "MapPlan":
         outlines = {
             place: [(longitude, latitude) for latitude, longitude in h3.cell_to_boundary(place)]
             for place in places
@@ -51,7 +51,7 @@ class Plan:
         return cls(points=points, outlines=outlines, aspect=_aspect(points), are_named=False)
 
     @classmethod
-    def _of_squares(cls, places: list[str]) -> "Plan":
+    def _of_squares(cls, places: list[str]) -> "MapPlan":
         corners = {place: tuple(map(int, place.split(","))) for place in places}
         outlines = {
             place: [(float(x + a), float(y + b)) for a, b in ((0, 0), (1, 0), (1, 1), (0, 1))]
@@ -61,7 +61,7 @@ class Plan:
         return cls(points=points, outlines=outlines, aspect=1.0, are_named=False)
 
     @classmethod
-    def _around_a_circle(cls, places: list[str]) -> "Plan":
+    def _around_a_circle(cls, places: list[str]) -> "MapPlan":
         turn = 2 * math.pi / max(len(places), 1)
         points = {
             place: (math.sin(number * turn), math.cos(number * turn))

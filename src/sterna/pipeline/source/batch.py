@@ -22,7 +22,7 @@ class SternaReader(DataSourceReader):
         self._pushed = Pushed()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name.
-        """Take what can be asked of the facts; the rest is returned, and Spark checks it.
+        """Take predicates that can be asked of facts; the rest is returned, and Spark checks it.
 
         Only if the user wants it: where one DataFrame is used twice in a query, Spark 4.3 gives the
         predicates of one use to the other.
@@ -38,7 +38,7 @@ class SternaReader(DataSourceReader):
         return self._pushed.rest
 
     def partitions(self) -> list[InputPartition]:
-        """What each task reads."""
+        """The partitions: what each task reads."""
         options = self._options
         origin = origin_of(options, live=False)
         extents = origin.extents()

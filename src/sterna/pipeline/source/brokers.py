@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from sterna.errors import SternaError
+from sterna.errors import FactsMissingError, SternaError
 from sterna.net import remote
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source.origins import Origin, Piece, Span, Spans
@@ -22,12 +22,12 @@ class BrokerPiece:
     span: Span
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Bad]:  # noqa: ARG002
-        """The facts, with all columns, and in its place what cannot be read."""
+        """The facts, with all columns, and a `Bad` in the place of what cannot be read."""
         start, end = self.span
         while start < end:
             try:
                 yield from remote.read(self.url, start, end)
-            except remote.FactsMissingError as error:
+            except FactsMissingError as error:
                 yield Bad(str(error), position=start, file=self.url, is_gone=True)
                 start = max(error.following, start + 1)
             except SternaError as error:
@@ -44,7 +44,7 @@ class Brokers(Origin):
         self._url_of: dict[str, str] = {}
 
     def extents(self) -> dict[str, Span]:
-        """What each broker has."""
+        """The stretch of its journal that each broker has."""
         found: dict[str, Span] = {}
         for url in self._urls:
             try:

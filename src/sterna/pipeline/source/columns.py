@@ -19,7 +19,7 @@ _TYPES: dict[str, DataType] = {
 
 
 class AttributeColumn(NamedTuple):
-    """A column that holds an attribute, and null where it is missing or of another type."""
+    """A column with the values of an attribute, null where it is missing or of another type."""
 
     name: str
     kind: str
@@ -31,7 +31,7 @@ class AttributeColumn(NamedTuple):
 
 
 def attribute_columns(text: str) -> tuple[AttributeColumn, ...]:
-    """What `price double, service string` says; a name with other characters is in backquotes."""
+    """Parse `price double, service string`; a name with other characters is in backquotes."""
     columns: list[AttributeColumn] = []
     rest = text.strip()
     while rest:
@@ -45,7 +45,7 @@ def attribute_columns(text: str) -> tuple[AttributeColumn, ...]:
         columns.append(AttributeColumn(name, _TYPES[found["type"].lower()].simpleString()))
         rest = rest[found.end() :]
     if len({column.name.lower() for column in columns}) < len(columns):
-        raise ValueError("a column stands there twice")
+        raise ValueError("a column is listed twice")
     return tuple(columns)
 
 

@@ -15,18 +15,18 @@ from pyspark.sql.types import StructField, StructType
 
 from sterna.pipeline import schemas
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.source.options import BadRecords, ReadOptions, Table, read_options
+from sterna.pipeline.source.options import BadRecords, ReadOptions, SourceTable, read_options
 from sterna.pipeline.source.query import AttributeTest, Query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TABLES = {
-    Table.FACTS: schemas.FACTS,
-    Table.EVENTS: schemas.EVENTS,
-    Table.DELIVERIES: schemas.DELIVERIES,
-    Table.MOVEMENTS: schemas.MOVEMENTS,
-    Table.STATISTICS: schemas.STATISTICS,
+    SourceTable.FACTS: schemas.FACTS,
+    SourceTable.EVENTS: schemas.EVENTS,
+    SourceTable.DELIVERIES: schemas.DELIVERIES,
+    SourceTable.MOVEMENTS: schemas.MOVEMENTS,
+    SourceTable.STATISTICS: schemas.STATISTICS,
 }
 
 
@@ -41,7 +41,7 @@ class SternaSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format`."""
+        """The name for `format`."""
         return "sterna"
 
     def schema(self) -> StructType:
@@ -49,21 +49,21 @@ class SternaSource(DataSource):
         return _full_schema(read_options(self.options, stream=None))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For `spark.read`."""
+        """The reader for `spark.read`."""
         from sterna.pipeline.source.batch import SternaReader  # noqa: PLC0415 - for readers only.
 
         options = read_options(self.options, stream=False)
         return SternaReader(options, _query(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """For `spark.readStream`."""
+        """The reader for `spark.readStream`."""
         from sterna.pipeline.source.stream import SternaStreamReader  # noqa: PLC0415
 
         options = read_options(self.options, stream=True)
         return SternaStreamReader(options, _query(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
-        """For `DataFrame.write`."""
+        """The writer for `DataFrame.write`."""
         from sterna.pipeline.source.writing import SternaWriter  # noqa: PLC0415
 
         _check_append(overwrite=overwrite)
@@ -74,7 +74,7 @@ class SternaSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001
     ) -> DataSourceStreamWriter:
-        """For `DataFrame.writeStream`."""
+        """The writer for `DataFrame.writeStream`."""
         from sterna.pipeline.source.writing import SternaStreamWriter  # noqa: PLC0415
 
         _check_append(overwrite=overwrite)
@@ -82,7 +82,7 @@ class SternaSource(DataSource):
 
 
 def _full_schema(options: ReadOptions) -> StructType:
-    """All columns that there are."""
+    """All columns of the table."""
     if options.bad_records is BadRecords.ONLY:
         return schemas.BAD_RECORDS
     table = TABLES[options.table]

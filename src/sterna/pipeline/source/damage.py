@@ -15,7 +15,7 @@ def read(pieces: Sequence[Piece], schema: pa.Schema) -> Iterator[pa.RecordBatch]
     """A row for each file or part of one, and for each fact, that cannot be read."""
     for piece in pieces:
         for batch in piece.batches(_COLUMNS):
-            # What an earlier trigger has told is not told again.
+            # What an earlier trigger reported is not reported again.
             found = [] if isinstance(batch, Bad) else bad_facts(batch)
             if isinstance(batch, Bad) and (batch.position or 0) >= piece.span.start:
                 found = [batch]

@@ -1,4 +1,4 @@
-"""Sterna's own sentence in what Spark makes of an error."""
+"""Finds Sterna's own message in an error of Spark."""
 
 import re
 
@@ -6,7 +6,7 @@ from sterna.pipeline.errors import PipelineError
 
 
 def reason(error: BaseException) -> str | None:
-    """What Sterna's data source said when it failed; None if something else went wrong.
+    """The message with which Sterna's data source failed; None if something else went wrong.
 
     Spark runs the source in processes of its own and hands on their tracebacks as text.
     """

@@ -18,7 +18,7 @@ IDENTITY: dict[str, Callable[[Any], Any]] = {
     "seq": lambda event: event.seq,
     "time": lambda event: event.time_us,
 }
-"""Columns whose conditions are decided before attributes are looked at."""
+"""Columns whose conditions are decided before attributes are decoded."""
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -50,7 +50,7 @@ def columns_of(batch: pa.RecordBatch, query: Query, bad: list[Bad]) -> dict[str,
 
 
 def times(microseconds: pa.Array) -> pa.Array:
-    """Points in time, as Spark has them."""
+    """Points in time, in Spark's type."""
     return microseconds.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
 
 

@@ -24,28 +24,28 @@ from sterna.pipeline.source.origins import Origin, Piece, Span, Spans
 from sterna.pipeline.source.query import Bad
 
 TASK_BYTES = 16 * 2**20
-"""About how much of the files a task reads at most: a second or two of work."""
+"""About how many bytes of the files a task reads at most: a second or two of work."""
 SMALL_BYTES = 2**18
-"""Less than this is not worth a task of its own."""
+"""Fewer bytes than this are not worth a task of their own."""
 
 
 @dataclass(frozen=True)
 class FilePiece:
-    """Batches of one file that stand together."""
+    """Adjacent batches of one file."""
 
     journal: str
     path: Path
     span: Span
     entries: tuple[Entry, ...] = ()
     damage: str | None = None
-    """What is wrong behind them."""
+    """What is wrong after these batches, if something is."""
     damage_at: int = 0
-    """The position that stands for it."""
+    """The position that represents the damage."""
     is_gap: bool = False
     """Whether a file is missing there."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Bad]:
-        """The facts with these columns, and in its place what cannot be read."""
+        """The facts with these columns, and a `Bad` in the place of what cannot be read."""
         try:
             if self.entries:
                 yield from self._batches(columns)
@@ -76,7 +76,7 @@ class FilePiece:
 
 
 _Key = tuple[str, int, int]
-"""What the name of a file says, whether it is finished or not."""
+"""The parts of a file's name, which is the same whether the file is finished or not."""
 
 
 class Directory(Origin):
@@ -90,7 +90,7 @@ class Directory(Origin):
         self._indexes: dict[_Key, Index] = {}
 
     def extents(self) -> dict[str, Span]:
-        """What there is of each journal now."""
+        """The present extent of each journal."""
         found = {}
         for node, segments in self._segments().items():
             indexes = [self._index(segment) for segment in segments]
@@ -130,7 +130,7 @@ class Directory(Origin):
             if len(places) > 1:
                 raise PipelineError(
                     f"the journal of {node} is in {places[0]} and in {places[1]}: "
-                    "read a directory in which each journal stands once"
+                    "read a directory that has each journal once"
                 )
         return segments
 
@@ -187,7 +187,7 @@ def _files_below(path: Path) -> Iterator[SegmentName]:
 
 
 def _gap(before: Index, index: Index) -> Span | None:
-    """What neither of two files has that follow each other, although one should."""
+    """The positions between two consecutive files that neither has, although one should."""
     is_gap = before.damage is None and before.end < index.start
     return Span(before.end, index.start) if is_gap else None
 

@@ -1,4 +1,4 @@
-"""Where queries begin and end: offsets are, for each journal, the position that is read next."""
+"""Where queries begin and end: an offset is, for each journal, the position to read next."""
 
 import logging
 import math
@@ -53,7 +53,7 @@ def ends(options: ReadOptions, origin: Origin, extents: Spans) -> Offsets:
 def spans(
     start: Mapping[str, int], end: Mapping[str, int], extents: Spans, options: ReadOptions
 ) -> dict[str, Span]:
-    """What to read of each journal; what is not there any more is an error, or is said and left.
+    """The stretch to read of each journal; missing facts are an error, or reported and skipped.
 
     A journal without a start is new, and is read from its beginning.
     """
@@ -93,7 +93,7 @@ def limited(start: Mapping[str, int], extents: Spans, count_max: int | None) -> 
 
 
 def check_not_back(start: Mapping[str, int], extents: Spans, options: ReadOptions) -> None:
-    """A journal that is gone, or ends before what was read of it, is not the one that was read."""
+    """Refuse a journal that is gone, or ends before what was read of it: it is another one."""
     for node, since in start.items():
         there = extents.get(node)
         if there is None:
@@ -129,9 +129,9 @@ def _given(given: str | Offsets, option: str, default: str, extents: Spans) -> O
 
 
 def _position_at(origin: Origin, node: str, span: Span, time_us: int) -> int | None:
-    """The first position at or after a point in time, as the node's clock went; None: none is.
+    """The first position at or after a point in time, by the node's clock; None if there is none.
 
-    Times ascend like positions, up to steps of the clock, so halving finds it.
+    Times ascend like positions, up to steps of the clock, so bisection finds it.
     """
     found: int | None = None
     low, high = span

@@ -1,4 +1,4 @@
-"""What a user may say to the source, and what it means."""
+"""The options of the source, and what they mean."""
 
 import difflib
 import json
@@ -14,14 +14,14 @@ from sterna.pipeline.source.columns import AttributeColumn, attribute_columns
 
 EARLIEST, LATEST = "earliest", "latest"
 FIRST, NEXT = -2, -1
-"""In offsets by journal: where it begins and where it ends, as in Kafka."""
+"""Offsets for the beginning and the end of a journal, as in Kafka."""
 
 Offsets = dict[str, int]
-"""For each journal the position that is read next."""
+"""For each journal, the position to read next."""
 
 
-class Table(StrEnum):
-    """What is made of the facts."""
+class SourceTable(StrEnum):
+    """The tables that can be made of the facts."""
 
     FACTS = "facts"
     EVENTS = "events"
@@ -31,7 +31,7 @@ class Table(StrEnum):
 
 
 class BadRecords(StrEnum):
-    """What happens to facts and files that cannot be read."""
+    """How facts and files that cannot be read are treated."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -39,7 +39,7 @@ class BadRecords(StrEnum):
 
 
 class NoneAtTimestamp(StrEnum):
-    """What happens to a journal that ends before the starting timestamp."""
+    """How a journal that ends before the starting timestamp is treated."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -51,7 +51,7 @@ class ReadOptions:
 
     path: str | None = None
     brokers: tuple[str, ...] = ()
-    table: Table = Table.EVENTS
+    table: SourceTable = SourceTable.EVENTS
     publications: bool = False
     filter: Filter | None = None
     columns: tuple[AttributeColumn, ...] = ()
@@ -68,7 +68,7 @@ class ReadOptions:
 
     @property
     def origin(self) -> str:
-        """Where the facts come from, for people."""
+        """The origin of the facts, for people."""
         return self.path if self.path is not None else ", ".join(self.brokers)
 
 
@@ -112,7 +112,7 @@ def _check_together(options: ReadOptions, given: set[str]) -> None:
     ):
         if {offsets.lower(), timestamp.lower()} <= given:
             raise PipelineError(f"{offsets} and {timestamp} say the same in two ways: give one")
-    if options.table is not Table.EVENTS or options.bad_records is BadRecords.ONLY:
+    if options.table is not SourceTable.EVENTS or options.bad_records is BadRecords.ONLY:
         what = "bad records" if options.bad_records is BadRecords.ONLY else options.table
         for name in ("filter", "columns", "publications"):
             if name in given:
@@ -211,7 +211,7 @@ def _path(text: str) -> str:
 _ALL = (
     _Option("path", "path", _path),
     _Option("brokers", "brokers", _brokers),
-    _Option("table", "table", _one_of(Table)),
+    _Option("table", "table", _one_of(SourceTable)),
     _Option("publications", "publications", _truth),
     _Option("filter", "filter", _filter),
     _Option("columns", "columns", attribute_columns),

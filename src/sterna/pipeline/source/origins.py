@@ -1,4 +1,4 @@
-"""Where facts come from: journals, each with positions, in directories or at brokers."""
+"""Origins of facts: journals, each with positions, in directories or at brokers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -16,7 +16,7 @@ class Span(NamedTuple):
 
 
 Spans = Mapping[str, Span]
-"""By journal."""
+"""A stretch for each journal."""
 
 
 class Piece(Protocol):
@@ -24,24 +24,24 @@ class Piece(Protocol):
 
     @property
     def journal(self) -> str:
-        """Whose facts."""
+        """The name of the journal."""
 
     @property
     def span(self) -> Span:
-        """The stretch that they are part of."""
+        """The stretch that the facts are part of."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Bad]:
-        """The facts with at least these columns, and in its place what cannot be read."""
+        """The facts with at least these columns, and a `Bad` in place of what cannot be read."""
 
 
 class Origin(Protocol):
     """Journals that belong together."""
 
     def extents(self) -> dict[str, Span]:
-        """What there is of each journal now, by name in order."""
+        """The present extent of each journal, by name in order."""
 
     def tasks(self, spans: Spans, count_min: int | None) -> list[list[Piece]]:
-        """These stretches in pieces, a list for each task; at least so many if that can be."""
+        """These stretches in pieces, a list for each task; at least so many if possible."""
 
     def first_batch(self, journal: str, span: Span) -> pa.RecordBatch | None:
         """The first facts of a stretch, with their positions and times; None if it is empty."""

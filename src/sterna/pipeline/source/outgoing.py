@@ -2,9 +2,9 @@
 
 - A column `payload` is the payload: binary; null is an empty one.
 - A column `attributes`, a map from names to values, has attributes. The table is one of events
-  then, as `format("sterna")` reads them, and its other columns of that kind (publisher, time, …)
-  say how the event came to be, which is another story when it is published again: they are left
-  out.
+    then, as `format("sterna")` reads them, and its other columns of that kind (publisher, time, …)
+    describe its first publication, which do not apply when it is published again: they are left
+    out.
 - Every other column is the attribute of its name, and wins over an entry in `attributes`.
 
 Null is a missing attribute. Values are booleans, integers, floats and strings, or a value struct.

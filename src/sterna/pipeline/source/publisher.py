@@ -14,13 +14,13 @@ from sterna.net.client import Client, connect
 from sterna.net.loop import new_event_loop
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source.staged import Row
-from sterna.pipeline.source.staging import Outbox
+from sterna.pipeline.source.staging import PublishingClient
 
 BROKERS_S = 60.0
-"""How long no broker at all may answer, before a batch is given up. The next attempt goes on."""
+"""How many seconds no broker may answer before a batch is given up. The next attempt goes on."""
 
 
-class Publisher(Outbox):
+class Publisher(PublishingClient):
     """A client with all calls that a commit needs."""
 
     def __init__(
@@ -72,8 +72,8 @@ class Publisher(Outbox):
             *self._brokers, client=self._name, state=self._state, timeout=BROKERS_S
         )
         if self._advertise is not None:
-            with contextlib.suppress(LocalProtocolError):  # It has, in a process before this.
-                client.advertise(self._advertise)  # Named by its filter, lest a new one is ignored.
+            with contextlib.suppress(LocalProtocolError):  # An earlier process has advertised.
+                client.advertise(self._advertise)  # Named by its filter, so that a new one counts.
         return client
 
     async def _publish_all(self, rows: Iterable[Row]) -> None:
@@ -92,6 +92,6 @@ class Publisher(Outbox):
         await publishing
 
     async def _drain_and_publish(self, rows: Iterable[Row]) -> None:
-        # What a process before this has left may fill the client's buffer, so it goes first.
+        # What an earlier process has left may fill the client's buffer, so it goes first.
         await self._client.drain()
         await self._client.publish_all(rows)

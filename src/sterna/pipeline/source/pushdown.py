@@ -14,18 +14,18 @@ from pyspark.sql import datasource as spark
 
 from sterna.model.filters import Filter, tree
 from sterna.pipeline.source.columns import AttributeColumn
-from sterna.pipeline.source.options import BadRecords, Table
+from sterna.pipeline.source.options import BadRecords, SourceTable
 from sterna.pipeline.source.origins import Span, Spans
 from sterna.pipeline.source.query import AttributeTest, Condition, Query
 
 
 class Pushed(NamedTuple):
-    """What became of the predicates of a query."""
+    """The predicates of a query, divided into those decided here and the rest."""
 
     conditions: tuple[Condition, ...] = ()
     tests: tuple[AttributeTest, ...] = ()
     rest: tuple[spark.Filter, ...] = ()
-    """What Spark has to check."""
+    """The predicates that Spark has to check."""
 
     @classmethod
     def of(cls, filters: Sequence[spark.Filter], query: Query) -> "Pushed":
@@ -113,7 +113,7 @@ def _as_condition(plain: spark.Filter, query: Query, *, negated: bool) -> Condit
     column = _column(plain)
     if column is None or column not in query.schema.names:
         return None
-    if query.table is Table.EVENTS and column not in _OF_EVENTS:
+    if query.table is SourceTable.EVENTS and column not in _OF_EVENTS:
         return None
     if isinstance(plain, spark.IsNull | spark.IsNotNull):
         return Condition(column, "null", negated=negated != isinstance(plain, spark.IsNotNull))
@@ -130,7 +130,7 @@ def _as_condition(plain: spark.Filter, query: Query, *, negated: bool) -> Condit
 
 
 def _constant(value: Any, type_: pa.DataType) -> Any:
-    """A constant as columns of a type are compared with it; None if that is not sure."""
+    """A constant as columns of a type are compared with it; None if that is not certain."""
     if pa.types.is_timestamp(type_):
         if not isinstance(value, datetime) or value.tzinfo is None:
             return None
@@ -144,7 +144,7 @@ def _constant(value: Any, type_: pa.DataType) -> Any:
 
 
 def _bounds(condition: Condition) -> tuple[int, int]:
-    """Between which positions those lie that satisfy a condition."""
+    """The bounds of the positions that satisfy a condition."""
     value = condition.value
     match condition.test:
         case "=":
@@ -173,7 +173,7 @@ def _as_filter(
     """A filter that matches whenever the predicate is true."""
     condition = _as_tree(plain, column)
     if condition is None or (negated and isinstance(plain, spark.IsNotNull)):
-        return None  # To be null is more than to be missing.
+        return None  # A null is more than a missing attribute.
     if negated:
         condition = tree.negation(condition)
     may_be_nan = column.kind == "double" and (negated or isinstance(plain, _UPWARDS))

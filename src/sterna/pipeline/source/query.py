@@ -1,4 +1,4 @@
-"""What a query asks of facts, in a form that goes to the workers."""
+"""What a query asks of facts, in a form that is sent to the workers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.pipeline.source.columns import AttributeColumn
-from sterna.pipeline.source.options import BadRecords, Table
+from sterna.pipeline.source.options import BadRecords, SourceTable
 
 
 class Condition(NamedTuple):
@@ -20,7 +20,7 @@ class Condition(NamedTuple):
     test: str
     """A comparison; `in`, `starts`, `ends`, `contains`; `null` or `not null`."""
     value: Any = None
-    """A list for `in`. Points in time are in microseconds."""
+    """The operand: a list for `in`. Points in time are in microseconds."""
     negated: bool = False
 
     def mask(self, column: pa.Array) -> pa.Array:
@@ -68,7 +68,7 @@ class AttributeTest(NamedTuple):
 class Query:
     """Which rows of which table, with which columns."""
 
-    table: Table
+    table: SourceTable
     schema: pa.Schema
     publications: bool = False
     columns: tuple[AttributeColumn, ...] = ()
@@ -88,7 +88,7 @@ class Bad(NamedTuple):
     raw: bytes | None = None
     file: str | None = None
     is_gone: bool = False
-    """It was there once, or should be: this is a loss, and no bad record."""
+    """Whether it existed once, or should: this is a loss, and no bad record."""
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, row: int, reason: str, raw: bytes | None = None) -> Self:

@@ -1,4 +1,4 @@
-"""What a task does: read its pieces and make rows of a table of them."""
+"""The work of a task: read its pieces and make rows of a table of them."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ class Task(InputPartition):
 
 
 def origin_of(options: ReadOptions, *, live: bool) -> Origin:
-    """Where the options say that the facts are."""
+    """The origin that the options name."""
     if options.path is not None:
         return Directory(options.path, live=live)
     return Brokers(options.brokers)

@@ -8,11 +8,11 @@ import msgspec
 from sterna.model.event import Scalar
 
 Row = tuple[Mapping[str, Scalar], bytes]
-"""Attributes and payload of an event that is to be published."""
+"""The attributes and the payload of an event that is to be published."""
 
 FILE_ROWS_MAX = 20_000
 FILE_BYTES_MAX = 8 << 20
-"""A file has no more than this, but for its last event: it is read as a whole."""
+"""A file has no more bytes than this, except for its last event: it is read as a whole."""
 
 _LARGE_BYTES = 1024
 """Shorter events fit in any frame; those that are longer are measured."""
@@ -28,7 +28,7 @@ class StagedFile(msgspec.Struct, frozen=True):
 
 
 def contents(rows: Iterable[Row]) -> Iterator[tuple[bytes, int, int]]:
-    """Files for some rows: the content, how many there are, and the size of the largest."""
+    """Files for some rows: the content, the number of rows, and the size of the largest."""
     encoder = msgspec.msgpack.Encoder()
     parts: list[bytes] = []
     size = largest_bytes = 0

@@ -1,7 +1,7 @@
 """Events on their way from Spark's tasks to brokers, each of them published exactly once.
 
-Tasks publish nothing: they put events into files. Who commits a batch of them does these steps,
-each durable before the next, alone (a lock) and for one owner (a streaming query):
+Tasks publish nothing: they put events into files. A process that commits a batch of them takes
+these steps, each durable before the next, alone (a lock) and for one owner (a streaming query):
 
 1. the batch goes into the *ledger*, a file that is replaced as a whole: its files in their order,
    and the number that the client, which remembers what it publishes, will give to its first event;
@@ -9,7 +9,7 @@ each durable before the next, alone (a lock) and for one owner (a streaming quer
 3. when a broker has all of it, the ledger says that the batch is done;
 4. its files are removed.
 
-Whoever comes after a crash finishes what the ledger has, whatever rows he brings for it himself.
+A process that starts after a crash finishes what the ledger has, whatever rows it brings itself.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from sterna.pipeline.source.staged import Row, StagedFile, contents, rows_of
 BatchId = int | str
 
 LOCK_S = 60.0
-"""How long to wait for another process. The one that a killed driver has left needs some time."""
+"""How many seconds to wait for another process: that of a killed driver needs some time."""
 
 _LEDGER, _NEW_LEDGER, _LOCK, _ENDING = "ledger.json", "ledger.json.new", "lock", ".rows"
 _POLL_S = 0.05
@@ -42,7 +42,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     id: BatchId
     first: int
-    """The number of its first event, as the client counts."""
+    """The sequence number of its first event, as the client counts."""
     files: tuple[StagedFile, ...]
 
     @property
@@ -61,26 +61,26 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     pending: Batch | None = None
 
 
-class Outbox(Protocol):
+class PublishingClient(Protocol):
     """A client of the broker network that remembers what it has published."""
 
     @property
     def published(self) -> int:
-        """The number of its last event."""
+        """The sequence number of the client's last event."""
         ...
 
     @property
     def event_bytes_max(self) -> int:
-        """How large an event may be."""
+        """The size of the largest event that may be published, in bytes."""
         ...
 
     def publish_all(self, rows: Iterable[Row]) -> None:
-        """Publish events, after all that is left of before; return when a broker has them."""
+        """Publish events, after all that is left from before; return when a broker has them."""
         ...
 
 
-Connect = Callable[[str], AbstractContextManager[Outbox]]
-"""Connects the client of this name; when it is left without an error, all it knows is durable."""
+Connect = Callable[[str], AbstractContextManager[PublishingClient]]
+"""Connects the client of this name; when it exits without an error, its state is durable."""
 
 
 class Staging:
@@ -120,7 +120,7 @@ class Staging:
         client: str | None,
         job: str,
     ) -> None:
-        """Publish a batch, unless that was done before; what is pending of another goes first.
+        """Publish a batch, unless that was done before; what is pending of another one goes first.
 
         `owner` has to be the same each time, and so has the `client`, if it is given. What tasks
         have staged for this `job` is removed in the end.
@@ -134,7 +134,7 @@ class Staging:
             self._sweep(job)
 
     def abort(self, *, job: str) -> None:
-        """Remove what tasks have staged, unless its commit has begun: then that goes on later."""
+        """Remove what tasks have staged, unless its commit has begun: then that continues later."""
         self._disk.make_directory(self.directory)
         with self._locked():
             ledger = self._read()
@@ -145,7 +145,7 @@ class Staging:
         self, ledger: Ledger, batch: BatchId, files: Sequence[StagedFile], connect: Connect
     ) -> None:
         if not ledger.done and ledger.pending is None:
-            with connect(ledger.client):  # From now on it knows its numbers, whatever happens.
+            with connect(ledger.client):  # From now on its numbers are known, whatever happens.
                 pass
         with connect(ledger.client) as outbox:
             if ledger.pending is not None:
@@ -157,7 +157,7 @@ class Staging:
                 self._write(ledger)
                 self._finish(ledger, pending, outbox)
 
-    def _finish(self, ledger: Ledger, pending: Batch, outbox: Outbox) -> Ledger:
+    def _finish(self, ledger: Ledger, pending: Batch, outbox: PublishingClient) -> Ledger:
         published = outbox.published - pending.first + 1
         if not 0 <= published <= pending.rows:
             raise PipelineError(
@@ -178,8 +178,8 @@ class Staging:
         self._discard(pending.files)
         return ledger
 
-    def _check(self, files: Sequence[StagedFile], outbox: Outbox) -> None:
-        """Nothing is published of a batch that cannot be published as a whole."""
+    def _check(self, files: Sequence[StagedFile], outbox: PublishingClient) -> None:
+        """Make sure that a batch can be published as a whole; else nothing of it is."""
         here = {*self._disk.names(self.directory)}
         for file in files:
             if file.name not in here:
@@ -268,7 +268,7 @@ class Staging:
             self._disk.remove(self.directory / name)
 
     def _sweep(self, job: str, *, but: Sequence[str] = ()) -> None:
-        """Remove what tasks have staged, also attempts that failed or were too many."""
+        """Remove what tasks have staged, including failed and superfluous attempts."""
         for name in {*self._disk.names(self.directory)} - {*but}:
             if name.startswith(f"{job}.") and name.endswith(_ENDING):
                 self._remove(name)

@@ -1,4 +1,4 @@
-"""Streams: again and again what is new, each position once, on from the checkpoint."""
+"""Streams: the new facts of each trigger, each position once, continued from the checkpoint."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ class SternaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._query = query
         self._origin = origin_of(options, live=True)
         self._target: Spans | None = None
-        """How far a query goes that only wants what is there now."""
+        """The end of a query that only wants what is there now."""
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's names, here and below.
         """Where a new query begins."""

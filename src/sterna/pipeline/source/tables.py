@@ -17,7 +17,7 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 
 def converted(batch: pa.RecordBatch, journal: str, query: Query, bad: list[Bad]) -> pa.RecordBatch:
-    """The rows of a table that some facts make; those that make none by mistake go to `bad`."""
+    """The rows of a table from some facts; facts that make none by mistake go to `bad`."""
     form = _FORMS[query.table]
     batch = _chosen(batch, form, query)
     columns = _satisfying(form.columns_of(batch, query, bad), form, query)
@@ -52,17 +52,17 @@ def raw_columns(query: Query) -> list[str]:
 
 
 class _Form(NamedTuple):
-    """How a table is made."""
+    """How a table is made from facts."""
 
     kinds: frozenset[str] | None
-    """The facts it is made of; None: all."""
+    """The kinds of facts that it is made of; None: all."""
     raw: list[str] | None
     """The columns of the journal that it needs; None: those that are asked for."""
     origins: dict[str, str]
-    """Columns that are the journal's own, with their names there."""
+    """Columns of the journal itself, with their names there."""
     columns_of: Callable[[pa.RecordBatch, Query, list[Bad]], Columns]
     decided: frozenset[str] = frozenset({"journal"})
-    """Columns that need not be looked at again: the journal was chosen with the files."""
+    """Columns that need not be checked again: the journal was chosen with the files."""
 
 
 def _chosen(batch: pa.RecordBatch, form: _Form, query: Query) -> pa.RecordBatch:
@@ -122,7 +122,7 @@ def _deliveries(batch: pa.RecordBatch, _query: Query, bad: list[Bad]) -> Columns
     counts, named = _lengths(batch, "seqs"), _lengths(batch, "publishers")
     rows = np.repeat(np.arange(len(counts)), counts)
     place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    # One publisher may stand for all events of a fact.
+    # One publisher may be written for all events of a fact.
     publisher = np.repeat(np.cumsum(named) - named, counts) + np.where(named[rows] == 1, 0, place)
     parents = pa.array(rows)
     return {
@@ -139,7 +139,7 @@ def _deliveries(batch: pa.RecordBatch, _query: Query, bad: list[Bad]) -> Columns
 
 
 def _movements(batch: pa.RecordBatch, _query: Query, _bad: list[Bad]) -> Columns:
-    """What brokers say of clients that come and go, and clients of where they are."""
+    """Movements: from brokers, which clients come and go; from clients, where they are."""
     kind, peer = batch["kind"], batch["peer"]
     moved = pc.equal(kind, "Moved")
     of_client = pc.or_(moved, pc.equal(peer.fill_null("client"), "client"))

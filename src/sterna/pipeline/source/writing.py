@@ -8,8 +8,8 @@
         .start()
     )
 
-`outgoing` says what becomes of the columns, `staging` how each row is published once. Tasks run
-anywhere and tell which files they have staged; a process at the driver publishes these.
+`outgoing` defines what becomes of the columns, `staging` how each row is published once. Tasks run
+anywhere and report which files they have staged; a process at the driver publishes these.
 """
 
 import difflib
@@ -43,8 +43,8 @@ _STREAM = "stream"
 
 
 @dataclass(frozen=True)
-class Staged(WriterCommitMessage):
-    """What a task has staged, and for which query."""
+class StagedEvents(WriterCommitMessage):
+    """The files that a task has staged, and its query."""
 
     files: tuple[StagedFile, ...]
     query: str
@@ -52,7 +52,7 @@ class Staged(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What the user wants of a writer."""
+    """The options of a writer."""
 
     brokers: tuple[str, ...]
     client: str | None
@@ -92,7 +92,7 @@ class WriteOptions:
         )
 
     def publisher(self, *, remembers: bool) -> Connect:
-        """Who publishes, and whether he remembers that in the staging directory."""
+        """A function that connects the publisher; if it `remembers`, with its state on disk."""
         state = self.staging / "client" if remembers else None
         return lambda name: Publisher(
             self.brokers, client=name, state=state, advertise=self.advertise
@@ -108,9 +108,9 @@ class SternaStreamWriter(DataSourceStreamArrowWriter):
         attributes_of(schema)
         self._staging = Staging(self._options.staging)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedEvents:
         files = self._staging.stage(rows(iterator, self._schema), job=_STREAM)
-        return Staged(files, _query())
+        return StagedEvents(files, _query())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name.
         queries = {each.query for each in _staged(messages)}
@@ -143,8 +143,8 @@ class SternaWriter(DataSourceArrowWriter):
         name = self._options.transaction or uuid4().hex
         self._job = sha256(name.encode()).hexdigest()[:16]  # The next attempt sweeps up.
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return Staged(self._staging.stage(rows(iterator, self._schema), job=self._job), "")
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedEvents:
+        return StagedEvents(self._staging.stage(rows(iterator, self._schema), job=self._job), "")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         remembers = self._options.transaction is not None
@@ -169,8 +169,8 @@ class SternaWriter(DataSourceArrowWriter):
             shutil.rmtree(self._staging.directory, ignore_errors=True)
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return [each for each in messages if isinstance(each, Staged)]
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedEvents]:
+    return [each for each in messages if isinstance(each, StagedEvents)]
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
@@ -179,13 +179,13 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
 
 
 def _query() -> str:
-    """The query that this task works for, the same for all that its checkpoint sees."""
+    """The query that this task works for: the same for all runs from its checkpoint."""
     task = TaskContext.get()
     return (task and task.getLocalProperty("sql.streaming.queryId")) or "unknown"
 
 
 def _for_stream(given: Mapping[str, str]) -> Path:
-    """Where a query stages its events: in its checkpoint, unless it is told otherwise."""
+    """Where a query stages its events: in its checkpoint by default."""
     if "staging" in given:
         return Path(given["staging"])
     checkpoint = given.get("checkpointlocation", "")

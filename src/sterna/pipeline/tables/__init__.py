@@ -1,4 +1,8 @@
-"""The archive: what journals become, as parquet tables that everybody can read."""
+"""The archive: what journals become, as Parquet tables for any reader."""
+
+from sterna.extras import require
+
+require("pipeline", "the archive")
 
 from sterna.pipeline.tables.reading import read
 

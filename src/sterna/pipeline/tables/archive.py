@@ -18,7 +18,7 @@ SUBSCRIPTION_KINDS = {
 
 
 def daily(rows: DataFrame) -> DataFrame:
-    """With the day (UTC) of each row's time: however late it comes, it goes there."""
+    """Add the day (UTC) of each row's time: however late a row comes, it goes there."""
     return rows.withColumn("day", F.to_date("time"))
 
 
@@ -40,7 +40,7 @@ def handovers(statistics: DataFrame) -> DataFrame:
 
 
 def subscriptions(facts: DataFrame) -> DataFrame:
-    """What clients asked for, and until when."""
+    """What clients subscribed to, and until when."""
     return daily(
         facts.where(F.col("kind").isin(*SUBSCRIPTION_KINDS)).select(
             F.col("at").alias("client"),

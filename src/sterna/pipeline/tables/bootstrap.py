@@ -32,7 +32,7 @@ def bootstrap_latency(
         (F.col("kind") == "attached").alias("begins"),
         *("time", "position", "turn"),
     )
-    # A connection ends when its broker says so, or when there is another one.
+    # A connection ends when its broker states that, or when there is another one.
     order = ("time", "position", "turn")
     of_broker = Window.partitionBy("client", "cause", "subscription", "broker").orderBy(*order)
     backwards = Window.partitionBy("client", "cause", "subscription").orderBy(*map(F.desc, order))

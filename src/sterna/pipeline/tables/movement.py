@@ -11,7 +11,7 @@ MICROS = 1_000_000
 
 
 def visits(movements: DataFrame) -> DataFrame:
-    """Which locations clients said they were at, one after the other.
+    """Which locations clients announced, one after the other.
 
     A journal has them in the order in which they happened, whatever the clock did.
     """

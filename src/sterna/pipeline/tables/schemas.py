@@ -27,13 +27,13 @@ def _columns(**columns: DataType) -> StructType:
 
 
 def _with(schema: StructType, **more: DataType) -> StructType:
-    """All columns may be null: parquet readers take them so anyway."""
+    """A schema with more columns. All may be null: Parquet readers take them so anyway."""
     fields = [StructField(field.name, field.dataType) for field in schema.fields]
     return StructType([*fields, *_columns(**more).fields])
 
 
 @dataclass(frozen=True)
-class Table:
+class GrowingTable:
     """A table that grows: what was archived stays as it is."""
 
     name: str
@@ -63,13 +63,19 @@ _DAY = {"day": DateType()}
 GROWING = {
     table.name: table
     for table in (
-        Table("events", _with(schemas.EVENTS, **_DAY), "Each event once, with its content."),
-        Table("deliveries", _with(schemas.DELIVERIES, **_DAY), "Events that reached clients."),
-        Table("movements", _with(schemas.MOVEMENTS, **_DAY), "Clients that came, went or moved."),
-        Table("handovers", _with(HANDOVERS, **_DAY), "Handovers that began, met or ended."),
-        Table("subscriptions", _with(SUBSCRIPTIONS, **_DAY), "What clients asked for."),
-        Table("statistics", _with(schemas.STATISTICS, **_DAY), "What brokers did, in numbers."),
-        Table(
+        GrowingTable("events", _with(schemas.EVENTS, **_DAY), "Each event once, with its content."),
+        GrowingTable(
+            "deliveries", _with(schemas.DELIVERIES, **_DAY), "Events that reached clients."
+        ),
+        GrowingTable(
+            "movements", _with(schemas.MOVEMENTS, **_DAY), "Clients that came, went or moved."
+        ),
+        GrowingTable("handovers", _with(HANDOVERS, **_DAY), "Handovers that began, met or ended."),
+        GrowingTable("subscriptions", _with(SUBSCRIPTIONS, **_DAY), "What clients asked for."),
+        GrowingTable(
+            "statistics", _with(schemas.STATISTICS, **_DAY), "What brokers did, in numbers."
+        ),
+        GrowingTable(
             "bad_records",
             _with(schemas.BAD_RECORDS),
             "What could not be read, and why.",

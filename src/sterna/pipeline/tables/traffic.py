@@ -7,7 +7,7 @@ from sterna.pipeline.tables.schemas import TRAFFIC
 
 
 def traffic(statistics: DataFrame) -> DataFrame:
-    """Events that brokers forwarded, and the facts that say so, per link and minute."""
+    """Events that brokers forwarded, and the facts that state it, per link and minute."""
     return (
         statistics.where("kind = 'Forwarded' AND link IS NOT NULL")
         .groupBy("broker", "link", F.date_trunc("minute", "time").alias("minute"))
