@@ -350,7 +350,7 @@ def test_a_broker_takes_the_dwell_time_of_a_model_unless_it_is_told_one(tmp_path
 
     def dwell_us(**places: object) -> int | None:
         given = {"name": "b1", "places": places}
-        options = BrokerConfig.from_mapping(given, directory=tmp_path).places_options()
+        options = BrokerConfig.from_mapping(given, directory=tmp_path).places_options(None)
         assert options is not None
         return options.dwell_us
 
@@ -380,7 +380,7 @@ def test_a_broker_takes_a_model_as_its_movement_graph(tmp_path: Path) -> None:
     small().save(path)
     given = {"name": "b1", "places": {"graph": path.name}}
 
-    options = BrokerConfig.from_mapping(given, directory=tmp_path).places_options()
+    options = BrokerConfig.from_mapping(given, directory=tmp_path).places_options(None)
     assert options is not None
     assert sorted(options.edges) == [
         ("hall", "kitchen"),

@@ -236,7 +236,7 @@ def test_places_come_from_a_file_or_a_grid(tmp_path: Path) -> None:
     graph.write_text('{"edges": [["a", "b"]], "locations": ["attic"], "directed": true}')
 
     config = load(tmp_path, 'name = "b"\n[places]\ngraph = "rooms.json"\ndwell_s = 0.5')
-    options = config.places_options()
+    options = config.places_options(None)
 
     assert options is not None
     assert options.dwell_us == 500_000
@@ -244,8 +244,8 @@ def test_places_come_from_a_file_or_a_grid(tmp_path: Path) -> None:
     assert isinstance(space, MovementGraph)
     assert set(space.locations) == {"a", "b", "attic"}
     assert [sorted(space.ploc(place, 1)) for place in ("a", "b")] == [["a", "b"], ["b"]]
-    assert load(tmp_path, 'name = "b"').places_options() is None
-    grid = load(tmp_path, 'name = "b"\n[places]\ngrid = 8').places_options()
+    assert load(tmp_path, 'name = "b"').places_options(None) is None
+    grid = load(tmp_path, 'name = "b"\n[places]\ngrid = 8').places_options(None)
     assert grid is not None
     assert grid.h3_resolution == 8
 

@@ -43,6 +43,7 @@ from tests.data.kept import (
     unpack,
     value_of,
 )
+from tests.mobility import model_of
 from tests.net.live import gather_events, settle
 from tests.scale import CAMPAIGN
 
@@ -96,6 +97,24 @@ def test_a_network_goes_on_with_other_settings(
     """The same as above, by settings that the data was not made with."""
     manifest = _opened(case, tmp_path, NetworkManifest)
     with _network(manifest, tmp_path, **change) as network:
+        if manifest.is_at_rest:
+            _check_guests(manifest, network)
+        asyncio.run(_go_on(manifest, network, tmp_path))
+
+
+@pytest.mark.spec("PL-4")
+@pytest.mark.parametrize("case", ["broker-snapshot-and-log", "moving/graph"])
+def test_a_network_goes_on_with_a_mobility_model(case: str, tmp_path: Path) -> None:
+    """Release 0.1 knew of none. It gives locations where there were none, and a dwell time."""
+    manifest = _opened(case, tmp_path, NetworkManifest)
+    graph = BrokerConfig.load(tmp_path / "B1" / "broker.toml").places.graph
+    ways = [("kitchen", "hall")]
+    if graph is not None:
+        known = MovementGraph.load(graph)
+        ways = [(a, b) for a in known.locations for b in known.neighbours(a)]
+    model = tmp_path / "rooms.sterna-model"
+    model_of(dict.fromkeys(ways, 1), 0.5).save(model)
+    with _network(manifest, tmp_path, model=str(model)) as network:
         if manifest.is_at_rest:
             _check_guests(manifest, network)
         asyncio.run(_go_on(manifest, network, tmp_path))
@@ -185,6 +204,7 @@ def _network(manifest: NetworkManifest, directory: Path, **change: Any) -> Local
     config = BrokerConfig.load(directory / "B1" / "broker.toml")
     in_network = {key: value for key, value in change.items() if hasattr(config.network, key)}
     in_limits = {key: value for key, value in change.items() if hasattr(config.limits, key)}
+    in_mobility = {key: value for key, value in change.items() if hasattr(config.mobility, key)}
     network = LocalNetwork(
         len(manifest.brokers),
         directory=directory,
@@ -192,6 +212,7 @@ def _network(manifest: NetworkManifest, directory: Path, **change: Any) -> Local
             config,
             network=replace(config.network, **in_network),
             limits=replace(config.limits, **in_limits),
+            mobility=replace(config.mobility, **in_mobility),
         ),
         links={
             name: broker.connects_to

@@ -34,6 +34,7 @@ class Reloading:
     """A broker in this process whose configuration is a file that the test writes."""
 
     def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.file = directory / "broker.toml"
         self.write()
         self.server = BrokerServer(self.read(), reread=self.read)

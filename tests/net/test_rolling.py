@@ -1,7 +1,4 @@
-"""Settings change in a live network, broker by broker, and no client notices.
-
-(Which model predicts where clients go is not configurable yet; so it does not change here.)
-"""
+"""Settings change in a live network, broker by broker, and no client notices."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,8 +13,9 @@ from sterna.core.facts import Fact, Missed
 from sterna.core.routing.options import Strategy
 from sterna.demo.city import STREETS, City
 from sterna.net.broker import BrokerServer
-from sterna.net.config import BrokerConfig, NetworkConfig, PlacesConfig
+from sterna.net.config import BrokerConfig, MobilityConfig, NetworkConfig, PlacesConfig
 from sterna.sim.oracle import Oracle
+from tests.mobility import model_of
 from tests.net.live import connect, gather_events, network_in, settle, until
 from tests.net.test_server import config_in, run
 
@@ -35,12 +33,17 @@ class Rolling:
 
     def __init__(self, directory: Path) -> None:
         self.graphs = [directory / "streets.csv", directory / "with-shortcuts.csv"]
-        for graph, streets in zip(self.graphs, (STREETS, (*STREETS, *SHORTCUTS)), strict=True):
+        self.models = [graph.with_suffix(".sterna-model") for graph in self.graphs]
+        for graph, model, streets, dwell_s in zip(
+            self.graphs, self.models, (STREETS, (*STREETS, *SHORTCUTS)), (0.25, 0.5), strict=True
+        ):
             graph.write_text("\n".join(map(",".join, streets)), encoding="utf-8")
+            model_of({(a, b): n for n, (a, b) in enumerate(streets, 1)}, dwell_s).save(model)
         self.network = network_in(
             directory,
             5,
-            places={"graph": str(self.graphs[0]), "dwell_s": 0.25},
+            places={"graph": str(self.graphs[0])},
+            mobility={"model": str(self.models[0])},  # It has the dwell time.
             durability={"snapshot_inputs": 500},
         )
         self.oracle = Oracle()
@@ -87,11 +90,12 @@ class Rolling:
 
     # ---- Configurations
 
-    def other_strategy_graph_and_limits(self, config: BrokerConfig) -> BrokerConfig:
+    def other_strategy_graph_model_and_limits(self, config: BrokerConfig) -> BrokerConfig:
         return replace(
             config,
             network=replace(config.network, strategy=Strategy.MERGING),
-            places=replace(config.places, graph=str(self.graphs[1]), dwell_s=0.5),
+            places=replace(config.places, graph=str(self.graphs[1])),
+            mobility=replace(config.mobility, model=str(self.models[1])),
             limits=replace(
                 config.limits,
                 queue_events_per_client_max=50_000,
@@ -111,13 +115,15 @@ class Rolling:
 
     def back_again(self, config: BrokerConfig) -> BrokerConfig:
         network = replace(NetworkConfig(), neighbours=config.network.neighbours)
-        places = replace(PlacesConfig(), graph=str(self.graphs[0]), dwell_s=0.25)
-        return replace(config, network=network, places=places)
+        places = replace(PlacesConfig(), graph=str(self.graphs[0]))
+        mobility = replace(MobilityConfig(), model=str(self.models[0]))
+        return replace(config, network=network, places=places, mobility=mobility)
 
 
 def test_brokers_restart_one_after_another_with_other_settings(tmp_path: Path) -> None:
-    """Another strategy, another graph and other limits; some brokers stop in good order, and others
-    are killed. Every event is with everyone who was subscribed, once and in order.
+    """Another strategy, another graph, another model and other limits; some brokers stop in good
+    order, and others are killed. Every event is with everyone who was subscribed, once and in
+    order.
     """
     rolling = Rolling(tmp_path)
     network = rolling.network
@@ -128,7 +134,7 @@ def test_brokers_restart_one_after_another_with_other_settings(tmp_path: Path) -
         await asyncio.to_thread(network.restart, name)
 
     with network:
-        asyncio.run(rolling.go(rolling.other_strategy_graph_and_limits, change=restart))
+        asyncio.run(rolling.go(rolling.other_strategy_graph_model_and_limits, change=restart))
 
 
 def test_brokers_reload_one_after_another(tmp_path: Path) -> None:
@@ -145,13 +151,14 @@ def test_brokers_reload_one_after_another(tmp_path: Path) -> None:
     with network:
         asyncio.run(
             rolling.go(
-                rolling.other_strategy_graph_and_limits,
+                rolling.other_strategy_graph_model_and_limits,
                 rolling.advertisements_and_quenching,
                 rolling.back_again,
                 change=reload,
             )
         )
-    assert {"network.strategy", "network.advertisements", "places.graph"} <= applied
+    assert {"network.strategy", "network.advertisements"} <= applied
+    assert {"places.graph", "mobility.model"} <= applied
     assert len(applied) == 11
 
 

@@ -17,6 +17,8 @@ from sterna.cli.main import app
 from sterna.core.facts import Attached, Detached
 from sterna.core.names import Peer
 from sterna.journal import Journal
+from sterna.net.config import BrokerConfig
+from sterna.net.nodes import settings_of
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.mining.inputs import file_table, fixes, stations, trips, visited
 from sterna.pipeline.mining.sources import Kind, chosen
@@ -93,6 +95,15 @@ def test_trips_of_a_bike_share_become_a_model(tmp_path: Path) -> None:
     graph = pq.read_table(out / "movement_graph").to_pylist()
     assert {row["origin"]: row["probability"] for row in graph} == {"100": 1, "101": 1, "102": 1}
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
+    at_a_broker = settings_of(
+        BrokerConfig.from_mapping(
+            {"name": "b1", "mobility": {"model": str(out / "mobility.sterna-model")}}
+        )
+    )
+    assert at_a_broker.predictor().next("101")[0].place == "102"
+    assert at_a_broker.places is not None
+    assert at_a_broker.places.space().ploc("101", 1) == {"101", "102"}
+    assert at_a_broker.places.dwell_us == model.least_dwell_us is not None
 
 
 def test_both_forms_of_public_trip_files_are_known(spark: SparkSession, tmp_path: Path) -> None:

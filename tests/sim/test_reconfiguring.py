@@ -1,21 +1,30 @@
 """Settings change broker by broker while clients roam, and nothing is lost."""
 
 import random
+from itertools import pairwise
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna.core.broker import Broker
 from sterna.core.catalogue import LIVE
 from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.inputs import Advertise, MoveTo, Publish, Subscribe
+from sterna.core.location.options import PlacesOptions
+from sterna.core.location.stays import Dwell
+from sterna.core.location.steps import StepRule
+from sterna.core.mobility import MobilityOptions
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.settings import ClientOptions, HistoryOptions, Settings
+from sterna.model.filters import Filter
 from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.oracle import Finding
 from sterna.sim.run import Simulation
-from sterna.sim.script import AnyStep, Reconfigure, Script, Settle
+from sterna.sim.script import AnyStep, Do, Doing, Reconfigure, Script, Settle
 from sterna.sim.topology import line, random_tree
+from tests.mobility import model_of
 from tests.scale import examples
 from tests.sim.overlay import Overlay
 
@@ -82,7 +91,14 @@ def findings(
     first: Settings, later: list[Settings], faults: str, brokers: int, seed: int, *, roams: bool
 ) -> list[Finding]:
     """What is wrong with a run that begins with some settings and goes on with others."""
-    plan = Plan(
+    plan = plan_for(first, faults, brokers, seed, roams=roams)
+    script = msgspec.structs.replace(generate(plan, seed), protocols=first.protocols)
+    return Simulation(changing(script, later, seed)).run().findings
+
+
+def plan_for(first: Settings, faults: str, brokers: int, seed: int, *, roams: bool) -> Plan:
+    """A run that begins with some settings."""
+    return Plan(
         topology=random_tree(brokers, seed),
         clients=4,
         subscriptions=16,
@@ -95,8 +111,6 @@ def findings(
         handover=first.handover,
         faults=FAULTS[faults],
     )
-    script = msgspec.structs.replace(generate(plan, seed), protocols=first.protocols)
-    return Simulation(changing(script, later, seed)).run().findings
 
 
 LATER = st.lists(settings(), min_size=1, max_size=3)
@@ -145,6 +159,99 @@ def test_handover_is_switched_on_and_off(
         for each, protocol in later[:3]
     ]
     assert findings(first, changes, faults, brokers, seed, roams=False) == []
+
+
+# ---- Places and models
+
+
+ROOMS = tuple(f"r{number}" for number in range(6))
+GRAPHS = (
+    tuple(pairwise(ROOMS)),
+    (*pairwise(ROOMS[::2]), *pairwise(ROOMS[1::2]), ("r0", "r5")),
+)
+"""The same rooms, with different ways between them."""
+
+MODELS = tuple(
+    MobilityOptions(model=model_of(dict.fromkeys(graph, 1) | {graph[0]: 9}, 0.01).to_bytes())
+    for graph in GRAPHS
+)
+
+FOLLOWING = (
+    "room IN myloc",
+    "room IN myloc(1)",
+    "kind = 'car' AND room IN myloc",
+    "kind <> 'car' AND room IN myloc(2)",
+)
+
+
+@st.composite
+def settings_with_places(draw: st.DrawFn) -> Settings:
+    """Any settings with one of two graphs, any rule, any dwell time and perhaps a model."""
+    told = st.sampled_from((None, 1_000, 50_000, 10**9))
+    places = PlacesOptions(
+        edges=draw(st.sampled_from(GRAPHS)),
+        directed=draw(st.booleans()),
+        rule=draw(st.sampled_from(StepRule)),
+        dwell=draw(st.sampled_from(Dwell)),
+        dwell_us=draw(told),
+        away_steps_max=draw(st.sampled_from((0, 8))),
+        grain_us=draw(st.sampled_from((1, 1_000))),
+    )
+    mobility = draw(st.sampled_from((None, *MODELS)))
+    return msgspec.structs.replace(draw(settings()), places=places, mobility=mobility)
+
+
+def walking(script: Script, seed: int) -> Script:
+    """The script with clients that go from room to room, and events about rooms."""
+    rng = random.Random(f"walks {seed}")  # noqa: S311 - reproducible.
+    clients = list(script.clients)
+    offer = Advertise(advertisement="rooms", filter=Filter("room IS NOT NULL"))
+    first: list[AnyStep] = [Do(client=client, what=offer) for client in clients]
+    for client in clients:
+        for number, text in enumerate(rng.sample(FOLLOWING, 2)):
+            what = Subscribe(subscription=f"room {number}", filter=Filter(text))
+            first.append(Do(client=client, what=what))
+    steps: list[AnyStep] = list(script.steps)
+    for _ in range(60):
+        room, kind = rng.choice(ROOMS), rng.choice(("car", "bus"))
+        event = Publish(attributes={"room": room, "kind": kind, "zone": rng.randrange(4)})
+        happening: Doing = MoveTo(location=room) if rng.random() < 0.2 else event
+        steps.insert(rng.randrange(len(steps) + 1), Do(client=rng.choice(clients), what=happening))
+    locations = {client: rng.choice(ROOMS) for client in clients}
+    return msgspec.structs.replace(script, steps=(*first, *steps), locations=locations)
+
+
+def guesses(given: Settings) -> list[tuple[str, ...]]:
+    return [tuple(place for place, _ in given.predictor().next(room)) for room in ROOMS]
+
+
+@pytest.mark.spec("LV-9", "LM-3", "PM-4", "PL-4")
+@examples(120, long=10)
+@given(
+    settings_with_places(),
+    st.lists(settings_with_places(), min_size=1, max_size=3),
+    *(TROUBLE, BROKERS, SEEDS),
+)
+def test_places_and_models_change_broker_by_broker_while_clients_roam_and_walk(
+    first: Settings, later: list[Settings], faults: str, brokers: int, seed: int
+) -> None:
+    """What stands still long enough is right, and each broker predicts by its own settings."""
+    later = [with_advertisements(each, used=first.routing.advertisements) for each in later]
+    plan = plan_for(first, faults, brokers, seed, roams=True)
+    script = msgspec.structs.replace(
+        generate(plan, seed),
+        protocols=first.protocols,
+        places=first.places,
+        mobility=first.mobility,
+    )
+    simulation = Simulation(changing(walking(script, seed), later, seed))
+
+    assert simulation.run().findings == []
+    for broker in script.topology.brokers:
+        host = simulation.network.hosts[broker]
+        assert isinstance(host.node, Broker)
+        found = [host.node.predictor.next(room) for room in ROOMS]
+        assert [tuple(place for place, _ in each) for each in found] == guesses(host.settings)
 
 
 @pytest.mark.spec("LV-9", "RT-1")

@@ -15,6 +15,7 @@ from sterna.core.routing.options import RoutingOptions
 from sterna.core.routing.router import Router
 from sterna.core.settings import Settings
 from sterna.model.event import Event
+from sterna.model.prediction import Predictor
 
 
 class Broker(Node):
@@ -41,6 +42,7 @@ class Broker(Node):
             timing=timing,
             incarnation=incarnation,
         )
+        self._predictor: tuple[Settings, Predictor] | None = None
         self._handlers |= {
             ArchiveChanged: self._archive_changed,
             LookedUp: self._looked_up,
@@ -58,6 +60,13 @@ class Broker(Node):
         self._at_kept_events = overriding(self.components, "kept_events")
         self._at_archive_changed = overriding(self.components, "archive_changed")
         self._at_looked_up = overriding(self.components, "looked_up")
+
+    @property
+    def predictor(self) -> Predictor:
+        """Where clients go next, as far as the settings in force say; for components to ask."""
+        if self._predictor is None or self._predictor[0] is not self.settings:
+            self._predictor = self.settings, self.settings.predictor()
+        return self._predictor[1]
 
     def claimed(self, link: LinkId) -> list[tuple[str, Collection[RouteId]]]:
         """The names under which a client has announced filters, by kind; see `Claim`."""

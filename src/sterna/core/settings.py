@@ -10,7 +10,9 @@ import msgspec
 
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.location.options import PlacesOptions
+from sterna.core.mobility import MobilityOptions
 from sterna.core.routing.options import RoutingOptions
+from sterna.model.prediction import Predictor, predictor
 
 T = TypeVar("T")
 
@@ -40,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     client: ClientOptions = ClientOptions()
     handover: HandoverOptions = HandoverOptions()
     places: PlacesOptions | None = None
+    mobility: MobilityOptions | None = None
+    """Where clients went before, for brokers; clients need none of it but the dwell time."""
     history: HistoryOptions = HistoryOptions()
     protocols: tuple[str, ...] = ()
     """Protocols beyond routing, places and handover, by name."""
@@ -47,6 +51,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The options of those protocols, by name; see `options_of`."""
     modules: dict[str, str] = {}
     """Where protocols are that no package announces, by name: `module:ATTRIBUTE`."""
+
+    def predictor(self) -> Predictor:
+        """Predict by the mobility model; without one, by the places; without those, nothing."""
+        if self.mobility is not None:
+            return predictor(self.mobility.mined())
+        return predictor(None if self.places is None else self.places.space())
 
     def options_of(self, protocol: str, kind: type[T]) -> T:
         """A protocol's own options as the record that it declares."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import h3
 import msgspec
 
-from sterna.model.location import MODEL_SUFFIX, LocationError, MovementGraph
+from sterna.model.location import MODEL_SUFFIX, LocationError, LocationSpace, MovementGraph
 
 MAGIC = b"STERNAMM"
 VERSION = 1
@@ -130,11 +130,7 @@ class MobilityModel:
     @classmethod
     def load(cls, path: str | Path) -> "MobilityModel":
         """Read a file that `save` wrote. No code in it is run."""
-        path = Path(path)
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise MobilityModelError(f"cannot read {path}: {error.strerror}") from None
+        data = content_of(path)
         try:
             return cls.from_bytes(data)
         except MobilityModelError as error:
@@ -271,6 +267,12 @@ class MobilityModel:
             return None
         return max(1, math.floor(min(known) * 1e6))
 
+    def knows_all_of(self, space: LocationSpace) -> bool:
+        """Whether every location of a space is a place of the model; never so for a whole grid."""
+        return isinstance(space, MovementGraph) and all(
+            location in self._place_numbers for location in space.locations
+        )
+
     @cached_property
     def _graph(self) -> MovementGraph:
         names = self.document.places
@@ -336,6 +338,16 @@ class MobilityModel:
         if not self.document.near:
             return ()
         return neighbours(self.document.grid, place)
+
+
+def content_of(path: str | Path) -> bytes:
+    """The content of a model file, which `MobilityModel.from_bytes` reads."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise MobilityModelError(
+            f"cannot read {path}: {error.strerror}; name a file that `sterna pipeline mine` wrote"
+        ) from None
 
 
 def mined_dwell_us(path: str | Path) -> int | None:

@@ -28,13 +28,15 @@ def settings_of(config: BrokerConfig) -> Settings:
     """The settings that a broker's configuration gives its node."""
     more = [plugins.find(each) for each in config.network.protocols]
     named = (*config.network.protocols, config.network.handover)
+    mobility = config.mobility_options()
     return Settings(
         routing=config.routing_options,
         client=ClientOptions(
             advertisements=config.network.advertisements, quenching=config.network.quenching
         ),
         handover=config.handover_options,
-        places=config.places_options(),
+        places=config.places_options(mobility),
+        mobility=mobility,
         protocols=(*LIVE, *(protocol.name for protocol in more)),
         options=config.protocols,
         modules={plugins.find(each).name: each for each in named if plugins.is_in_module(each)},

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 import sterna
 from sterna.core.keeping import Writer
@@ -43,7 +44,8 @@ def encode_state(
         State(
             release=sterna.__version__,
             time=time,
-            began=began,
+            # What it was configured with at first does not matter any more, and may be large.
+            began=replace(began, settings=Settings()),
             settings=node.settings,
             node=encode_node(node, writer),
             memory=memory,

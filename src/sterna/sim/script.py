@@ -20,6 +20,7 @@ from sterna.core.inputs import (
 )
 from sterna.core.link import LinkTiming
 from sterna.core.location.options import PlacesOptions
+from sterna.core.mobility import MobilityOptions
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import ClientOptions, Settings
@@ -145,6 +146,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     handover: HandoverOptions = HandoverOptions()
     places: PlacesOptions | None = None
     """Where clients can be; None if their subscriptions depend on no location or variable."""
+    mobility: MobilityOptions | None = None
+    """Where clients went before; brokers predict by it."""
     locations: dict[NodeId, str] = {}
     """Where clients are when the run begins."""
     protocols: tuple[str, ...] = ()
@@ -165,6 +168,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
             client=self.client,
             handover=self.handover,
             places=self.places,
+            mobility=self.mobility,
             protocols=self.protocols,
             options=self.options,
         )

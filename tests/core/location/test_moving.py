@@ -10,8 +10,10 @@ from sterna.core.location.messages import MovingChange, MovingRoute
 from sterna.core.location.moving import Moving
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
+from sterna.core.location.steps import StepRule
 from sterna.core.messages import Route, SubscriptionChange
 from sterna.core.names import LocalProtocolError
+from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.settings import Settings
 from sterna.model.filters import Filter
 from sterna.sim.script import Crash, Reconfigure
@@ -156,3 +158,70 @@ def test_a_client_says_when_it_has_heard_of_the_places() -> None:
     run.settle()
     (_, wanted), = moving(run, "B1").exact("ann")  # fmt: skip
     assert wanted == Filter("room IN ('r0', 'r1', 'r9')")
+
+
+@pytest.mark.spec("LM-3", "LV-9")
+def test_a_client_at_a_location_that_is_no_more_wants_just_what_is_there() -> None:
+    """It is told of places without its own, and goes on; so does what is kept for it."""
+    run = corridor().subscribe("ann", "room IN myloc(1)").settle()
+    before = run.broker("B1").settings
+    assert before.places is not None
+    edges = tuple(edge for edge in before.places.edges if "r0" not in edge)
+    settings = msgspec.structs.replace(
+        before, places=msgspec.structs.replace(before.places, edges=edges)
+    )
+    run.simulation.do(Reconfigure(broker="B1", settings=settings, tells=True))
+    run.settle()
+
+    (_, wanted), = moving(run, "B1").exact("ann")  # fmt: skip
+    assert wanted == Filter("room IN ('r0')")
+    run.publish("pat", room="r1").publish("pat", room="r0").settle()
+    assert run.received("ann") == ["pat#2"]
+    run.move("ann", "r2").settle()
+    run.publish("pat", room="r1").settle()
+    assert run.received("ann") == ["pat#2", "pat#3"]
+
+
+@pytest.mark.spec("LM-3", "LV-9")
+@pytest.mark.parametrize("change", ["graph", "rule"])
+def test_a_broker_that_goes_by_other_places_lets_all_locations_through(change: str) -> None:
+    """The broker nearer to the client goes by others, and may tell it nothing of a move."""
+    run = corridor().subscribe("ann", "room IN myloc(1)").settle()
+    settings = with_shortcut(run)
+    if change == "rule":
+        before = run.broker("B2").settings
+        assert before.places is not None
+        places = msgspec.structs.replace(before.places, rule=StepRule.SUB_UNSUB)
+        settings = msgspec.structs.replace(before, places=places)
+    run.simulation.do(Reconfigure(broker="B2", settings=settings, tells=True))
+    run.settle()
+
+    (route,) = moving(run, "B2").table["B1"].values()
+    assert moving(run, "B2").instance(route) == Filter("room IS NOT NULL")
+    run.simulation.do(Reconfigure(broker="B1", settings=settings, tells=True))
+    run.settle()
+    (route,) = moving(run, "B2").table["B1"].values()
+    assert moving(run, "B2").instance(route) != Filter("room IS NOT NULL")
+
+
+@pytest.mark.spec("LM-3", "LV-9")
+def test_without_flooding_moving_routes_are_told_before_everything_ends() -> None:
+    """A neighbour that was told to send everything hears of moving subscriptions first, so that
+    none of their events is lost between the two messages.
+    """
+    run = corridor(routing=RoutingOptions(strategy=Strategy.FLOODING))
+    run.subscribe("ann", "room IN myloc").subscribe("ann", "kind = 'x'", "2").settle()
+    assert run.sent("MovingChange", "B1 → B2") == 0
+    begin = len(run.trace.lines)
+    before = run.broker("B1").settings
+    covering = msgspec.structs.replace(before, routing=RoutingOptions())
+    run.simulation.do(Reconfigure(broker="B1", settings=covering, tells=True))
+    run.settle().publish("pat", room="r0").settle()
+
+    said = [each.split()[4] for each in run.trace.lines[begin:] if "B1 → B2" in each]
+    assert said[:2] == ["MovingChange", "SubscriptionChange"]
+    assert run.received("ann") == ["pat#1"]
+
+    run.simulation.do(Reconfigure(broker="B1", settings=before, tells=True))
+    run.settle()
+    assert "B1" not in moving(run, "B2").table, "it sends everything again"

@@ -10,7 +10,7 @@ from sterna.core.inputs import SetVariable
 from sterna.core.names import LocalProtocolError
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
-from sterna.model.location import LocationSpace
+from sterna.model.location import LocationSpace, MovementGraph
 
 
 class Variable(NamedTuple):
@@ -58,7 +58,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
                     f"the filter {filter_} depends on ${name}: set it with SetVariable first"
                 )
         try:
-            return filter_.bind(self._values(), location=self.location, space=self.space)
+            space = space_at(self.space, self.location)
+            return filter_.bind(self._values(), location=self.location, space=space)
         except ValueError as error:
             raise LocalProtocolError(f"the filter {filter_} cannot be used here: {error}") from None
 
@@ -68,6 +69,16 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     def _values(self) -> dict[str, Scalar]:
         return {name: variable.value for name, variable in self.variables.items()}
+
+
+def space_at(space: LocationSpace, location: str | None) -> LocationSpace:
+    """The space; or the location alone, if the space does not have it (any more).
+
+    So a client that is at a location that other places lack wants events from just there.
+    """
+    if location is None or location in space:
+        return space
+    return MovementGraph((), locations=(location,))
 
 
 def _is_range(low: Scalar, value: Scalar, high: Scalar) -> bool:

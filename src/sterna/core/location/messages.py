@@ -21,6 +21,9 @@ class MovingRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How long it stays at a location, at least: the paper's Δ; None if that is not known."""
     delay_us: Time | None
     """How long a message takes from the listener to it and back; None if that is not known."""
+    places: int = 0
+    """The digest of the places that the sender goes by; 0 if it does not say. A listener that goes
+    by other places cannot tell what the client may want, and lets through all locations."""
 
 
 class MovingChange(Message, frozen=True, kw_only=True):
@@ -36,11 +39,6 @@ class MovingChange(Message, frozen=True, kw_only=True):
     removed: tuple[RouteId, ...] = ()
     anew: bool = False
     """Whether this is all there is: what was announced before has ended."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing has come or gone."""
-        return not (self.added or self.removed or self.anew)
 
     def claims(self) -> Iterable[Claim]:
         names = [route.id for route in self.added]

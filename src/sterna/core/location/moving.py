@@ -21,6 +21,7 @@ import msgspec
 
 from sterna.core.component import BrokerComponent
 from sterna.core.keeping import Reader, Writer
+from sterna.core.location.context import space_at
 from sterna.core.location.measuring import KeptMeasuring, Measuring
 from sterna.core.location.messages import MovingChange, MovingRoute
 from sterna.core.location.options import PlacesOptions
@@ -36,6 +37,12 @@ from sterna.model.location import LocationError, LocationSpace
 
 ANYWHERE = frozenset(("",))
 """Stands for all locations where they are too many, or not known; no location is called so."""
+
+OTHER_PLACES = 1
+"""Stands for places that nobody goes by, in routes of clients that go by other places."""
+
+FORMER_MAX = 4
+"""How many former places a broker remembers, even if no client is known to go by them."""
 
 INSTANCES_MAX = 1_000
 """How many instances a broker caches."""
@@ -73,7 +80,7 @@ class KeptMoving(msgspec.Struct, frozen=True):
     told: dict[LinkId, KeptTelling]
     away: dict[LinkId, KeptAway]
     names: int
-    before: list[tuple[PlacesOptions, list[LinkId]]] = []
+    former: list[PlacesOptions] = []
 
 
 class Moving(Measuring, BrokerComponent):
@@ -93,6 +100,7 @@ class Moving(Measuring, BrokerComponent):
         )
         self.places = places
         self.space = places.space()
+        self._digest = places.digest()
         self.rule = places.rule
         self._around = _Around(self.space)
         self.table: dict[LinkId, dict[RouteId, MovingRoute]] = {}
@@ -104,14 +112,23 @@ class Moving(Measuring, BrokerComponent):
         self._named = 0
         self._away: dict[LinkId, Away] = {}
         """Clients whose link is down, until they say where they are."""
-        self._before: dict[LinkId, PlacesOptions] = {}
-        """The places that clients go by which have not heard of the present ones yet."""
+        self._former: dict[int, PlacesOptions] = {}
+        """Former places by their digests, for clients that have not heard of the present ones."""
 
     # ---- Instances
 
     def steps(self, route: MovingRoute) -> int | None:
         """How far clients may be from where they were said to be; None: anywhere."""
+        if not self._goes_by_places_of(route):
+            return None
         return self.rule.steps(route.delay_us, route.dwell_us)
+
+    def _goes_by_places_of(self, route: MovingRoute) -> bool:
+        """Whether the sender of a route goes by the same places and rule as this broker.
+
+        Else the sender may mean other locations, and may be silent about moves that matter here.
+        """
+        return route.places in (0, self._digest)
 
     def instance(self, route: MovingRoute) -> Filter:
         """The filter for all locations where clients may be by the time an event gets there."""
@@ -130,10 +147,14 @@ class Moving(Measuring, BrokerComponent):
 
     def exact(self, link: LinkId) -> list[tuple[RouteId, Filter]]:
         """What the client at the end of a link wants where it was last, by the places it knows."""
-        routes = self.table.get(link, {})
-        before = self._before.get(link)
-        around = self._around if before is None else partial(_around, before.space())
-        return [(id_, around(route.filter, route.at, 0)) for id_, route in routes.items()]
+        return [(id_, self._exact(route)) for id_, route in self.table.get(link, {}).items()]
+
+    def _exact(self, route: MovingRoute) -> Filter:
+        before = None if self._goes_by_places_of(route) else self._former.get(route.places)
+        space = self.space if before is None else before.space()
+        if space is self.space and route.at in space:
+            return self._around(route.filter, route.at, 0)
+        return _around(space_at(space, route.at), route.filter, route.at, 0)
 
     def claimed(self, link: LinkId) -> list[tuple[str, Collection[RouteId]]]:
         return [("moving", self.table.get(link, {}))]
@@ -141,12 +162,7 @@ class Moving(Measuring, BrokerComponent):
     # ---- Messages
 
     def on_moving_change(self, message: MovingChange, link: LinkId, now: Time) -> None:
-        """A client or the broker nearer to it has subscribed, moved or unsubscribed. (Fig. 13)
-
-        With nothing in it, it says that a client has heard of the present places.
-        """
-        if message.is_empty:
-            self._before.pop(link, None)
+        """A client or the broker nearer to it has subscribed, moved or unsubscribed. (Fig. 13)"""
         self._away.pop(link, None)
         known = self.table.get(link, {})
         said = [route for route in message.added if _makes_sense(route)]
@@ -190,10 +206,11 @@ class Moving(Measuring, BrokerComponent):
         mine = None if new.dwell_us is None else new.delay_us  # Without the one, the other is idle.
         between = self.delay_us(neighbour)
         delay_us = None if mine is None or between is None else mine + between
-        route = msgspec.structs.replace(new, delay_us=delay_us)
+        places = new.places if self._goes_by_places_of(new) else OTHER_PLACES
+        route = msgspec.structs.replace(new, delay_us=delay_us, places=places)
         is_simple = self.broker.router.options.strategy is Strategy.SIMPLE
         source = (link, id_) if is_simple else None
-        likeness = Likeness(route.filter, route.dwell_us, delay_us, source)
+        likeness = Likeness(route.filter, route.dwell_us, delay_us, source, places)
         telling.put((link, id_), route, likeness, self._reach(route))
 
     def _share_all(self, neighbour: LinkId) -> None:
@@ -238,7 +255,6 @@ class Moving(Measuring, BrokerComponent):
 
     def link_up(self, link: LinkId, now: Time) -> None:
         super().link_up(link, now)
-        self._before.pop(link, None)  # They shook hands, so it knows the present places.
         self._tell(now)
 
     def link_down(self, link: LinkId, now: Time) -> None:
@@ -284,7 +300,6 @@ class Moving(Measuring, BrokerComponent):
     def _forget(self, link: LinkId) -> None:
         """Nothing that was told over a link holds any more."""
         self._away.pop(link, None)
-        self._before.pop(link, None)
         for id_ in list(self.table.get(link, {})):
             self._replace(link, id_, None)
 
@@ -319,11 +334,12 @@ class Moving(Measuring, BrokerComponent):
         places = settings.places
         if places is None:
             return
-        if places.space() is not self.space:
-            for link in self.table:
-                if self.broker.peers[link] is Peer.CLIENT:
-                    self._before.setdefault(link, self.places)
+        if places.digest() != self._digest:
+            self._remember_former()
+            self._former.pop(places.digest(), None)
         self.places, self.space, self.rule = places, places.space(), places.rule
+        self._digest = places.digest()
+        self._admits.clear()  # With another strategy, neighbours have to hear of other filters.
         self._around = _Around(self.space)
         self.measure(places.probe_us, places.grain_us, is_timed=places.rule.is_timed, now=now)
         for link, routes in list(self.table.items()):
@@ -331,6 +347,18 @@ class Moving(Measuring, BrokerComponent):
                 self._replace(link, id_, route)
         self.broker.router.tell(now)
         self._tell(now)
+
+    def _remember_former(self) -> None:
+        """Remember the present places among the last few, and all that clients still go by."""
+        self._former.pop(self._digest, None)
+        self._former[self._digest] = self.places
+        last = list(self._former)[-FORMER_MAX:]
+        named = {route.places for routes in self.table.values() for route in routes.values()}
+        self._former = {
+            digest: places
+            for digest, places in self._former.items()
+            if digest in last or digest in named
+        }
 
     def begin(self, now: Time) -> None:
         for link in self.broker.up:
@@ -353,19 +381,8 @@ class Moving(Measuring, BrokerComponent):
                 for link, away in self._away.items()
             },
             names=self._named,
-            before=self._keep_before(),
+            former=list(self._former.values()),
         )
-
-    def _keep_before(self) -> list[tuple[PlacesOptions, list[LinkId]]]:
-        """Each of the places once, however many clients go by them."""
-        kept: list[tuple[PlacesOptions, list[LinkId]]] = []
-        for link, places in self._before.items():
-            known = next((links for each, links in kept if each is places), None)
-            if known is None:
-                kept.append((places, [link]))
-            else:
-                known.append(link)
-        return kept
 
     def restore(self, kept: KeptMoving, reader: Reader) -> None:
         del reader
@@ -377,7 +394,7 @@ class Moving(Measuring, BrokerComponent):
         for link, away in kept.away.items():
             self._away[link] = Away(away.since, _by_id(away.told), away.due)
         self._named = kept.names
-        self._before = {link: places for places, links in kept.before for link in links}
+        self._former = {places.digest(): places for places in kept.former}
 
 
 MOVING = Protocol(name="moving", kind=Kind.PLACES, broker=Moving, client=Whereabouts)

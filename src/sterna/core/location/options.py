@@ -1,6 +1,7 @@
 """Where clients of a network can be, and how their subscriptions follow them."""
 
 from functools import lru_cache
+from hashlib import sha256
 
 import msgspec
 
@@ -33,6 +34,10 @@ class PlacesOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Round trips are rounded up to a multiple of this, so that clients that are about as far away
     can share a route."""
 
+    def digest(self) -> int:
+        """A number that is equal for equal locations, ways between them and rules."""
+        return _digest(self.edges, self.h3_resolution, self.rule, directed=self.directed)
+
     def space(self) -> LocationSpace:
         """The locations; one space serves all nodes of a process."""
         return _space(self.edges, self.h3_resolution, directed=self.directed)
@@ -45,3 +50,17 @@ def _space(
     if h3_resolution is not None:
         return HexGrid(h3_resolution)
     return MovementGraph(edges, directed=directed)
+
+
+@lru_cache(maxsize=8)
+def _digest(
+    edges: tuple[tuple[str, str], ...],
+    h3_resolution: int | None,
+    rule: StepRule,
+    *,
+    directed: bool,
+) -> int:
+    back = () if directed else ((end, start) for start, end in edges)
+    ways = sorted({*edges, *back})
+    text = msgspec.msgpack.encode((ways, h3_resolution, rule))
+    return int.from_bytes(sha256(text).digest()[:8], "big")

@@ -22,6 +22,8 @@ class Likeness(NamedTuple):
     delay_us: Time | None
     source: Source | None = None
     """Set where each route is told by itself."""
+    places: int = 0
+    """The digest of the places that the neighbour is told."""
 
 
 class Share:

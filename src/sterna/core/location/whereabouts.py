@@ -53,6 +53,7 @@ class Whereabouts(Measuring, ClientComponent):
             places.space(),
             places.rule,
             Stays(how, places.dwell_us),
+            digest=places.digest(),
             probe_us=places.probe_us,
             grain_us=places.grain_us,
         )
@@ -63,11 +64,14 @@ class Whereabouts(Measuring, ClientComponent):
         rule: StepRule,
         stays: Stays,
         *,
+        digest: int,
         probe_us: Time,
         grain_us: Time,
     ) -> None:
         super().__init__(probe_us=probe_us, grain_us=grain_us, is_timed=rule.is_timed)
         self.context = Context(space=space)
+        self._places = digest
+        """The digest of the places that the client goes by."""
         self._stays = stays
         self._since: Time = 0
         """When the client came to its location."""
@@ -90,11 +94,11 @@ class Whereabouts(Measuring, ClientComponent):
         )
         self.measure(places.probe_us, places.grain_us, is_timed=places.rule.is_timed, now=now)
         self.context = msgspec.structs.replace(self.context, space=places.space())
+        self._places = places.digest()
         for name, filter_ in self.client.subscriptions.items():
             if not filter_.is_bound:
                 self.client.wants.adapt(name, self.context.exact(filter_), now)
         self.tell(now)
-        self._confirm(now)
 
     def end(self, now: Time) -> bool:
         """Whether no subscription depends on a location or variable."""
@@ -189,12 +193,6 @@ class Whereabouts(Measuring, ClientComponent):
         self.node.send(link, change, now)
         self.keep_measuring(link, now)
 
-    def _confirm(self, now: Time) -> None:
-        """Tell the broker that from now on the client goes by the places it was told."""
-        link = self.client.link
-        if self._told and link in self.client.up:
-            self.node.send(link, MovingChange(), now)
-
     def introduction(self) -> tuple[Message, ...]:
         self._was_away = False
         link = self.client.link
@@ -216,6 +214,7 @@ class Whereabouts(Measuring, ClientComponent):
                     at=at,
                     dwell_us=self._stays.dwell_us,
                     delay_us=self.delay_us(link),
+                    places=self._places,
                 )
         return routes
 

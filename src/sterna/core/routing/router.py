@@ -70,7 +70,18 @@ class Router(BrokerComponent):
             self._presume_advertisements(now)
         brokers = [link for link in self.broker.peers if self._is_told_as_broker(link)]
         self._neighbours.configure(self.options, brokers)
+        for link in brokers:
+            self._before_everything_ends(link, now)
         self.tell(now)
+
+    def _before_everything_ends(self, link: LinkId, now: Time) -> None:
+        """Have components tell a neighbour what they need before it hears that it shall not send
+        everything any more: else what comes between the two messages would be lost.
+        """
+        known = self._neighbours.must_hear(link, EVERYTHING) and self.told_filters(link)
+        if known and EVERYTHING in known.values():
+            for changed in self.broker.at_advertisements_changed:
+                changed(link, now)
 
     def advertising(self, link: LinkId, *, is_known: bool | None, now: Time) -> None:
         """A neighbouring broker routes by advertisements, or does not; None if that is not known.
@@ -226,7 +237,9 @@ class Router(BrokerComponent):
         self._presume_peer(link, now)
         self.tell(now)
 
-    def link_up(self, _link: LinkId, now: Time) -> None:
+    def link_up(self, link: LinkId, now: Time) -> None:
+        if self._is_told_as_broker(link):
+            self._before_everything_ends(link, now)
         self.tell(now)
 
     def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from sterna import plugins
+from sterna.core.location.options import PlacesOptions
 from sterna.core.settings import Settings
 from sterna.errors import SternaError
 from sterna.net.broker.doors import Change, Door, Parts
@@ -89,8 +90,10 @@ class Reloader:
         needs_restart = changed_keys(config, read)
         before, before_digest = configuration.settings, configuration.digest
         configuration.adopt(config, settings)
-        if settings.places != before.places and not any(_is_in(key, "places") for key in keys):
-            keys = (*keys, "places.graph")  # The file has another content.
+        if settings.mobility != before.mobility:
+            keys = _with(keys, "mobility.model")
+        if config.places.graph and _is_graph_new(settings.places, before.places, keys):
+            keys = _with(keys, "places.graph")
         change = Change(
             keys=frozenset(keys),
             is_digest_new=configuration.digest != before_digest,
@@ -124,3 +127,18 @@ class Reloader:
 
 def _is_in(key: str, section: str) -> bool:
     return key.startswith(f"{section}.")
+
+
+def _with(keys: tuple[str, ...], key: str) -> tuple[str, ...]:
+    """The keys with one more, whose file has another content, whatever it is called."""
+    return keys if key in keys else (*keys, key)
+
+
+def _is_graph_new(
+    new: PlacesOptions | None, old: PlacesOptions | None, keys: Sequence[str]
+) -> bool:
+    """Whether a graph has other edges, or places have changed for no other reason."""
+    if new is None or old is None or new.edges != old.edges:
+        return new != old
+    is_explained = any(_is_in(key, "places") or _is_in(key, "mobility") for key in keys)
+    return new != old and not is_explained

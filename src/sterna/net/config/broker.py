@@ -6,16 +6,19 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import field
+from msgspec.structs import replace
 
 from sterna import plugins
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.location.options import PlacesOptions
+from sterna.core.mobility import MobilityOptions
 from sterna.core.names import Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import Settings
-from sterna.model.location import MovementGraph
+from sterna.model.location import LocationSpace, MovementGraph
 from sterna.model.mobility import mined_dwell_us
 from sterna.net.address import PORT
+from sterna.net.config.mobility import mobility_in
 from sterna.net.config.reading import document_in, read
 from sterna.net.config.schema import ConfigSection, Name, means
 from sterna.net.config.sections import (
@@ -26,6 +29,7 @@ from sterna.net.config.sections import (
     JournalConfig,
     LimitsConfig,
     LogConfig,
+    MobilityConfig,
     NetworkConfig,
     PlacesConfig,
 )
@@ -73,6 +77,7 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
 
     network: NetworkConfig = field(default_factory=NetworkConfig)
     places: PlacesConfig = field(default_factory=PlacesConfig)
+    mobility: MobilityConfig = field(default_factory=MobilityConfig)
     durability: DurabilityConfig = field(default_factory=DurabilityConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     heartbeat: HeartbeatConfig = field(default_factory=HeartbeatConfig)
@@ -150,36 +155,55 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
             away_max_us=None if away_s is None else _microseconds(away_s),
         )
 
-    def _dwell_us(self) -> Time | None:
-        """The dwell time that was told or mined."""
-        places = self.places
-        if places.dwell_s is not None:
-            return _microseconds(places.dwell_s)
-        return None if places.graph is None else mined_dwell_us(places.graph)
+    def mobility_options(self) -> MobilityOptions | None:
+        """Where clients went before, if there is a model. Reads its file."""
+        return None if self.mobility.model is None else mobility_in(self.mobility.model)
 
-    def places_options(self) -> PlacesOptions | None:
-        """The locations of the network, if it has any. Reads the file of the movement graph."""
+    def places_options(self, mobility: MobilityOptions | None) -> PlacesOptions | None:
+        """The locations of the network, if it has any. Reads the file of the movement graph.
+
+        Without a grid or a graph, they are those of the mobility model.
+        """
         places = self.places
-        if places.grid is None and places.graph is None:
+        if places.grid is not None:
+            edges: _Edges = ()
+        elif places.graph is not None:
+            edges = _edges(MovementGraph.load(places.graph))
+        elif mobility is not None:
+            edges = _edges(mobility.mined().graph())
+        else:
             return None
-        return PlacesOptions(
-            edges=() if places.graph is None else _edges(MovementGraph.load(places.graph)),
+        options = PlacesOptions(
+            edges=edges,
             directed=True,
             h3_resolution=places.grid,
             rule=places.rule,
             dwell=places.dwell,
-            dwell_us=self._dwell_us(),
             probe_us=_microseconds(places.probe_s),
             away_steps_max=places.away_steps_max,
             grain_us=places.grain_us,
         )
+        return replace(options, dwell_us=self._dwell_us(options.space(), mobility))
+
+    def _dwell_us(self, space: LocationSpace, mobility: MobilityOptions | None) -> Time | None:
+        """The dwell time that was told, or mined at the very locations of the network."""
+        places = self.places
+        if places.dwell_s is not None:
+            return _microseconds(places.dwell_s)
+        mined_us = None if mobility is None else mobility.dwell_us_in(space)
+        if mined_us is None and places.graph is not None:
+            return mined_dwell_us(places.graph)
+        return mined_us
+
+
+_Edges = tuple[tuple[str, str], ...]
 
 
 def _microseconds(seconds: float) -> Time:
     return max(1, round(seconds * 1e6))
 
 
-def _edges(graph: MovementGraph) -> tuple[tuple[str, str], ...]:
+def _edges(graph: MovementGraph) -> _Edges:
     """All edges, each in its direction. A location that leads nowhere gets an edge to itself.
 
     That edge adds nothing, as a client can always stay; it only names the location.

@@ -16,6 +16,7 @@ from sterna.core.protocol import Kind, UnknownProtocolError, registered
 from sterna.errors import SternaError
 from sterna.model.location import LocationError, MovementGraph
 from sterna.net.address import PORT, Address, AddressError
+from sterna.net.config.mobility import mobility_in
 from sterna.net.config.schema import (
     UNITS,
     ConfigSection,
@@ -299,6 +300,12 @@ def _graph(value: Any, directory: Path) -> object:
     return str(path)
 
 
+def _model(value: Any, directory: Path) -> object:
+    path = directory / value
+    mobility_in(path)  # Its errors say what to do.
+    return str(path)
+
+
 _CHECKS: dict[str, Callable[[Any, Path], object]] = {
     "listen": _listen,
     "advertised_address": _reachable,
@@ -307,6 +314,7 @@ _CHECKS: dict[str, Callable[[Any, Path], object]] = {
     "network.handover": _handover,
     "network.protocols": _protocols,
     "places.graph": _graph,
+    "mobility.model": _model,
     "history.archive": _path_or_empty,
     "http.listen": _listen_or_empty,
 }

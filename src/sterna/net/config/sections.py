@@ -100,7 +100,7 @@ class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
 
 
 class PlacesConfig(ConfigSection, frozen=True, kw_only=True):
-    """The locations for subscriptions that follow their client. None without a grid or a graph."""
+    """The locations for subscriptions that follow their client. There may be none."""
 
     grid: Annotated[
         Annotated[int, Meta(ge=0, le=15)] | None,
@@ -124,8 +124,8 @@ class PlacesConfig(ConfigSection, frozen=True, kw_only=True):
         Seconds | None,
         means(
             "The shortest time that clients stay at a location. If it is not set, the shortest "
-            "stay in a mined model counts, or what each client measures. Until one of these is "
-            "known, a client may be anywhere."
+            "stay in a mined model counts if the model knows all locations, or else what each "
+            "client measures. Until one of these is known, a client may be anywhere."
         ),
     ] = None
     probe_s: Annotated[
@@ -150,6 +150,20 @@ class PlacesConfig(ConfigSection, frozen=True, kw_only=True):
     def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.grid is not None and self.graph is not None:
             yield "graph", "excludes places.grid: leave one of them out"
+
+
+class MobilityConfig(ConfigSection, frozen=True, kw_only=True):
+    """What brokers know of where clients go. Brokers of one network may have different models."""
+
+    model: Annotated[
+        str | None,
+        means(
+            "A file that `sterna pipeline mine` wrote. It predicts where clients go next. Its "
+            "movement graph gives the locations, unless `places` has a grid or a graph. Its "
+            "shortest stay is their dwell time if it knows all of them, unless `places.dwell_s` "
+            "is set."
+        ),
+    ] = None
 
 
 class DurabilityConfig(ConfigSection, frozen=True, kw_only=True):
