@@ -53,7 +53,7 @@ def unexpected_token(text: str, error: UnexpectedToken) -> FilterError:
     elif token.type in KEYWORDS and "NAME" in expected:
         problem += f'; an attribute of that name is written "{token}"'
     elif token.type == "RPAR" and before.endswith("("):
-        problem += "; nothing stands between the parentheses"
+        problem += "; there is nothing between the parentheses"
     return FilterError(problem, text, start, max(1, len(token) if token.type != "$END" else 1))
 
 
