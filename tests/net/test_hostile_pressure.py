@@ -23,8 +23,10 @@ LIMITS = {
     "frame_bytes_max": 300_000,
     "in_flight_bytes_max": 300_000,
     "queue_bytes_per_client_max": 2_000_000,
+    "slow_consumer": "block",
 }
-"""So that a connection is full long before all has passed."""
+"""So that a connection is full long before all has passed. Subscribers share their process with the
+publishers; where they are late, publishers wait."""
 
 
 async def exchange(network: LocalNetwork, *, trouble: Proxy | None = None) -> None:
