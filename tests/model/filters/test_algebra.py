@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
-from itertools import product
+from itertools import permutations, product
 
 import pytest
 from hypothesis import given
@@ -41,33 +41,37 @@ def edge_events(*forms: NormalForm | None) -> Iterable[Event]:
 # ---- Soundness
 
 
-@given(filter_texts, filter_texts, st.lists(events, min_size=3, max_size=6))
-@examples(5_000)
-def test_covers_and_overlaps_are_sound(f_text: str, g_text: str, some: list[Event]) -> None:
-    f, g = Filter(f_text), Filter(g_text)
-    covers, overlaps = f.covers(g), f.overlaps(g)
-
-    assert overlaps == g.overlaps(f)
-    for event in [*some, *edge_events(f.normal_form, g.normal_form)]:
-        in_f, in_g = f.matches(event), g.matches(event)
-        assert in_f or not in_g or not covers
-        assert not (in_f and in_g) or overlaps
+def several(texts: st.SearchStrategy[str], count: int = 5) -> st.SearchStrategy[list[str]]:
+    """Some filters at once: drawing them takes longer than comparing each with each."""
+    return st.lists(texts, min_size=count, max_size=count)
 
 
-@given(st.lists(filter_texts, min_size=1, max_size=4), st.lists(events, min_size=3, max_size=6))
-@examples(2_500)
+@given(several(filter_texts), st.lists(events, min_size=3, max_size=6))
+@examples(700)
+def test_covers_and_overlaps_are_sound(texts: list[str], some: list[Event]) -> None:
+    for f, g in permutations(map(Filter, texts), 2):
+        covers, overlaps = f.covers(g), f.overlaps(g)
+        assert overlaps == g.overlaps(f)
+        for event in [*some, *edge_events(f.normal_form, g.normal_form)]:
+            in_f, in_g = f.matches(event), g.matches(event)
+            assert in_f or not in_g or not covers
+            assert not (in_f and in_g) or overlaps
+
+
+@given(several(filter_texts, 4), st.lists(events, min_size=3, max_size=6))
+@examples(900)
 def test_a_merge_covers_every_input_and_an_exact_one_nothing_else(
     texts: list[str], some: list[Event]
 ) -> None:
-    filters = [Filter(text) for text in texts]
-    exact, wide = merge(filters), merge(filters, exact=False)
-
-    for event in [*some, *edge_events(*(f.normal_form for f in filters))]:
-        wanted = any(f.matches(event) for f in filters)
-        assert exact.matches(event) is wanted
-        assert wide.matches(event) or not wanted
-    assert Filter(str(exact)) == exact
-    assert Filter(str(wide)) == wide
+    for count in range(1, len(texts) + 1):
+        filters = [Filter(text) for text in texts[:count]]
+        exact, wide = merge(filters), merge(filters, exact=False)
+        for event in [*some, *edge_events(*(f.normal_form for f in filters))]:
+            wanted = any(f.matches(event) for f in filters)
+            assert exact.matches(event) is wanted
+            assert wide.matches(event) or not wanted
+        assert Filter(str(exact)) == exact
+        assert Filter(str(wide)) == wide
 
 
 @given(filter_texts, st.lists(events, min_size=3, max_size=6))
@@ -140,25 +144,25 @@ def matching(text: str) -> set[int]:
     }
 
 
-@given(small_conjunctions, small_conjunctions)
-@examples(1_500)
-def test_conjunctions_are_decided_exactly(f_text: str, g_text: str) -> None:
-    f, g = Filter(f_text), Filter(g_text)
-    in_f, in_g = matching(f_text), matching(g_text)
-
-    assert f.covers(g) is (in_g <= in_f)
-    assert f.overlaps(g) is bool(in_f & in_g)
+@given(several(small_conjunctions))
+@examples(300)
+def test_conjunctions_are_decided_exactly(texts: list[str]) -> None:
+    check_exactly(texts)
 
 
-@given(small_disjunctions, small_disjunctions)
-@examples(500)
-def test_disjunctions_are_decided_exactly_too(f_text: str, g_text: str) -> None:
+@given(several(small_disjunctions))
+@examples(100)
+def test_disjunctions_are_decided_exactly_too(texts: list[str]) -> None:
     """More than is promised: alternatives are cut from each other until nothing is left."""
-    f, g = Filter(f_text), Filter(g_text)
-    in_f, in_g = matching(f_text), matching(g_text)
+    check_exactly(texts)
 
-    assert f.covers(g) is (in_g <= in_f)
-    assert f.overlaps(g) is bool(in_f & in_g)
+
+def check_exactly(texts: list[str]) -> None:
+    """Each filter is compared with each, and the events that match with those that match."""
+    decided = [(Filter(text), matching(text)) for text in texts]
+    for (f, in_f), (g, in_g) in permutations(decided, 2):
+        assert f.covers(g) is (in_g <= in_f)
+        assert f.overlaps(g) is bool(in_f & in_g)
 
 
 @given(exact_conjunctions, exact_conjunctions)
