@@ -18,10 +18,9 @@ def model_of(moves: Mapping[tuple[str, str], int], least_s: float | None = None)
     """A model of so many moves from each place to another, whose shortest stay is as given."""
     places = sorted({place for move in moves for place in move})
     number = {place: position for position, place in enumerate(places)}
-    rows = [
-        [(number[end], count) for (start, end), count in sorted(moves.items()) if start == place]
-        for place in places
-    ]
+    rows: list[list[tuple[int, int]]] = [[] for _ in places]
+    for (start, end), count in sorted(moves.items()):
+        rows[number[start]].append((number[end], count))
     table = Contexts(
         features=("place",),
         keys=[position for position, row in enumerate(rows) if row],
