@@ -142,8 +142,8 @@ def test_frames_of_a_link_that_is_not_there_are_no_harm() -> None:
     broker = Broker("B1")
     frame = Data(1, 0, Events(events=()))
 
-    assert broker.handle(Received(link="?", frames=(frame,)), 0)[:2] == ([], [])
-    assert broker.handle(LinkDown(link="?"), 0)[:2] == ([], [])
+    for given in (Received(link="?", frames=(frame,)), LinkDown(link="?")):
+        assert broker.handle(given, 0) == Turn([], [], given)
 
 
 def test_what_comes_in_one_batch_is_handled_in_its_order() -> None:
@@ -161,7 +161,7 @@ def test_what_comes_in_one_batch_is_handled_in_its_order() -> None:
     frames = (hello, *(Data(n, 0, message) for n, message in enumerate(messages, 1)))
     broker.handle(LinkUp(link="ann", peer=Peer.CLIENT), 0)
 
-    actions, _, _ = broker.handle(Received(link="ann", frames=frames), 0)
+    actions = broker.handle(Received(link="ann", frames=frames), 0).actions
 
     sent = [action.frame for action in actions if isinstance(action, Transmit)]
     assert [frame.message for frame in sent if isinstance(frame, Data)] == [
@@ -176,7 +176,7 @@ def sent_to(broker: Broker, link: LinkId, *messages: Message) -> list[tuple[Link
         broker.handle(LinkUp(link=neighbour, peer=Peer.BROKER), 0)
         broker.handle(Received(link=neighbour, frames=(hello,)), 0)
     frames = tuple(Data(n, 0, message) for n, message in enumerate(messages, 1))
-    actions, _, _ = broker.handle(Received(link=link, frames=frames), 0)
+    actions = broker.handle(Received(link=link, frames=frames), 0).actions
     return [
         (action.link, action.frame.message)
         for action in actions

@@ -65,7 +65,7 @@ def test_where_advertisements_count_an_event_needs_one() -> None:
 
     with pytest.raises(LocalProtocolError, match="pat has advertised nothing that matches"):
         client.handle(Publish(attributes={"x": 1}), 0)
-    _, facts, _ = client.handle(Publish(attributes={"x": 2}), 0)
+    facts = client.handle(Publish(attributes={"x": 2}), 0).facts
     assert facts[0].events[0].seq == 1  # type: ignore[attr-defined] # The refused one has no number.
 
 
@@ -78,7 +78,7 @@ def test_what_was_refused_leaves_no_trace() -> None:
 
     assert client.subscriptions == {}
     client.handle(Subscribe(subscription="1", filter=X), 0)
-    _, facts, _ = client.handle(Publish(attributes={"x": 2}), 0)
+    facts = client.handle(Publish(attributes={"x": 2}), 0).facts
     assert len(facts) == 1
 
 
@@ -90,7 +90,7 @@ def test_events_come_with_the_subscriptions_that_they_match() -> None:
     events = [Event(publisher="pat", seq=seq, time_us=0, attributes={"x": seq}) for seq in (1, 2)]
 
     client.events_arrived(events, "B1", 0)
-    actions, _, _ = client.handle(Unsubscribe(subscription="all"), 0)
+    actions = client.handle(Unsubscribe(subscription="all"), 0).actions
 
     (delivery,) = [action for action in actions if isinstance(action, Deliver)]
     assert delivery == Deliver(tuple(events), (("all",), ("all", "big")))
@@ -178,7 +178,7 @@ class Wire:
 
     def _hear(self, given: Input) -> list[Message]:
         heard: list[Message] = []
-        for action in self.client.handle(given, 0)[0]:
+        for action in self.client.handle(given, 0).actions:
             if isinstance(action, Transmit):
                 heard += self.session.receive(action.frame, 0)
         return heard + self._exchange()

@@ -74,7 +74,7 @@ def test_nothing_that_a_client_may_say_makes_a_broker_stumble(
 
 
 def _take(broker: Broker, given: LinkUp | LinkDown | Received | TimePassed, now: int) -> None:
-    actions, _, _ = broker.handle(given, now)
+    actions = broker.handle(given, now).actions
     for action in actions:
         if isinstance(action, Transmit):
             encode(action.frame, Bodies())

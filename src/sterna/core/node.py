@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -23,7 +23,7 @@ SESSIONS_MAX = 2**32
 """How many sessions a node may have in one incarnation."""
 
 
-class Turn(NamedTuple):
+class Turn(msgspec.Struct):
     """The result of one input: what to do, and what happened."""
 
     actions: list[Action]

@@ -236,11 +236,11 @@ class Network:
         node, now = host.node, self.kernel.now
         if host.log is not None:
             host.log.append((given, now))
-        actions, facts, _ = node.handle(given, now)
+        turn = node.handle(given, now)
         for state in self._fact:
-            for fact in facts:
+            for fact in turn.facts:
                 state(fact)
-        for action in actions:
+        for action in turn.actions:
             if type(action) is Transmit:
                 self._transmit(host.pipes[action.link], action.frame)
             else:

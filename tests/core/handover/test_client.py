@@ -39,17 +39,17 @@ class Driver:
         self._seq.setdefault(broker, 0)
         if anew:
             self._seq[broker] = 0
-        actions, _, _ = self.client.handle(LinkUp(link=broker, peer=Peer.BROKER), 0)
+        actions = self.client.handle(LinkUp(link=broker, peer=Peer.BROKER), 0).actions
         (resume,) = [each.frame for each in actions if isinstance(each, Transmit)]
         assert isinstance(resume, Resume)
         answer = Resume(self._incarnation, resume.incarnation, 0, answers=True)
-        return said(self.client.handle(Received(link=broker, frames=(answer,)), 0)[0])
+        return said(self.client.handle(Received(link=broker, frames=(answer,)), 0).actions)
 
     def hear(self, broker: str, message: Message, acknowledged: int = 0) -> list[Message]:
         """The broker says something; what the client says then."""
         self._seq[broker] += 1
         frame = Data(self._seq[broker], acknowledged, message)
-        return said(self.client.handle(Received(link=broker, frames=(frame,)), 0)[0])
+        return said(self.client.handle(Received(link=broker, frames=(frame,)), 0).actions)
 
 
 def said(actions: list[Action]) -> list[Message]:
@@ -65,10 +65,10 @@ def roaming() -> tuple[Client, Driver]:
 
 def test_attaching_elsewhere_ends_the_old_connection() -> None:
     client = Client("C")
-    assert client.handle(Attach(broker="B1"), 0)[0] == [Connect("B1")]
-    assert client.handle(Attach(broker="B2"), 0)[0] == [Disconnect("B1"), Connect("B2")]
-    assert client.handle(Detach(), 0)[0] == [Disconnect("B2")]
-    assert client.handle(Attach(broker="B2"), 0)[0] == [Connect("B2")]
+    assert client.handle(Attach(broker="B1"), 0).actions == [Connect("B1")]
+    assert client.handle(Attach(broker="B2"), 0).actions == [Disconnect("B1"), Connect("B2")]
+    assert client.handle(Detach(), 0).actions == [Disconnect("B2")]
+    assert client.handle(Attach(broker="B2"), 0).actions == [Connect("B2")]
 
 
 def test_who_is_nowhere_cannot_detach() -> None:
@@ -81,7 +81,7 @@ def test_a_connection_that_nobody_asked_for_any_more_is_ignored() -> None:
     client.handle(Attach(broker="B1"), 0)
     client.handle(Attach(broker="B2"), 0)
 
-    assert client.handle(LinkUp(link="B1", peer=Peer.BROKER), 0)[0] == []
+    assert client.handle(LinkUp(link="B1", peer=Peer.BROKER), 0).actions == []
     assert client.link == "B2"
 
 
@@ -101,7 +101,7 @@ def test_it_says_how_many_events_it_has() -> None:
     client.handle(Subscribe(subscription="1", filter=Filter("a = 1")), 0)
     publisher = Client("P")
     publisher.handle(Publish(attributes={"a": 1}), 0)
-    _, stated, _ = publisher.handle(Publish(attributes={"a": 1}), 0)
+    stated = publisher.handle(Publish(attributes={"a": 1}), 0).facts
     driver.hear("B1", Events(events=stated[0].events))  # type: ignore[attr-defined]
 
     client.handle(Attach(broker="B2"), 0)
@@ -144,13 +144,13 @@ def test_it_leaves_when_its_broker_has_heard_the_farewell() -> None:
     driver.connect("B1")
     driver.hear("B1", Welcome(published=0, born=1))
     client.handle(Subscribe(subscription="1", filter=Filter("a = 1")), 0)
-    *_, farewell = said(client.handle(Leave(), 0)[0])
+    *_, farewell = said(client.handle(Leave(), 0).actions)
     assert farewell == Farewell()
     assert client.subscriptions == {}
 
-    actions, _, _ = client.handle(Received(link="B1", frames=(Ack(3),)), 0)
+    actions = client.handle(Received(link="B1", frames=(Ack(3),)), 0).actions
     assert [each for each in actions if isinstance(each, Disconnect)] == []
-    actions, _, _ = client.handle(Received(link="B1", frames=(Ack(4),)), 0)
+    actions = client.handle(Received(link="B1", frames=(Ack(4),)), 0).actions
     assert actions == [Disconnect("B1")]
     assert client.link is None
 
