@@ -142,8 +142,8 @@ def test_frames_of_a_link_that_is_not_there_are_no_harm() -> None:
     broker = Broker("B1")
     frame = Data(1, 0, Events(events=()))
 
-    for given in (Received(link="?", frames=(frame,)), LinkDown(link="?")):
-        assert broker.handle(given, 0) == Turn([], [], given)
+    for said in (Received(link="?", frames=(frame,)), LinkDown(link="?")):
+        assert broker.handle(said, 0) == Turn([], [], said)
 
 
 def test_what_comes_in_one_batch_is_handled_in_its_order() -> None:
