@@ -332,6 +332,10 @@ def test_clients_are_told_of_handovers_in_which_they_have_a_part() -> None:
             config(protocols=["round-trip"]),
             "network.protocols: is 'round-trip'; choose one of ",
         ),
+        (
+            config(protocols=["round-trip"]),
+            "a protocol of an installed package, module:ATTRIBUTE",
+        ),
         (config(protocols=["relocation"]), "is 'relocation', which is for another purpose"),
         (config(protocols=["past"]), "is 'past', in which every broker takes part: leave it out"),
         (config(protocols=[ROUND_TRIPS, ROUND_TRIPS]), "names a protocol twice"),
