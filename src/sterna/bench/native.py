@@ -42,10 +42,10 @@ class NativeSpeaker(Speaker):
             Route(f"{name}/{number}", Filter(text)) for number, text in enumerate(filters)
         )
         self._splitter = Splitter(FRAME_BYTES_MAX)
-        self._incarnation = next_incarnation()
+        self._incarnation = next_incarnation(name)
         self._partner: int | None = None
         self._sent = self._expected = 0
-        self._visit = next_incarnation() << 32
+        self._visit = next_incarnation(name) << 32
         self._born = self._stay = 0
         self._last_introduction = 0
         """The number of the message after which the broker knows all subscriptions."""
@@ -56,7 +56,7 @@ class NativeSpeaker(Speaker):
 
     def move(self) -> None:
         """The next connection is to another broker."""
-        self._incarnation = next_incarnation()
+        self._incarnation = next_incarnation(self.name)
         self._partner = None
         self._sent = self._expected = self._last_introduction = 0
         self._visit += 1

@@ -7,6 +7,7 @@ from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
 from sterna.core.catalogue import LIVE
 from sterna.core.link import LinkTiming
+from sterna.core.names import NodeId
 from sterna.core.settings import ClientOptions, Settings
 from sterna.net.config import BrokerConfig
 from sterna.net.records import Began
@@ -50,11 +51,17 @@ def broker_of(began: Began) -> Broker:
     )
 
 
-def next_incarnation() -> int:
-    """A number that is greater each time a node starts without a memory, on any machine."""
-    global _last  # noqa: PLW0603 - it is about this process.
-    _last = max(_last + 1, int((time() - _EPOCH) * _PER_SECOND))
-    return _last
+def next_incarnation(node: NodeId) -> int:
+    """A number that is greater each time this node starts without a memory, in any process.
+
+    One process may start many nodes within a tick of the clock. Each name is counted by itself:
+    together they would run ahead of the clock, and then another process would begin behind them.
+    """
+    now = int((time() - _EPOCH) * _PER_SECOND)
+    number = _last[node] = max(_last.pop(node, 0) + 1, now)
+    while _last[oldest := next(iter(_last))] < now:
+        del _last[oldest]
+    return number
 
 
 def first_seq() -> int:
@@ -67,4 +74,5 @@ def first_seq() -> int:
 _EPOCH = 1_767_225_600
 """The beginning of 2026."""
 _PER_SECOND = 10
-_last = 0
+_last: dict[NodeId, int] = {}
+"""The nodes that this process has started within the last tick, with their numbers."""

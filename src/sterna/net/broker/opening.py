@@ -23,7 +23,9 @@ def open_engine(
 ) -> tuple[Engine[Broker], Log | None]:
     """A broker's engine and log, with its node restored; nothing stays open on an error."""
     config = configuration.config
-    new = Began(node=config.name, incarnation=next_incarnation(), settings=configuration.settings)
+    new = Began(
+        node=config.name, incarnation=next_incarnation(config.name), settings=configuration.settings
+    )
     if config.durability.level is Durability.NONE:
         journalist.open(config, log_end=None)
         engine = Engine(broker_of(new), driver, new)

@@ -129,7 +129,7 @@ class ClientDriver(Driver):
     def _start(self, settings: Settings) -> None:
         new = Began(
             node=self._life.name,
-            incarnation=next_incarnation(),
+            incarnation=next_incarnation(self._life.name),
             settings=settings,
             seq=first_seq(),
         )
