@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from sterna import plugins
+from sterna import blocking, plugins
 from sterna.core import protocol as protocols
 from sterna.core.assembly import client_settings
 from sterna.core.facts import Fact
@@ -33,7 +33,7 @@ from sterna.sim.run import Simulation
 from sterna.sim.script import Do, Script, Settle, Wait
 from sterna.sim.topology import line
 from sterna.wire.frames import SETTINGS, VERSION, Hello, Role, known_settings
-from tests.net.live import gather_events, settle
+from tests.net.live import SETTLE_S, gather_events, settle
 
 pytestmark = pytest.mark.spec("LV-10")
 
@@ -156,6 +156,48 @@ def test_a_protocol_that_is_removed_from_the_configuration(modules: Path, tmp_pa
         (modules / "round_trips.py").rename(tmp_path / "gone.py")
         _restart_all(network)
         assert [_numbers(network, name) for name in network.names] == before
+
+
+@pytest.mark.usefixtures("modules")
+def test_a_protocol_is_introduced_broker_by_broker(tmp_path: Path) -> None:
+    """Who does not have it yet ignores its messages with a warning, also from its log, and every
+    event passes.
+    """
+    network = LocalNetwork(2, directory=tmp_path, config={"journal": QUICK})
+
+    def introduce(name: str) -> None:
+        plain = network.configs[name]
+        network.configs[name] = replace(
+            plain,
+            protocols={"round-trips": {"every_us": 200_000}},
+            network=replace(plain.network, protocols=(ROUND_TRIPS,)),
+        )
+
+    def is_warned() -> bool:
+        said = network.messages("B2").read_text(encoding="utf-8")
+        return "B1 sends Ping messages, of a protocol that is not known here" in said
+
+    introduce("B1")
+    with network:
+        wait_for(is_warned, "B2 does not notice the messages of B1")
+        network.kill("B2")
+        network.restart("B2")
+        network.wait_until_whole()
+        with (
+            blocking.connect(network.url("B1"), client="ann") as ann,
+            blocking.connect(network.url("B2"), client="bob") as bob,
+        ):
+            wanted = bob.subscribe("TRUE")
+            wanted.ready(timeout=SETTLE_S)
+            ann.publish(n=1).wait(SETTLE_S)
+            assert wanted.get(SETTLE_S).attributes == {"n": 1}
+        assert _numbers(network, "B1") == []
+
+        assert network.end("B2") == 0
+        introduce("B2")
+        network.restart("B2")
+        _wait_for_more(network, "B1", 2)
+        _wait_for_more(network, "B2", 2)
 
 
 def _restart_all(network: LocalNetwork) -> None:

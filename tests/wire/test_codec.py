@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.core.link import Frame
-from sterna.core.messages import Message
+from sterna.core.link import Data, Frame
+from sterna.core.messages import Message, OtherMessage
 from sterna.core.protocol import message_types
 from sterna.wire.codec import Bodies, MalformedError, decode, encode, size
 from sterna.wire.frames import (
@@ -97,6 +97,22 @@ def test_a_filter_that_is_none_makes_the_frame_malformed(filter_: object) -> Non
     body = msgspec.msgpack.encode((0, 1, 0, message))
     with pytest.raises(MalformedError):
         decode(body)
+
+
+@pytest.mark.spec("LV-10")
+@pytest.mark.parametrize("short_filters", [False, True])
+def test_a_message_of_another_protocol_is_told_from_a_malformed_one(*, short_filters: bool) -> None:
+    message = {"type": "Overtaken", "by": ["car", 7]}
+    body = msgspec.msgpack.encode((0, 5, 3, message))
+    assert decode(body, short_filters=short_filters) == Data(5, 3, OtherMessage(kind="Overtaken"))
+    for malformed in (
+        (0, 5, 3, {"type": "Events", "events": 7}),
+        (0, 5, 3, {"by": ["car", 7]}),
+        (0, "5", 3, message),
+        (3, 5, 3, message),
+    ):
+        with pytest.raises(MalformedError):
+            decode(msgspec.msgpack.encode(malformed), short_filters=short_filters)
 
 
 # ---- Frames on a connection

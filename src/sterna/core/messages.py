@@ -39,6 +39,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
         return ()
 
 
+class OtherMessage(Message, frozen=True, kw_only=True):
+    """A message of a protocol that is not known here, such as one of a later release.
+
+    It is never sent. Its receiver acknowledges and ignores it: nodes of one network need not all
+    have the same protocols.
+    """
+
+    kind: str
+    """The name of its type at the sender."""
+
+
 class Route(msgspec.Struct, frozen=True, gc=False):
     """A filter under the name by which it is withdrawn later."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 
 from sterna.core.link import Data, Frame
-from sterna.core.messages import Events, Message
+from sterna.core.messages import Events, Message, OtherMessage
 from sterna.core.names import LinkId, RouteId
 from sterna.errors import SternaError
 
@@ -36,7 +36,7 @@ class Admission:
                     _check_publisher(link, message)
                 else:
                     if not message.from_clients:
-                        raise RefusedError(f"clients do not send {type(message).__name__} messages")
+                        raise RefusedError(f"clients do not send {_kind(message)} messages")
                     if claims is None:
                         claims = _Claims(self._claimed(link))
                     claims.add(message)
@@ -78,6 +78,10 @@ class _Claims:
                 new.discard(id_)
                 if id_ in known:
                     old.add(id_)
+
+
+def _kind(message: Message) -> str:
+    return message.kind if isinstance(message, OtherMessage) else type(message).__name__
 
 
 def _check_publisher(link: LinkId, message: Events) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from sterna.core import catalogue as _catalogue  # noqa: F401 - registers Sterna's own protocols.
 from sterna.core.link import Ack, Data, Frame, Resume
-from sterna.core.messages import Events, Message
+from sterna.core.messages import Events, Message, OtherMessage
 from sterna.core.protocol import message_types, when_registered
 from sterna.errors import SternaError
 from sterna.model.event import CheckedEvent, Event
@@ -83,17 +83,33 @@ def encode(frame: Frame, bodies: Bodies) -> tuple[bytes, ...]:
 def decode(body: bytes | memoryview, *, short_filters: bool = False) -> Frame:
     """A frame that came over a connection; MalformedError if it is none.
 
-    With `short_filters`, a frame with a filter that takes long to read is malformed.
+    A message of a type that is not known is an `OtherMessage`. With `short_filters`, a frame with a
+    filter that takes long to read is malformed.
     """
     try:
         form = (_short_decoder if short_filters else _decoder).decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise MalformedError(f"not a frame of this protocol: {error}") from None
+        other = _with_other_message(body)
+        if other is None:
+            raise MalformedError(f"not a frame of this protocol: {error}") from None
+        return other
     if type(form) is _Data:
         return Data(form.seq, form.acknowledged, meant(form.message))
     if type(form) is _Ack:
         return Ack(form.acknowledged)
     return Resume(form.incarnation, form.partner, form.acknowledged, form.answers)
+
+
+def _with_other_message(body: bytes | memoryview) -> Data | None:
+    """The frame, if all that is wrong with it is that the type of its message is not known."""
+    try:
+        form = _other_decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError):
+        return None
+    kind = form.message.type
+    if kind in {known.__name__ for known in message_types()}:
+        return None
+    return Data(form.seq, form.acknowledged, OtherMessage(kind=kind))
 
 
 def size(frame: Frame) -> int:
@@ -138,6 +154,21 @@ class _Resume(msgspec.Struct, array_like=True, tag=2, gc=False):
     partner: int | None
     acknowledged: int
     answers: bool
+
+
+class _Typed(msgspec.Struct):
+    type: str
+
+
+class _Other(msgspec.Struct, array_like=True, tag=_DATA):
+    """A data frame, whatever its message is."""
+
+    seq: int
+    acknowledged: int
+    message: _Typed
+
+
+_other_decoder = msgspec.msgpack.Decoder(_Other)
 
 
 def _form(kind: type[Message], with_arrival: Any) -> Any:

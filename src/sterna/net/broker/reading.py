@@ -1,18 +1,25 @@
 """Reads the frames of native sessions: clients are held to the rules, and take turns."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Collection, Sequence
 from time import perf_counter
 
 from sterna.core.inputs import Received
-from sterna.core.link import Frame
+from sterna.core.link import Data, Frame
+from sterna.core.messages import OtherMessage
 from sterna.core.names import LinkId, RouteId
 from sterna.net.admission import Admission, RefusedError
 from sterna.net.broker.doors import Parts
 from sterna.net.broker.sessions import Session
 from sterna.wire.codec import LENGTH_BYTES, MalformedError, decode
 from sterna.wire.frames import Role
+
+log = logging.getLogger("sterna.broker")
+
+OTHERS_MAX = 100
+"""How many kinds of unknown messages are logged."""
 
 READING_S = 0.02
 """How many seconds the frames of one client are read before others have their turn."""
@@ -34,6 +41,8 @@ class Reading:
             self._claimed,
             subscriptions_max=parts.configuration.limits.subscriptions_per_client_max,
         )
+        self._others: set[tuple[LinkId, str]] = set()
+        """The unknown messages that were logged: by whom and of which kind."""
         parts.sessions.when_over(self._forget)
 
     def configure(self) -> None:
@@ -55,10 +64,24 @@ class Reading:
                 return
         else:
             frames = tuple([decode(body) for body in bodies])
+            self._notice_others(link, frames)
         self._metrics.received(len(raw), len(frames))
         self._driver.give(Received(link=link, frames=frames), raw)
         if self._driver.engine.held:
             self._pausing.received(len(raw))
+
+    def _notice_others(self, link: LinkId, frames: Sequence[Frame]) -> None:
+        """Log a warning, once, for each kind of message that a neighbour sends in vain."""
+        for frame in frames:
+            if type(frame) is Data and type(frame.message) is OtherMessage:
+                noticed = link, frame.message.kind
+                if noticed not in self._others and len(self._others) < OTHERS_MAX:
+                    self._others.add(noticed)
+                    log.warning(
+                        "%s sends %s messages, of a protocol that is not known here: they are "
+                        "ignored; network.protocols of the two brokers may differ",
+                        *noticed,
+                    )
 
     def _first_frames(
         self, session: Session, raw: bytes, bodies: Sequence[memoryview]
