@@ -4,9 +4,7 @@ import logging
 import os
 import re
 import tempfile
-import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -22,7 +20,6 @@ from sterna.core.names import Peer
 from sterna.journal import (
     SCHEMA,
     Journal,
-    JournalFailedError,
     Place,
     SegmentDamagedError,
     facts_in,
@@ -30,11 +27,11 @@ from sterna.journal import (
     read_segment,
     rows_of,
 )
-from sterna.journal import writing as journal_writing
 from sterna.journal.columns import WITH_CONTENT
 from sterna.journal.reference import written as written_page
 from sterna.model.event import Event, EventId, Scalar
 from sterna.model.filters import Filter
+from tests.journal.made import contents, flushed, published
 from tests.scale import CAMPAIGN, examples
 from tests.strategies import scalars
 
@@ -99,38 +96,6 @@ def as_kept(fact: Fact) -> Fact:
         events = fact.events  # type: ignore[attr-defined]
         return replace(fact, events=tuple(map(identity, events)))
     return fact
-
-
-def published(number: int, size: int = 3) -> facts.Published:
-    """A batch of which each event is different."""
-    made = (
-        Event(publisher="p", seq=number * 100 + i + 1, time_us=number, payload=os.urandom(20))
-        for i in range(size)
-    )
-    return facts.Published(at="p", time=number, events=tuple(made))
-
-
-def contents(directory: Path) -> list[tuple[Place, Fact]]:
-    """All facts of a journal with their places."""
-    found: list[tuple[Place, Fact]] = []
-    for batch in read_journal(directory):
-        places = dict.fromkeys(
-            zip(*(batch[n].to_pylist() for n in ("position", "turn")), strict=True)
-        )
-        found += zip((Place(*place) for place in places), facts_in(batch), strict=True)
-    return found
-
-
-def flushed(directory: Path, count: int, node: str = "b1") -> tuple[Path, list[Fact]]:
-    """A journal of so many batches of one fact, not finished, as kill -9 leaves it."""
-    journal = Journal(directory, node)
-    written: list[Fact] = []
-    for position in range(count):
-        written.append(published(position))
-        journal.record(position, written[-1:])
-        journal.flush()
-    (path,) = directory.glob("*.open")
-    return path, written
 
 
 @pytest.mark.spec("LV-6")
@@ -353,132 +318,6 @@ def test_a_damaged_log_does_not_silence_the_journal(
 
     assert [place.position for place, _ in contents(tmp_path)] == [0, 1, 2, 3, 4, 3]
     assert "used again" in caplog.text
-
-
-@pytest.mark.spec("LV-6")
-def test_nodes_share_a_directory(tmp_path: Path) -> None:
-    """Each journal recovers its own files only; a node may have any name."""
-    flushed(tmp_path, 1, node="b")
-    flushed(tmp_path / "other", 2, node="b/1-5 é")
-    (other,) = (tmp_path / "other").glob("*")
-    other.rename(tmp_path / other.name)
-
-    journal = Journal(tmp_path, "b/1-5 é")
-
-    assert journal.recovery.batches == 2
-    assert len(list(read_journal(tmp_path, "b/1-5 é"))) == 2
-    assert len(list(read_journal(tmp_path, "b"))) == 1
-
-
-@pytest.mark.spec("LV-6")
-def test_files_are_finished_by_size_and_by_age(tmp_path: Path) -> None:
-    """A file is finished when it is large or old enough, and waiting facts are written in time."""
-    now = 0.0
-    journal = Journal(
-        tmp_path, "b1", segment_bytes=10_000, segment_s=60, flush_s=1, clock=lambda: now
-    )
-    journal.record(0, [published(0, size=2)])
-    journal.flush_if_due()
-    assert not list(tmp_path.iterdir()), "the facts may still wait"
-    now = 1.0
-    journal.flush_if_due()
-    assert [path.suffix for path in tmp_path.iterdir()] == [".open"]
-    now = 60.5
-    journal.flush_if_due()
-    assert [path.suffix for path in tmp_path.iterdir()] == [".open"], "60 s from its beginning"
-    now = 61.0
-    journal.flush_if_due()
-    assert [path.suffix for path in tmp_path.iterdir()] == [".arrows"]
-
-    for position in range(1, 60):
-        journal.record(position, [published(position, size=20)])
-        journal.flush()
-    sizes = [path.stat().st_size for path in tmp_path.glob("*.arrows")]
-    assert len(sizes) > 3
-    assert max(sizes) < 12_000
-
-
-@pytest.mark.spec("LV-6")
-def test_the_oldest_files_go_when_the_disk_is_to_be_spared(tmp_path: Path) -> None:
-    """Beyond `bytes_max` the oldest facts are removed; the newest file stays in any case."""
-    journal = Journal(tmp_path, "b1", segment_bytes=5_000, bytes_max=20_000)
-    for position in range(100):
-        journal.record(position, [published(position, size=20)])
-        journal.flush()
-        assert journal.bytes_on_disk <= 27_000
-    journal.close()
-
-    positions = [place.position for place, _ in contents(tmp_path)]
-    assert positions[0] > 0
-    assert positions == list(range(positions[0], 100))
-
-    tiny = Journal(tmp_path, "b1", segment_bytes=1, bytes_max=1)
-    tiny.record(100, [published(100)])
-    tiny.flush()
-    assert Journal(tmp_path, "b1").last_position == (100, 0)
-
-
-@pytest.mark.spec("LV-6")
-@pytest.mark.parametrize(
-    ("size", "size_bytes"),
-    [(journal_writing.PENDING_EVENTS_MAX // 10, 0), (1, journal_writing.PENDING_BYTES_MAX // 10)],
-    ids=["events", "bytes"],
-)
-def test_what_waits_is_bounded(tmp_path: Path, size: int, size_bytes: int) -> None:
-    """Without any flush, many events or many bytes are written by themselves."""
-    journal = Journal(tmp_path, "b1")
-    some = [published(1, size=size)]
-    for position in range(11):
-        journal.record(position, some, size_bytes)
-
-    assert [len(batch) for batch in read_journal(tmp_path)] == [11]
-
-
-@pytest.mark.spec("LV-6")
-def test_another_thread_may_flush(tmp_path: Path) -> None:
-    """Facts are recorded while earlier ones are written, and each is there once, in order."""
-    journal = Journal(tmp_path, "b1", segment_bytes=50_000)
-    is_done = threading.Event()
-
-    def flush() -> None:
-        while not is_done.is_set():
-            journal.flush()
-
-    with ThreadPoolExecutor(1) as pool:
-        flushing = pool.submit(flush)
-        for position in range(20_000):
-            journal.record(position, [facts.Detached(at="b", time=position, link="c")])
-        is_done.set()
-        flushing.result()
-    journal.close()
-
-    positions = [p for batch in read_journal(tmp_path) for p in batch["position"].to_pylist()]
-    assert positions == list(range(20_000))
-
-
-@pytest.mark.spec("LV-6")
-def test_a_journal_that_cannot_write_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a failed write nothing more is written, since it would follow half a batch."""
-    journal = Journal(tmp_path, "b1")
-    journal.record(0, [published(0)])
-    journal.flush()
-
-    def full(_file: int, data: memoryview) -> int:
-        if len(data) > 10:
-            return real(_file, data[: len(data) // 2])
-        raise OSError(28, "No space left on device")
-
-    real = os.write
-    monkeypatch.setattr(os, "write", full)
-    journal.record(1, [published(1)])
-    with pytest.raises(JournalFailedError, match=r"No space left on device\. Make room"):
-        journal.flush()
-    monkeypatch.undo()
-    for attempt in (journal.flush, journal.close, lambda: journal.record(2, [published(2)])):
-        with pytest.raises(JournalFailedError):
-            attempt()
-
-    assert Journal(tmp_path, "b1").last_position == (0, 0)
 
 
 @pytest.mark.spec("LV-6")
