@@ -15,10 +15,10 @@ setup: $(STAMP) ## Install everything into .venv (quick when it is there)
 run: $(STAMP) ## Watch a network at work: clients roam, a broker is killed, nothing is lost
 	@$(BIN)/sterna demo
 
-test: $(STAMP) java ## Run all tests (a few minutes)
+test: $(STAMP) archive ## Run all tests (a few minutes)
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-test-long: $(STAMP) java ## Try 20 times as many examples, new ones each time
+test-long: $(STAMP) archive ## Try 20 times as many examples, new ones each time
 	@STERNA_CAMPAIGN=20 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 mutants: $(STAMP) ## Plant known bugs in a copy and see whether the tests find them (some minutes)
@@ -54,9 +54,12 @@ clean: ## Remove everything that set-up and tests made
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build spark-warehouse src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: java
+.PHONY: java archive
 java:
 	@scripts/ensure-java
+
+archive: $(STAMP) java
+	@$(BIN)/python -m tests.java
 
 $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; install it or set PYTHON=…"; exit 1; }

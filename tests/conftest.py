@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, Phase, settings
 
 import sterna
 from sterna.pipeline.session import spark_session
+from tests import java
 from tests.light import LightPython
 from tests.spec import conformance
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Short jobs are done sooner if Java compiles quickly rather than well.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JDK_JAVA_OPTIONS", java.options())
 
 # `make test` tries the same examples on every machine; `make test-long` tries new ones.
 settings.register_profile(

@@ -13,35 +13,48 @@ import pytest
 from sterna.matching.kernels import compiling
 
 PROGRAM = """
+from numba.core import event
 from sterna import Filter
 from sterna.matching import MatchIndex
+compiled = event.RecordingListener()
 index = MatchIndex()
-for key in range(60):
-    index.add(key, Filter(f"a > {key}"))
-print(len(index.match({"a": 10.5})))
+with event.install_listener("numba:compile", compiled):
+    for key in range(60):
+        index.add(key, Filter(f"a > {key}"))
+    print(len(index.match({"a": 10.5})), len(compiled.buffer))
 """
 
 NOTICE = "compiling the matching index"
 
 
 def test_compiling_is_said_and_done_once(tmp_path: Path) -> None:
-    """Numba is told to keep its files in an empty folder, as after an installation."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    """Numba is told to keep its files in an empty folder, as after an installation.
 
-    def run() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    Of two processes that begin together one compiles; the other waits, and loads what it made.
+    """
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, "-c", PROGRAM],
-            env=environment,
-            capture_output=True,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=True,
         )
 
-    first, second = run(), run()
+    def end(process: subprocess.Popen[str]) -> tuple[int, str]:
+        """How many functions it has compiled, and what it has logged."""
+        out, errors = process.communicate()
+        found, compiled = out.split()
+        assert found == "11"
+        return int(compiled), errors
 
-    assert (first.stdout, second.stdout) == ("11\n", "11\n")
-    assert first.stderr.count(NOTICE) == 1
-    assert not second.stderr
+    (few, waited), (many, said) = sorted(map(end, [start(), start()]))
+    again = end(start())
+
+    assert few < many / 5, "it had begun with one when it saw the other"
+    assert waited.count(NOTICE) == said.count(NOTICE) == 1
+    assert again == (0, "")
 
 
 def test_without_a_place_for_files_it_is_compiled_all_the_same(
