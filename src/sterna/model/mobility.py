@@ -241,7 +241,7 @@ class MobilityModel:
         return [Prediction(*each) for each in best]
 
     def graph(self) -> MovementGraph:
-        """Which place leads to which. Edges are directed: nobody is assumed to go back the same way."""
+        """Which place leads to which. Edges are directed: there need not be a way back."""
         return self._graph
 
     def ploc(self, place: str, steps: int) -> frozenset[str]:
