@@ -50,7 +50,7 @@ class UnconfirmedError(SternaError):
 
 
 class DiscardedError(SternaError):
-    """An event was given up before a broker had it: too many waited for a connection."""
+    """An event was discarded before a broker had it: too many waited for a connection."""
 
     def __init__(self, message: str, *, limit: int | None = None) -> None:
         super().__init__(message)

@@ -265,7 +265,7 @@ def test_a_file_of_another_version_says_so() -> None:
     whole = bytearray(small().to_bytes())
     whole[8] = 2
 
-    with pytest.raises(MobilityModelError, match="version 2, and this is for version 1"):
+    with pytest.raises(MobilityModelError, match="version 2, but this Sterna reads version 1"):
         MobilityModel.from_bytes(bytes(whole))
 
 

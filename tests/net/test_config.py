@@ -108,14 +108,14 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
     [
         ("", 'name: is missing: every broker needs one, such as name = "b1"'),
         ('name = "b/1"', "name: is 'b/1'; write letters, digits, '-', '_' and '.'"),
-        ("name = 7", "name: is 7; expected a text in quotes, got a whole number"),
-        ('name = "b"\nlistn = "x:1"', "listn: is no key; did you mean listen?"),
-        ('name = "b"\n[netwrk]\n', "netwrk: is no key; did you mean network?"),
+        ("name = 7", "name: is 7; expected a string in quotes, got a whole number"),
+        ('name = "b"\nlistn = "x:1"', "listn: is not a key; did you mean listen?"),
+        ('name = "b"\n[netwrk]\n', "netwrk: is not a key; did you mean network?"),
         (
             'name = "b"\n[limits]\nframe_byte_max = 1',
-            "limits.frame_byte_max: is no key; did you mean frame_bytes_max?",
+            "limits.frame_byte_max: is not a key; did you mean frame_bytes_max?",
         ),
-        ('name = "b"\n[log]\nzzz = 1', "log.zzz: is no key; there are level, format"),
+        ('name = "b"\n[log]\nzzz = 1', "log.zzz: is not a key; there are level, format"),
         ('name = "b"\nlimits = 3', "limits: is a table: write its keys below [limits]"),
         (
             'name = "b"\n[limits]\nconnections_max = 0',
@@ -139,7 +139,7 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
         ),
         (
             'name = "b"\n[network]\nquenching = "yes"',
-            "network.quenching: is 'yes'; expected true or false, got a text in quotes",
+            "network.quenching: is 'yes'; expected true or false, got a string in quotes",
         ),
         ('name = "b"\nlisten = "7461"', "listen: '7461' is no address: write host:port"),
         ('name = "b"\nlisten = "a:70000"', "listen: 'a:70000' is no address"),
@@ -184,7 +184,8 @@ def test_a_mistyped_variable_is_named(tmp_path: Path) -> None:
     (only,) = problems('name = "b"', tmp_path, {"STERNA_LIMITS_KEPT": "5"})
 
     assert (
-        only == "STERNA_LIMITS_KEPT: is no variable of Sterna; did you mean STERNA_LIMITS_KEPT_S?"
+        only
+        == "STERNA_LIMITS_KEPT: is not a variable of Sterna; did you mean STERNA_LIMITS_KEPT_S?"
     )
 
 

@@ -381,7 +381,10 @@ def test_clients_are_told_of_handovers_in_which_they_have_a_part() -> None:
         (config(protocols=["relocation"]), "is 'relocation', which is for another purpose"),
         (config(protocols=["past"]), "is 'past', in which every broker takes part: leave it out"),
         (config(protocols=[ROUND_TRIPS, ROUND_TRIPS]), "names a protocol twice"),
-        (config(protocols=["nowhere:X"]), "names a protocol that is not there: 'nowhere:X' cannot"),
+        (
+            config(protocols=["nowhere:X"]),
+            "names a protocol that cannot be found: 'nowhere:X' cannot",
+        ),
         (config(protocols=[":X"]), "write module:ATTRIBUTE"),
         (config(protocols=["round_trips:NONE"]), "the module round_trips has no 'NONE'"),
         (config(protocols=["round_trips:Ping"]), "'round_trips:Ping' is a StructMeta, not a Proto"),

@@ -18,7 +18,7 @@ MAGIC = b"STERNAMM"
 VERSION = 1
 
 WHOLE = 100
-"""Counts are kept in hundredths: a move of long ago may count for less than one of today."""
+"""Counts are kept in hundredths: an old move may count for less than a recent one."""
 
 _HEAD = Layout("<8sHQI")  # Magic, version, length of the body, CRC-32 of version, length and body.
 _NUMBERS = Layout("<HQ")
@@ -28,11 +28,11 @@ _PARTS = (0,) * 6 + (1,) * 4 + (2,) * 5 + (3,) * 5 + (0,) * 4
 """The part of the day of each hour: night, morning, midday, evening."""
 
 FEATURES = ("place", "previous", "client", "part", "hour", "quarter")
-"""What a context may consist of. `part`, `hour` and `quarter` are of a working day or a weekend."""
+"""What a context may consist of. `part`, `hour` and `quarter` tell working days from weekends."""
 
 
 class MobilityModelError(LocationError):
-    """A file that is no mobility model, or cannot be used; says what to do."""
+    """A file is not a mobility model, or cannot be used. The message says what to do."""
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,17 +41,17 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     places: int
     clients: int
     moves: int
-    """Pairs of places, one leading to the other."""
+    """How many pairs of places have moves from one to the other."""
     counts: int
-    """Pairs of a context and a place where somebody went in it."""
+    """How many pairs there are of a context and a place where clients went in it."""
 
 
 class Contexts(msgspec.Struct, frozen=True, kw_only=True):
-    """How often clients went where, for each value of some features. Columns side by side."""
+    """How often clients went where, for each combination of some features' values, as columns."""
 
     features: tuple[str, ...]
     keys: list[int]
-    """The features' values, context by context."""
+    """The values of the features, context by context."""
     sizes: list[int]
     """How many destinations each context has."""
     destinations: list[int]
@@ -59,15 +59,15 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain of contexts, from coarse to fine: where one knows little, the one before it says."""
+    """A chain of contexts, from coarse to fine: one with little data relies on the one before."""
 
     name: str
     levels: tuple[int, ...]
-    """Numbers of contexts."""
+    """The contexts, by their positions in the document."""
     strengths: tuple[float, ...]
-    """For each level, how many moves the opinion of the level before it is worth."""
+    """For each level, how many moves the prediction of the level before it counts for."""
     weight: float
-    """Its part in the blend."""
+    """Its weight in the blend of all predictors."""
 
 
 class Dwell(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,15 +83,15 @@ class Dwell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands in the file."""
+    """The content of the file."""
 
     sizes: Sizes
     until_us: int
-    """What happened later is not in the model."""
+    """The end of the data; later moves are not in the model."""
     grid: str
     """What the places are: `h3:9`, `square:500` (metres), or empty for names."""
     near: float
-    """In a grid, the part of clients without history that goes to a neighbouring cell."""
+    """In a grid, the share of clients without history that goes to a neighbouring cell."""
     places: list[str]
     clients: list[str]
     popularity: list[int]
@@ -99,7 +99,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     contexts: list[Contexts]
     predictors: list[Chain]
     moves: list[tuple[int, int, int]]
-    """The movement graph: origin, destination, how often."""
+    """The movement graph: origin, destination and count of each move."""
     dwell: dict[int, Dwell]
 
 
@@ -123,13 +123,13 @@ class MobilityModel:
         self._popular = sorted(
             range(len(document.places)), key=lambda n: (-document.popularity[n], n)
         )
-        # Each place counts once more than it was gone to: nothing is impossible.
+        # Each place counts once more than clients went there: nothing is impossible.
         self._popularity = [each + WHOLE for each in document.popularity]
         self._popularity_all = sum(self._popularity)
 
     @classmethod
     def load(cls, path: str | Path) -> "MobilityModel":
-        """Read a file that `save` wrote. No code in it is run."""
+        """Read a file that `save` wrote. This runs no code from the file."""
         data = content_of(path)
         try:
             return cls.from_bytes(data)
@@ -138,13 +138,13 @@ class MobilityModel:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "MobilityModel":
-        """The model of a file's content."""
+        """Read the content of a file."""
         if len(data) < _HEAD.size or not data.startswith(MAGIC):
             raise MobilityModelError("not a mobility model; `sterna pipeline mine` makes one")
         _, version, length, checksum = _HEAD.unpack_from(data)
         if version != VERSION:
             raise MobilityModelError(
-                f"a mobility model of version {version}, and this is for version {VERSION}: "
+                f"a mobility model of version {version}, but this Sterna reads version {VERSION}: "
                 "mine it again with this version of Sterna"
             )
         body = memoryview(data)[_HEAD.size :]
@@ -161,7 +161,7 @@ class MobilityModel:
         return _HEAD.pack(MAGIC, VERSION, len(body), _checksum(VERSION, body)) + body
 
     def save(self, path: str | Path) -> None:
-        """Write the model to a file; one that is there is replaced once the new one is complete."""
+        """Write the model to a file. An existing file is replaced once the new one is complete."""
         path = Path(path)
         partial = path.with_name(f".{path.name}.partial")
         try:
@@ -193,8 +193,8 @@ class MobilityModel:
     ) -> list[Prediction]:
         """The most probable next places of a client that leaves `place`, best first.
 
-        The more is given, the better: who it is, the place it was at before, and when it leaves.
-        What the model has never seen is as good as not given.
+        The prediction is better with more arguments: the client, the place before, and the time of
+        leaving. Values that the model has never seen are ignored.
         """
         return self.ranked(self._blend, place, client, previous, time_us, count)
 
@@ -218,7 +218,7 @@ class MobilityModel:
         time_us: int | None = None,
         count: int = 3,
     ) -> list[Prediction]:
-        """What some of the predictors say together, each with its weight."""
+        """The prediction of some predictors together, each with its weight."""
         factors, rest = self._factors(blend, self._values(place, client, previous, time_us))
         scores: dict[int, float] = {}
         for level, begin, end, factor in factors:
@@ -241,7 +241,7 @@ class MobilityModel:
         return [Prediction(*each) for each in best]
 
     def graph(self) -> MovementGraph:
-        """Which place leads to which. One way: nobody is taken to go back the same way."""
+        """Which place leads to which. Edges are directed: there need not be a way back."""
         return self._graph
 
     def ploc(self, place: str, steps: int) -> frozenset[str]:
@@ -249,17 +249,17 @@ class MobilityModel:
         return self._graph.ploc(place, steps)
 
     def dwell(self, place: str) -> Dwell | None:
-        """How long clients stay at a place; None if nobody was seen to come and go."""
+        """How long clients stay at a place; None if no whole stay is in the data."""
         number = self._place_numbers.get(place)
         return None if number is None else self.document.dwell.get(number)
 
     @property
     def least_dwell_us(self) -> int | None:
-        """The shortest stay that was seen anywhere, in microseconds; None: not known.
+        """The shortest stay in the data, in microseconds; None if it is not known.
 
-        This is the dwell time that every movement in the data respects. A movement to come may
-        not: of stays in no particular order, the next one is shorter than n others with a chance of
-        1 in n + 1. A quantile would be longer, and some of the stays in the data would break it.
+        All movements in the data respect this dwell time. Future ones may not: of stays in no
+        particular order, the next one is shorter than n others with a probability of 1 in n + 1. A
+        quantile would be longer, and some stays in the data would already be shorter than it.
         """
         least = [each.min_s for each in self.document.dwell.values()]
         known = [seconds for seconds in least if seconds is not None]
@@ -268,7 +268,7 @@ class MobilityModel:
         return max(1, math.floor(min(known) * 1e6))
 
     def knows_all_of(self, space: LocationSpace) -> bool:
-        """Whether every location of a space is a place of the model; never so for a whole grid."""
+        """Whether every location of a space is a place of the model; never for a whole grid."""
         return isinstance(space, MovementGraph) and all(
             location in self._place_numbers for location in space.locations
         )
@@ -282,7 +282,7 @@ class MobilityModel:
     def _values(
         self, place: str, client: str | None, previous: str | None, time_us: int | None
     ) -> dict[str, int]:
-        """What is known, in numbers."""
+        """The known features, as numbers."""
         found = {
             "place": self._place_numbers.get(place),
             "previous": None if previous is None else self._place_numbers.get(previous),
@@ -296,10 +296,10 @@ class MobilityModel:
     def _factors(
         self, blend: Sequence[tuple[Chain, float]], values: dict[str, int]
     ) -> tuple[list[tuple[int, int, int, float]], float]:
-        """What each count is multiplied with, and what is left to popular and neighbouring places.
+        """The factor for each count, and what is left for popular and neighbouring places.
 
-        A level says (count + strength * what the level before it says) / (all counts + strength).
-        So each level's counts are multiplied with a factor, and the levels need no merging.
+        A level predicts (count + strength * prediction of the level before) / (all counts +
+        strength). So each level's counts are multiplied by a factor, and need no merging.
         """
         found: dict[int, tuple[int, int, int] | None] = {}
         factors: dict[int, float] = {}
@@ -321,7 +321,7 @@ class MobilityModel:
         return [(level, *ranges[level][:2], factor) for level, factor in factors.items()], rest
 
     def _find(self, level: int, values: dict[str, int]) -> tuple[int, int, int] | None:
-        """Where the destinations of a context stand, and the sum of their counts."""
+        """The range of a context's destinations, and the sum of their counts."""
         try:
             key = tuple([values[name] for name in self.document.contexts[level].features])
         except KeyError:  # Not known.
@@ -351,14 +351,14 @@ def content_of(path: str | Path) -> bytes:
 
 
 def mined_dwell_us(path: str | Path) -> int | None:
-    """The dwell time in the file of a movement graph; None if it is no model, or has none."""
+    """The dwell time in the file of a movement graph; None if it is not a model, or has none."""
     if Path(path).suffix.lower() != MODEL_SUFFIX:
         return None
     return MobilityModel.load(path).least_dwell_us
 
 
 def buckets(time_us: int) -> tuple[int, int, int]:
-    """Part, hour and quarter of an hour of a time; those of the weekend are numbered on."""
+    """The part, hour and quarter of an hour of a time; weekends continue the numbering."""
     quarters = time_us // _QUARTER_US
     weekend = (quarters // 96 + 3) % 7 >= 5  # 1970 began on a Thursday.
     quarter = quarters % 96
@@ -367,7 +367,7 @@ def buckets(time_us: int) -> tuple[int, int, int]:
 
 
 def neighbours(grid: str, place: str) -> tuple[str, ...]:
-    """The cells around a cell; none where places are no cells."""
+    """The cells around a cell; none if places are not cells."""
     kind = grid.partition(":")[0]
     if kind == "h3" and h3.is_valid_cell(place):
         return tuple(sorted(set(h3.grid_disk(place, 1)) - {place}))
@@ -383,7 +383,7 @@ def neighbours(grid: str, place: str) -> tuple[str, ...]:
 
 
 def _ranges(contexts: Contexts) -> Iterator[tuple[tuple[int, ...], tuple[int, int, int]]]:
-    """Where the destinations of each context stand, and the sum of their counts."""
+    """The range of each context's destinations, and the sum of their counts."""
     width = len(contexts.features)
     begin = 0
     for number, size in enumerate(contexts.sizes):
@@ -394,7 +394,7 @@ def _ranges(contexts: Contexts) -> Iterator[tuple[tuple[int, ...], tuple[int, in
 
 
 def _check(document: Document) -> None:
-    """Make sure that all numbers point at something."""
+    """Raise an error if numbers of places or contexts point nowhere, or sizes are wrong."""
     places = len(document.places)
     problems = [
         document.sizes

@@ -1,7 +1,7 @@
-"""Where a client goes next: one question, whoever can answer it.
+"""Where a client goes next: one interface for all sources of predictions.
 
-A mobility model answers it from where clients went before, a movement graph from where they can go,
-and nobody at all with nothing. Prefetching and virtual clients ask without knowing which it is.
+A mobility model predicts from where clients went before, a movement graph from where they can go.
+Without either, there is no prediction. Prefetching and virtual clients need not know which it is.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from sterna.model.location import LocationError, LocationSpace
 from sterna.model.mobility import MobilityModel, Prediction
 
 COUNT = 8
-"""How many places a prediction names, unless it is asked for more or fewer."""
+"""How many places a prediction names by default."""
 
 
 class Predictor(Protocol):
@@ -36,7 +36,7 @@ class Predictor(Protocol):
 
 
 class ModelPredictor:
-    """Predicts from a mined model: who goes where, from where, and when."""
+    """Predicts from a mined model: by client, place, previous place and time."""
 
     def __init__(self, model: MobilityModel) -> None:
         self._model = model
@@ -50,7 +50,7 @@ class ModelPredictor:
         client: str | None = None,
         count: int = COUNT,
     ) -> tuple[Prediction, ...]:
-        """What the model says about this client, its last place and this time of the week."""
+        """The model's prediction for this client, its last place and this time of the week."""
         previous = history[-1] if history else None
         found = self._model.next(place, client, previous, at, count + 1)
         return tuple([each for each in found if each.place != place][:count])
@@ -71,7 +71,7 @@ class UniformPredictor:
         client: str | None = None,
         count: int = COUNT,
     ) -> tuple[Prediction, ...]:
-        """The neighbours of the place; none if the space does not know it."""
+        """The neighbours of the place; none if it is not in the space."""
         del history, at, client
         try:
             around = sorted(self._space.ploc(place, 1) - {place})
@@ -81,7 +81,7 @@ class UniformPredictor:
 
 
 class NoPredictor:
-    """Predicts nothing: there is nothing to go by."""
+    """Predicts nothing, for there is nothing to predict from."""
 
     def next(
         self,

@@ -41,18 +41,18 @@ listen = "127.0.0.1:7480"
 
 - Each key can be overridden by an environment variable: `STERNA_<SECTION>_<KEY>`, in capitals. A
   list is written there with commas between its items, a table as `{ name = { key = 1 } }`.
-- Sizes are numbers of bytes, or text such as `"64 MiB"` (`KiB`, `MiB`, `GiB`). Keys that end in
+- Sizes are numbers of bytes, or strings such as `"64 MiB"` (`KiB`, `MiB`, `GiB`). Keys that end in
   `_s` are in seconds, keys that end in `_us` in microseconds.
 - A relative path starts at the directory of the file.
 - An unknown key, a value of the wrong type and an impossible value are errors. The broker names all
   of them and does not start.
-- `sterna reload` (or SIGHUP) has a running broker read the file again. What has changed holds at
-  once, except for keys marked with †: those need a restart.
+- `sterna reload` (or SIGHUP) has a running broker read the file again. Changes take effect
+  at once, except for keys marked with †: those need a restart.
 """
 
 
 def reference() -> str:
-    """The page, made of the sections of the configuration and the descriptions of their keys."""
+    """The page, made from the sections of the configuration and the descriptions of their keys."""
     every: dict[str, type[ConfigSection]] = {"": BrokerConfig, **sections(BrokerConfig)}
     return "\n".join([_BEGINNING, *(_section(name, kind) for name, kind in every.items())])
 
@@ -101,11 +101,11 @@ def _is_union(kind: object) -> bool:
 
 
 _WORDS: dict[object, str] = {
-    str: "text",
+    str: "string",
     int: "whole number",
     float: "number",
     bool: "`true`, `false`",
-    tuple[str, ...]: "list of texts",
+    tuple[str, ...]: "list of strings",
     dict[str, dict[str, Any]]: "table of tables",
 }
 

@@ -157,7 +157,7 @@ class Metrics(Collector):
         )
         yield from self._counters()
         yield self._handover_seconds.family(
-            "sterna_handover_seconds", "From a client's arrival until all it missed has come."
+            "sterna_handover_seconds", "From a client's arrival until it has all that it missed."
         )
         yield self._commit_seconds.family(
             "sterna_commit_seconds", "How long it took to make inputs durable."
@@ -185,8 +185,12 @@ class Metrics(Collector):
             ("sent_bytes", "Bytes that went to peers.", self._sent_bytes),
             ("sent_frames", "Frames that went to peers.", self._sent_frames),
             ("committed_inputs", "Inputs that were made durable.", self._committed),
-            ("handover_replayed_events", "Events fetched for clients that came.", self._replayed),
-            ("handover_held_events", "Events that waited for those.", self._held),
+            (
+                "handover_replayed_events",
+                "Events fetched for clients that arrived.",
+                self._replayed,
+            ),
+            ("handover_held_events", "Events held back until those were delivered.", self._held),
         ):
             yield CounterMetricFamily(f"sterna_{name}", meaning, value)
 
@@ -214,10 +218,14 @@ def _gauge_families(gauges: Gauges) -> Iterator[Metric]:
         ("subscriptions", "Subscriptions of clients at this broker.", gauges.subscriptions),
         ("queue_events", "Events that wait for clients and neighbours.", gauges.queue_events),
         ("queue_bytes", "The same in bytes.", gauges.queue_bytes),
-        ("in_flight_bytes", "Received and not yet durable and routed.", gauges.in_flight_bytes),
+        (
+            "in_flight_bytes",
+            "Bytes received but not yet durable and routed.",
+            gauges.in_flight_bytes,
+        ),
         ("log_bytes", "What log and snapshots take on disk.", gauges.log_bytes),
         ("log_inputs", "Inputs in the log since the last snapshot.", gauges.log_inputs),
         ("journal_bytes", "What the facts journal takes on disk.", gauges.journal_bytes),
-        ("ready", "1 when the broker takes clients.", int(gauges.is_ready)),
+        ("ready", "1 when the broker accepts clients.", int(gauges.is_ready)),
     ):
         yield GaugeMetricFamily(f"sterna_{name}", meaning, value)

@@ -32,7 +32,7 @@ def row(*, at: str | None = "a", handover: HandoverOptions | None = None) -> Ove
 @pytest.mark.spec("LM-1")
 def test_who_is_nowhere_cannot_subscribe_to_where_he_is() -> None:
     overlay = row(at=None)
-    with pytest.raises(LocalProtocolError, match="say so with MoveTo first"):
+    with pytest.raises(LocalProtocolError, match="set it with MoveTo first"):
         overlay.subscribe("ann", "room IN myloc")
 
     assert overlay.client("ann").subscriptions == {}
@@ -42,7 +42,7 @@ def test_who_is_nowhere_cannot_subscribe_to_where_he_is() -> None:
 @pytest.mark.spec("LM-1")
 def test_a_location_must_be_one_of_the_space() -> None:
     overlay = row().subscribe("ann", "room IN myloc")
-    with pytest.raises(LocalProtocolError, match="'kitchen' is no location of <MovementGraph"):
+    with pytest.raises(LocalProtocolError, match="'kitchen' is not a location of <MovementGraph"):
         overlay.move("ann", "kitchen")
 
     overlay.settle().publish("pat", room="a").settle()

@@ -14,7 +14,7 @@ from sterna.model.location import LocationSpace, MovementGraph
 
 
 class Variable(NamedTuple):
-    """A value, and the range within which nobody else needs to hear of changes."""
+    """A value, and the range within which changes are not announced to brokers."""
 
     value: Scalar
     low: Scalar
@@ -47,10 +47,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     variables: Mapping[str, Variable] = {}
 
     def exact(self, filter_: Filter) -> Filter:
-        """What a filter means to the client just now."""
+        """What a filter means to the client now."""
         if filter_.uses_myloc and self.location is None:
             raise LocalProtocolError(
-                f"the filter {filter_} depends on where the client is: say so with MoveTo first"
+                f"the filter {filter_} depends on the client's location: set it with MoveTo first"
             )
         for name in filter_.variables:
             if name not in self.variables:
@@ -64,7 +64,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             raise LocalProtocolError(f"the filter {filter_} cannot be used here: {error}") from None
 
     def told(self, filter_: Filter) -> Filter:
-        """What it may mean as long as the variables stay in their ranges; `myloc` stays."""
+        """The filter for brokers: it covers all values in the ranges, and `myloc` remains."""
         return filter_.widen({name: (v.low, v.high) for name, v in self.variables.items()})
 
     def _values(self) -> dict[str, Scalar]:
@@ -72,9 +72,9 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def space_at(space: LocationSpace, location: str | None) -> LocationSpace:
-    """The space; or the location alone, if the space does not have it (any more).
+    """The space, or only the location if the space does not have it (any more).
 
-    So a client that is at a location that other places lack wants events from just there.
+    So a client at a location that the new places lack wants events from exactly there.
     """
     if location is None or location in space:
         return space

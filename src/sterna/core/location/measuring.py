@@ -1,4 +1,4 @@
-"""How long messages take to a neighbour and back, measured while it matters."""
+"""Measures the round trips to neighbours, while they matter."""
 
 from abc import abstractmethod
 from collections import deque
@@ -12,10 +12,10 @@ from sterna.core.messages import Message
 from sterna.core.names import NEVER, LinkId, Time
 
 TRIPS_MAX = 8
-"""How many round trips count."""
+"""How many of the last round trips count."""
 
 CALM = 8
-"""A link is measured so seldom that a round trip takes at most this part of the time between."""
+"""The period of the probes on a link is at least this many round trips."""
 
 
 class KeptMeasuring(msgspec.Struct, frozen=True):
@@ -29,9 +29,9 @@ class KeptMeasuring(msgspec.Struct, frozen=True):
 
 
 class Measuring(Component):
-    """Measures the round trips of links: when one comes up, and then as long as it carries routes.
+    """Measures the round trip of a link when it comes up, and then as long as it carries routes.
 
-    What counts is the longest of the last few. So it goes up at once and comes down soon.
+    The longest of the last few counts. So the delay rises at once and falls soon after.
     """
 
     handles: ClassVar[tuple[type[Message], ...]] = (Probe, Probed)
@@ -42,21 +42,21 @@ class Measuring(Component):
         self._is_timed = is_timed
         self._number = 0
         self._sent: dict[int, tuple[LinkId, Time]] = {}
-        """Probes on their way: over which link, since when."""
+        """Probes without an answer yet: the link and the time of each."""
         self._due: dict[LinkId, Time] = {}
         self._trips: dict[LinkId, deque[Time]] = {}
         self._delays: dict[LinkId, Time] = {}
 
     @abstractmethod
     def carries(self, link: LinkId) -> bool:
-        """Whether the delay of a link matters just now."""
+        """Whether the delay of a link matters now."""
 
     @abstractmethod
     def delay_changed(self, link: LinkId, now: Time) -> None:
-        """A link takes longer than it did, or not as long."""
+        """The delay of a link has changed."""
 
     def delay_us(self, link: LinkId) -> Time | None:
-        """How long a message takes over a link and back; None if that is not known yet."""
+        """The round trip of a link; None if it is not known yet."""
         return self._delays.get(link) if self._is_timed else 0
 
     def measure(self, probe_us: Time, grain_us: Time, *, is_timed: bool, now: Time) -> None:
@@ -99,7 +99,7 @@ class Measuring(Component):
     def link_down(self, link: LinkId, now: Time) -> None:
         del now
         self._due.pop(link, None)
-        # An answer that comes after the break would tell how long that was.
+        # An answer after the break would measure the break.
         self._sent = {n: sent for n, sent in self._sent.items() if sent[0] != link}
 
     def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
@@ -118,7 +118,7 @@ class Measuring(Component):
     def on_probed(self, message: Probed, link: LinkId, now: Time) -> None:
         asked, since = self._sent.get(message.number, (None, now))
         if asked != link:
-            return  # Nobody asked, or somebody else.
+            return  # It does not answer a probe over this link.
         del self._sent[message.number]
         trips = self._trips.setdefault(link, deque(maxlen=TRIPS_MAX))
         trips.append(-(-(now - since) // self._grain_us) * self._grain_us)
@@ -141,6 +141,6 @@ class Measuring(Component):
         every_us = self._probe_us
         while every_us < CALM * self._delays.get(link, 0):
             every_us *= 2
-        # All links are measured at the same times: there is calm in between.
+        # All links are measured at the same times: it is quiet in between.
         self._due[link] = (now // every_us + 1) * every_us
         self.wake_by(self._due[link])

@@ -11,23 +11,23 @@ from sterna.model.filters import Filter
 
 
 class MovingRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A filter with `myloc` in it, and how the one who hears of it makes an instance of it."""
+    """A filter with `myloc`, and what a receiver needs to make an instance of it."""
 
     id: RouteId
     filter: Filter
     at: str
-    """Where its client is, as far as the one who tells knows."""
+    """Where its client is, as far as the sender knows."""
     dwell_us: Time | None
-    """How long it stays at a location, at least: the paper's Δ; None if that is not known."""
+    """The shortest time that it stays at a location: the paper's Δ; None if that is not known."""
     delay_us: Time | None
-    """How long a message takes from the listener to it and back; None if that is not known."""
+    """The round trip between the receiver and the client; None if that is not known."""
     places: int = 0
-    """The digest of the places that the sender goes by; 0 if it does not say. A listener that goes
-    by other places cannot tell what the client may want, and lets through all locations."""
+    """The digest of the places that the sender uses; 0 if it gives none. A receiver that uses other
+    places cannot know what the client may want, and lets all locations through."""
 
 
 class MovingChange(Message, frozen=True, kw_only=True):
-    """Towards publishers: clients with these filters are here, at these locations (and no longer).
+    """Towards publishers: clients with these filters are at these locations, or are here no longer.
 
     A route under a known name replaces the one before: its client has moved. (Fiege, Fig. 13)
     """
@@ -38,7 +38,7 @@ class MovingChange(Message, frozen=True, kw_only=True):
     added: tuple[MovingRoute, ...] = ()
     removed: tuple[RouteId, ...] = ()
     anew: bool = False
-    """Whether this is all there is: what was announced before has ended."""
+    """Whether this replaces everything that was announced before."""
 
     def claims(self) -> Iterable[Claim]:
         names = [route.id for route in self.added]
@@ -46,7 +46,7 @@ class MovingChange(Message, frozen=True, kw_only=True):
 
 
 class Probe(Message, frozen=True, kw_only=True):
-    """To a neighbour: send this number back at once, for I want to know how far you are."""
+    """To a neighbour: send this number back at once, so that I can measure the round trip."""
 
     from_clients: ClassVar[bool] = True
 

@@ -1,15 +1,15 @@
 """The broker's part in moving subscriptions: Fiege et al., Figs. 12 and 13.
 
-For each link the broker has a table of the moving routes it was told, with `myloc` as it stands:
-the paper's ldfTable. For each it has an instance in the routing table, for all locations where a
-client may be by the time an event gets there. Neighbours are told where the clients are, not where
-they may be: each makes its own instance, wider the farther away it is.
+For each link the broker has a table of the moving routes that were announced over it, with `myloc`
+unresolved: the paper's ldfTable. For each route it has an instance in the routing table, for all
+locations where a client may be by the time an event gets there. Announcements say where the clients
+are, not where they may be: each broker makes its own instance, wider the farther away it is.
 
-A broker that was told nothing of a move holds the same locations as if it had been, and so does
-every broker behind it: ploc(x, q + r) is ploc of ploc(x, q) in r steps, so what is equal within q
-steps is equal within more. Therefore a neighbour is told only if its own instance changes
-(Fiege, 5.4). For the same reason the routes of many clients with the same filter can stand for each
-other, as long as they cover the same locations together.
+A broker that receives nothing about a move holds the same locations as if it had, and so does every
+broker behind it: ploc(x, q + r) is ploc of ploc(x, q) in r steps, so what is equal within q steps
+is equal within more. Therefore a move is announced to a neighbour only if the neighbour's own
+instance changes (Fiege, 5.4). For the same reason, routes of many clients with the same filter can
+represent each other, as long as they cover the same locations together.
 """
 
 from collections.abc import Collection, Iterable
@@ -36,13 +36,13 @@ from sterna.model.filters import Filter, UnboundError
 from sterna.model.location import LocationError, LocationSpace
 
 ANYWHERE = frozenset(("",))
-"""Stands for all locations where they are too many, or not known; no location is called so."""
+"""Represents all locations if they are too many or not known. No location has this name."""
 
 OTHER_PLACES = 1
-"""Stands for places that nobody goes by, in routes of clients that go by other places."""
+"""A digest that no broker has, for routes of clients that use other places."""
 
 FORMER_MAX = 4
-"""How many former places a broker remembers, even if no client is known to go by them."""
+"""How many former places a broker remembers, even if no client is known to use them."""
 
 INSTANCES_MAX = 1_000
 """How many instances a broker caches."""
@@ -56,12 +56,12 @@ ADMITS_MAX = 1_000
 
 @dataclass
 class Away:
-    """A client whose link is down: since when, and what it had told before."""
+    """A client whose link is down: since when, and the routes that it had announced."""
 
     since: Time
     told: dict[RouteId, MovingRoute]
     due: Time = NEVER
-    """When it may be farther away than is known."""
+    """When it may be farther away than its routes allow for."""
 
 
 class KeptAway(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ class KeptMoving(msgspec.Struct, frozen=True):
 
 
 class Moving(Measuring, BrokerComponent):
-    """Routes to clients that move: the filters on the way to a publisher are ever wider."""
+    """Routes events to clients that move, by filters that widen towards the publishers."""
 
     name = "moving"
     handles = (*Measuring.handles, MovingChange)
@@ -104,29 +104,29 @@ class Moving(Measuring, BrokerComponent):
         self.rule = places.rule
         self._around = _Around(self.space)
         self.table: dict[LinkId, dict[RouteId, MovingRoute]] = {}
-        """What was told over each link: the ldfTable."""
+        """The routes that were announced over each link: the ldfTable."""
         self._told: dict[LinkId, Telling] = {}
-        """What each neighbour is told of the routes from everywhere else."""
+        """What each neighbour gets of the routes from all other links."""
         self._admits: dict[LinkId, dict[Filter, bool]] = {}
-        """Whether a neighbour has to know a filter, as far as that was asked."""
+        """Whether a neighbour has to know a filter: a cache."""
         self._named = 0
         self._away: dict[LinkId, Away] = {}
-        """Clients whose link is down, until they say where they are."""
+        """Clients whose link is down, until they announce where they are."""
         self._former: dict[int, PlacesOptions] = {}
-        """Former places by their digests, for clients that have not heard of the present ones."""
+        """Former places by digest, for clients that do not know the present ones yet."""
 
     # ---- Instances
 
     def steps(self, route: MovingRoute) -> int | None:
-        """How far clients may be from where they were said to be; None: anywhere."""
-        if not self._goes_by_places_of(route):
+        """How many steps clients may be from their announced location; None if anywhere."""
+        if not self._uses_places_of(route):
             return None
         return self.rule.steps(route.delay_us, route.dwell_us)
 
-    def _goes_by_places_of(self, route: MovingRoute) -> bool:
-        """Whether the sender of a route goes by the same places and rule as this broker.
+    def _uses_places_of(self, route: MovingRoute) -> bool:
+        """Whether the sender of a route uses the same places and rule as this broker.
 
-        Else the sender may mean other locations, and may be silent about moves that matter here.
+        If not, it may mean other locations, and may not announce moves that matter here.
         """
         return route.places in (0, self._digest)
 
@@ -138,7 +138,7 @@ class Moving(Measuring, BrokerComponent):
         return self._around(route.filter, route.at, steps)
 
     def _reach(self, route: MovingRoute) -> frozenset[str]:
-        """The locations themselves."""
+        """The locations of the instance."""
         steps = self.steps(route)
         try:
             return ANYWHERE if steps is None else self.space.ploc(route.at, steps)
@@ -146,11 +146,11 @@ class Moving(Measuring, BrokerComponent):
             return ANYWHERE
 
     def exact(self, link: LinkId) -> list[tuple[RouteId, Filter]]:
-        """What the client at the end of a link wants where it was last, by the places it knows."""
+        """What the client of a link wants at its last location, by the places that it knows."""
         return [(id_, self._exact(route)) for id_, route in self.table.get(link, {}).items()]
 
     def _exact(self, route: MovingRoute) -> Filter:
-        before = None if self._goes_by_places_of(route) else self._former.get(route.places)
+        before = None if self._uses_places_of(route) else self._former.get(route.places)
         space = self.space if before is None else before.space()
         if space is self.space and route.at in space:
             return self._around(route.filter, route.at, 0)
@@ -165,7 +165,7 @@ class Moving(Measuring, BrokerComponent):
         """A client or the broker nearer to it has subscribed, moved or unsubscribed. (Fig. 13)"""
         self._away.pop(link, None)
         known = self.table.get(link, {})
-        said = [route for route in message.added if _makes_sense(route)]
+        said = [route for route in message.added if _is_valid(route)]
         names = {route.id for route in said}
         ended = [id_ for id_ in known if message.anew and id_ not in names]
         for route in said:
@@ -190,23 +190,25 @@ class Moving(Measuring, BrokerComponent):
             if neighbour != link:
                 self._share(neighbour, link, id_, new)
 
-    # ---- What neighbours are told
+    # ---- What neighbours get
 
     def _share(
         self, neighbour: LinkId, link: LinkId, id_: RouteId, new: MovingRoute | None
     ) -> None:
-        """A neighbour may have to hear of a route that has come, changed or gone.
+        """Update what a neighbour gets, after a route has begun, changed or ended.
 
-        Routes that are alike but for the location share what is told; with simple routing, none do.
+        Routes that differ only in the location share announcements; with simple routing, none do.
         """
         telling = self._told[neighbour]
         if new is None:
             telling.drop((link, id_))
             return
-        mine = None if new.dwell_us is None else new.delay_us  # Without the one, the other is idle.
+        mine = (
+            None if new.dwell_us is None else new.delay_us
+        )  # Without a dwell time, it is useless.
         between = self.delay_us(neighbour)
         delay_us = None if mine is None or between is None else mine + between
-        places = new.places if self._goes_by_places_of(new) else OTHER_PLACES
+        places = new.places if self._uses_places_of(new) else OTHER_PLACES
         route = msgspec.structs.replace(new, delay_us=delay_us, places=places)
         is_simple = self.broker.router.options.strategy is Strategy.SIMPLE
         source = (link, id_) if is_simple else None
@@ -220,7 +222,7 @@ class Moving(Measuring, BrokerComponent):
                     self._share(neighbour, link, id_, route)
 
     def _tell(self, now: Time) -> None:
-        """Send each neighbour the difference, if its link stands; else it gathers until then."""
+        """Send each neighbour the difference, if its link is up; else it gathers until then."""
         for neighbour, telling in self._told.items():
             if neighbour not in self.broker.up:
                 continue
@@ -251,7 +253,7 @@ class Moving(Measuring, BrokerComponent):
 
     def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         del unconfirmed, now
-        self._told.pop(link, None)  # It knows nothing of the names that were told.
+        self._told.pop(link, None)  # It does not know the names that were announced.
 
     def link_up(self, link: LinkId, now: Time) -> None:
         super().link_up(link, now)
@@ -270,9 +272,9 @@ class Moving(Measuring, BrokerComponent):
         self.wake_by(min((away.due for away in self._away.values()), default=NEVER))
 
     def _widen(self, link: LinkId, now: Time) -> None:
-        """A client that is away can make another step with each dwell time, up to a limit.
+        """Let a client that is away make another step with each dwell time, up to a limit.
 
-        It is as if its messages took so much longer. So there is no blackout when it comes back.
+        This is as if its messages took that much longer. So there is no blackout when it returns.
         """
         away = self._away[link]
         away.due = NEVER
@@ -298,7 +300,7 @@ class Moving(Measuring, BrokerComponent):
         self._tell(now)
 
     def _forget(self, link: LinkId) -> None:
-        """Nothing that was told over a link holds any more."""
+        """Drop all routes that were announced over a link."""
         self._away.pop(link, None)
         for id_ in list(self.table.get(link, {})):
             self._replace(link, id_, None)
@@ -327,9 +329,9 @@ class Moving(Measuring, BrokerComponent):
     # ---- Settings and snapshots
 
     def configure(self, settings: Settings, now: Time) -> None:
-        """Other locations, or another rule: make all instances anew.
+        """Use other locations or another rule: make all instances again.
 
-        What is kept for a client stays what it wants by the places that it knows.
+        What is kept for a client is still what it wants by the places that it knows.
         """
         places = settings.places
         if places is None:
@@ -339,7 +341,7 @@ class Moving(Measuring, BrokerComponent):
             self._former.pop(places.digest(), None)
         self.places, self.space, self.rule = places, places.space(), places.rule
         self._digest = places.digest()
-        self._admits.clear()  # With another strategy, neighbours have to hear of other filters.
+        self._admits.clear()  # With another strategy, neighbours have to know other filters.
         self._around = _Around(self.space)
         self.measure(places.probe_us, places.grain_us, is_timed=places.rule.is_timed, now=now)
         for link, routes in list(self.table.items()):
@@ -349,7 +351,7 @@ class Moving(Measuring, BrokerComponent):
         self._tell(now)
 
     def _remember_former(self) -> None:
-        """Remember the present places among the last few, and all that clients still go by."""
+        """Remember the present places among the last few, and all that clients still use."""
         self._former.pop(self._digest, None)
         self._former[self._digest] = self.places
         last = list(self._former)[-FORMER_MAX:]
@@ -404,8 +406,8 @@ def _by_id(routes: Iterable[MovingRoute]) -> dict[RouteId, MovingRoute]:
     return {route.id: route for route in routes}
 
 
-def _makes_sense(route: MovingRoute) -> bool:
-    """Whether a broker can work with a route; what cannot be is as if it had not been said."""
+def _is_valid(route: MovingRoute) -> bool:
+    """Whether a broker can use a route; others are ignored."""
     return (
         (route.dwell_us is None or route.dwell_us > 0)
         and (route.delay_us is None or route.delay_us >= 0)
@@ -414,7 +416,7 @@ def _makes_sense(route: MovingRoute) -> bool:
 
 
 class _Around:
-    """Instances of filters, remembered: clients that are at the same place share them."""
+    """A cache of instances of filters; clients at the same location share them."""
 
     def __init__(self, space: LocationSpace) -> None:
         self._remembered = lru_cache(maxsize=INSTANCES_MAX)(partial(_around, space))

@@ -23,19 +23,19 @@ class PlacesOptions(msgspec.Struct, frozen=True, kw_only=True):
     rule: StepRule = StepRule.SAFE
     dwell: Dwell = Dwell.LEAST
     dwell_us: Time | None = None
-    """How long clients stay at a location, at least, told by whoever knows or mined from where they
-    went. None: not known; then a client may be anywhere until it has measured its own stays."""
+    """The shortest time that clients stay at a location, configured or mined from where they went.
+    None if it is not known; then a client may be anywhere until it has measured its own stays."""
     probe_us: Time = 1_000_000
-    """How often a link is measured that carries moving subscriptions."""
+    """The time between two measurements of a link that carries moving subscriptions."""
     away_steps_max: int = 8
-    """How many moves a client may make while its link is down without missing what arrives about
-    the new location just when it is back at its broker."""
+    """How many moves a client may make while its link is down and still receive every event about
+    its new location from the moment when the link is up again."""
     grain_us: Time = 1_000
-    """Round trips are rounded up to a multiple of this, so that clients that are about as far away
+    """Round trips are rounded up to a multiple of this, so that clients at about the same distance
     can share a route."""
 
     def digest(self) -> int:
-        """A number that is equal for equal locations, ways between them and rules."""
+        """A number that is equal for equal locations, edges between them and rules."""
         return _digest(self.edges, self.h3_resolution, self.rule, directed=self.directed)
 
     def space(self) -> LocationSpace:

@@ -1,11 +1,11 @@
-"""How long a client stays at a location: the paper's Δ, told, mined or measured.
+"""How long a client stays at a location: the paper's Δ, configured, mined or measured.
 
-Until one of these is known, the dwell time is None, and the client may be anywhere. A told or mined
-dwell time is a promise that the client keeps; what is measured can only make it shorter. Without a
-promise, the client's own stays count as soon as there are `STAYS_MAX` of them. What brokers deliver
-then is as if flooding for as long as every stay that begins lasts for the dwell time in force. No
-measurement says that it will: of stays in no particular order, the next one is shorter than the
-last n with a chance of 1 in n + 1. What is missed because of such a stay stays missed; see
+Until one of these is known, the dwell time is None, and the client may be anywhere. A configured or
+mined dwell time is a promise that the client keeps; measurements can only make it shorter. Without
+a promise, the client's own stays count as soon as there are `STAYS_MAX` of them. Delivery is then
+as if flooding for as long as every stay that begins lasts for the dwell time in force. No
+measurement guarantees that: of stays in no particular order, the next one is shorter than the last
+n with a probability of 1 in n + 1. Events that are missed because of such a stay remain missed; see
 `docs/decisions/0012-steps.md`.
 """
 
@@ -19,27 +19,27 @@ STAYS_MAX = 16
 
 
 class Dwell(StrEnum):
-    """What is taken for the time that a client stays at a location."""
+    """How the time that a client stays at a location is estimated."""
 
     LEAST = "least"
-    """The shortest of the last stays, and never more than was told."""
+    """The shortest of the last stays, and never more than the promise."""
     AVERAGE = "average"
-    """The mean of the last stays, of which the told one is the first. (Fiege, App. B.1)"""
+    """The mean of the last stays, of which the promise is the first. (Fiege, App. B.1)"""
     FIXED = "fixed"
-    """What was told, and nothing else."""
+    """The promise, and nothing else."""
 
 
 class Stays:
     """The last stays of a client, and the dwell time that follows from them."""
 
-    def __init__(self, how: Dwell, told_us: Time | None) -> None:
+    def __init__(self, how: Dwell, promised_us: Time | None) -> None:
         self._how = how
-        self._told_us = told_us
+        self._promised_us = promised_us
         self._last_us: deque[Time] = deque(maxlen=STAYS_MAX)
 
-    def configure(self, how: Dwell, told_us: Time | None) -> None:
+    def configure(self, how: Dwell, promised_us: Time | None) -> None:
         """Count in another way from now on, or with another promise."""
-        self._how, self._told_us = how, told_us
+        self._how, self._promised_us = how, promised_us
 
     def keep(self) -> list[Time]:
         """What a snapshot has to hold."""
@@ -50,23 +50,23 @@ class Stays:
         self._last_us = deque(kept, maxlen=STAYS_MAX)
 
     def ended(self, stay_us: Time) -> None:
-        """The client has moved on; a stay of no time at all is none."""
+        """The client has moved on; a stay of no time at all does not count."""
         if stay_us > 0:
             self._last_us.append(stay_us)
 
     @property
     def dwell_us(self) -> Time | None:
-        """The dwell time in force; None: not known.
+        """The dwell time in force; None if it is not known.
 
-        What is measured is rounded down to two digits. So small changes are none, and clients that
-        move alike can share routes.
+        Unless it is fixed, it is rounded down to two digits. So small changes do not count, and
+        clients that move alike can share routes.
         """
-        told = () if self._told_us is None else (self._told_us,)
+        promised = () if self._promised_us is None else (self._promised_us,)
         if self._how is Dwell.FIXED:
-            return self._told_us
-        if not told and len(self._last_us) < STAYS_MAX:
+            return self._promised_us
+        if not promised and len(self._last_us) < STAYS_MAX:
             return None
-        stays = (*told, *self._last_us)
+        stays = (*promised, *self._last_us)
         if self._how is Dwell.LEAST:
             return _two_digits(min(stays))
         latest = stays[-STAYS_MAX:]

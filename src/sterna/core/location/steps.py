@@ -5,8 +5,8 @@ d ago, and the event reaches the client d later. So a client whose location was 
 may be as many steps away from x when the event arrives as it can make within 2d, the time of a
 round trip. In a closed interval of that length, moves that are at least a dwell time apart number
 at most floor(round trip / dwell) + 1: `SAFE`. While the round trip or the dwell time is not known,
-the client may be anywhere. Why less is not enough, and what the other rules miss, stands in
-`docs/decisions/0012-steps.md`.
+the client may be anywhere. See `docs/decisions/0012-steps.md` for why less is not enough, and for
+what the other rules miss.
 """
 
 from enum import StrEnum
@@ -20,13 +20,13 @@ class StepRule(StrEnum):
     SAFE = "safe"
     """As many as the client can make during a round trip. Nothing is missed."""
     FLOOR = "floor"
-    """The multiples of the dwell time that the way to the client reaches. (Fiege, 5.3, Table 4)"""
+    """How many whole dwell times fit in the delay to the client. (Fiege, 5.3, Table 4)"""
     CEIL = "ceil"
-    """The same, begun multiples included. (Fiege, Fig. 13)"""
+    """The same, rounded up. (Fiege, Fig. 13)"""
     SUB_UNSUB = "sub-unsub"
-    """None: each move unsubscribes the old location and subscribes the new one. (Fiege, 3.3)"""
+    """Zero: each move unsubscribes the old location and subscribes the new one. (Fiege, 3.3)"""
     EVERYWHERE = "everywhere"
-    """All there are: only the client filters by location, as with flooding. (Fiege, 3.3)"""
+    """No limit: only the client filters by location, as with flooding. (Fiege, 3.3)"""
 
     @property
     def is_timed(self) -> bool:
@@ -34,10 +34,10 @@ class StepRule(StrEnum):
         return self not in {StepRule.SUB_UNSUB, StepRule.EVERYWHERE}
 
     def steps(self, delay_us: Time | None, dwell_us: Time | None) -> int | None:
-        """The number for a broker with such a round trip to the client; None: there is no limit.
+        """The number for a broker with such a round trip to the client; None means no limit.
 
-        The papers' delay is one way, half of that. Where the round trip or the dwell time is None,
-        it is not known, and rules that need it set no limit.
+        The papers' delay is one way, half of that. A round trip or dwell time of None is not known,
+        and rules that need it set no limit.
         """
         match self:
             case StepRule.EVERYWHERE:

@@ -1,4 +1,4 @@
-"""What one neighbour is told of moving routes: as few as give it all the locations it must know."""
+"""Which moving routes one neighbour gets: as few as cover all locations that it must know."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -15,22 +15,22 @@ Source = tuple[LinkId, RouteId]
 
 
 class Likeness(NamedTuple):
-    """What routes have in common that share what a neighbour is told."""
+    """What routes have in common that share announcements to a neighbour."""
 
     filter: Filter
     dwell_us: Time | None
     delay_us: Time | None
     source: Source | None = None
-    """Set where each route is told by itself."""
+    """Set if each route is announced by itself."""
     places: int = 0
-    """The digest of the places that the neighbour is told."""
+    """The digest of the places that is announced to the neighbour."""
 
 
 class Share:
-    """Routes that are alike in all but where their clients are.
+    """Routes that differ only in where their clients are.
 
-    Of these the neighbour knows some, not always of clients that are there still: what counts is
-    that together they reach every location that a client may be at, and no other.
+    The neighbour knows some of them, not always those of clients that are still there. What counts
+    is that together they reach every location where a client may be, and no other.
     """
 
     def __init__(self) -> None:
@@ -39,12 +39,12 @@ class Share:
         self.reach: dict[str, frozenset[str]] = {}
         """Where a client from there may be by the time an event gets from the neighbour to it."""
         self.clients: Counter[str] = Counter()
-        """How many routes there are for each location; those with none are only told."""
+        """How many routes there are for each location; locations with none are only announced."""
         self.told_as: dict[str, RouteId] = {}
         """The names by which the neighbour knows some of them."""
 
     def choose(self) -> list[str]:
-        """The locations to tell: those that are told and do no harm, and others as needed."""
+        """The locations to announce: known ones that do no harm, and others as needed."""
         reach = self.reach
         wanted = frozenset[str]().union(*(reach[at] for at in self.clients))
         chosen = [at for at in self.told_as if reach[at] <= wanted]
@@ -66,7 +66,7 @@ class Share:
 
 
 class KeptShare(msgspec.Struct, frozen=True):
-    """What a snapshot holds of routes that are alike but for the location."""
+    """What a snapshot holds of routes that differ only in the location."""
 
     likeness: Likeness
     routes: dict[str, MovingRoute]
@@ -75,7 +75,7 @@ class KeptShare(msgspec.Struct, frozen=True):
 
 
 class KeptTelling(msgspec.Struct, frozen=True):
-    """What a snapshot holds of what one neighbour is told."""
+    """What a snapshot holds of the announcements to one neighbour."""
 
     shares: list[KeptShare]
     places: list[tuple[Source, int, str]]
@@ -96,7 +96,7 @@ class Telling:
     def put(
         self, source: Source, route: MovingRoute, likeness: Likeness, reach: frozenset[str]
     ) -> None:
-        """A route has come, or has changed; it is alike to others of the same likeness."""
+        """Add or change a route, which shares with others of the same likeness."""
         self.drop(source)
         share = self.shares.setdefault(likeness, Share())
         share.routes[route.at] = route
@@ -106,20 +106,20 @@ class Telling:
         self._changed[likeness] = None
 
     def drop(self, source: Source) -> None:
-        """A route has gone, if it was there."""
+        """Remove a route, if it is there."""
         likeness, at = self.places.pop(source, (None, ""))
         if likeness is not None:
             self.shares[likeness].clients -= Counter([at])
             self._changed[likeness] = None
 
     def look_again(self) -> None:
-        """What the neighbour has to hear has changed."""
+        """Check all shares again: other filters matter to the neighbour now."""
         self._changed = dict.fromkeys(self.shares)
 
     def difference(
         self, must_hear: Callable[[Filter], bool]
     ) -> tuple[list[MovingRoute], list[RouteId]]:
-        """What has come and gone since the neighbour was told; from now on it knows that."""
+        """What has begun and ended since the last call, to be announced to the neighbour."""
         begun: list[tuple[Share, str]] = []
         ended: list[RouteId] = []
         for likeness in self._changed:
@@ -166,5 +166,5 @@ class Telling:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the neighbour knows none."""
+        """Whether nothing is announced to the neighbour."""
         return not any(share.told_as for share in self.shares.values())

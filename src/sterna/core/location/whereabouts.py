@@ -1,8 +1,8 @@
 """The client's part in moving subscriptions: where it is, and what it wants there.
 
-The client is the paper's local broker: it filters exactly by its location (F_0), and tells its
-border broker of every move. (Fiege, Fig. 12) What depends on variables only is told as an ordinary
-subscription, for the ranges of the variables. (Fiege, 6)
+The client is the paper's local broker: it filters exactly by its location (F_0), and announces
+every move to its border broker. (Fiege, Fig. 12) What depends only on variables is announced as an
+ordinary subscription, for the ranges of the variables. (Fiege, 6)
 """
 
 from typing import Self
@@ -40,7 +40,7 @@ class KeptWhereabouts(msgspec.Struct, frozen=True):
 
 
 class Whereabouts(Measuring, ClientComponent):
-    """Knows what a client's subscriptions depend on, and what its broker was told of that."""
+    """Knows what a client's subscriptions depend on, and what its broker knows of that."""
 
     name = "moving"
     Kept = KeptWhereabouts
@@ -71,21 +71,21 @@ class Whereabouts(Measuring, ClientComponent):
         super().__init__(probe_us=probe_us, grain_us=grain_us, is_timed=rule.is_timed)
         self.context = Context(space=space)
         self._places = digest
-        """The digest of the places that the client goes by."""
+        """The digest of the places that the client uses."""
         self._stays = stays
         self._since: Time = 0
         """When the client came to its location."""
         self._told: dict[RouteId, MovingRoute] = {}
         """What the broker knows of moving subscriptions."""
         self._has_told = False
-        """Whether a broker was ever told of one."""
+        """Whether one was ever announced to a broker."""
         self._was_away = False
-        """Whether the broker has to hear where the client is, even if it is where it was."""
+        """Whether to announce the location to the broker even if it is unchanged."""
 
     # ---- Settings and snapshots
 
     def configure(self, settings: Settings, now: Time) -> None:
-        """Other locations, or another rule."""
+        """Use other locations or another rule."""
         places = settings.places
         if places is None:
             return
@@ -131,12 +131,12 @@ class Whereabouts(Measuring, ClientComponent):
     # ---- From the application
 
     def move(self, given: MoveTo, now: Time) -> None:
-        """The client is at a location now."""
+        """Set the location of the client."""
         before, space = self.context.location, self.context.space
         if given.location == before:
             return
         if given.location not in space:
-            raise LocalProtocolError(f"{given.location!r} is no location of {space!r}: use one")
+            raise LocalProtocolError(f"{given.location!r} is not a location of {space!r}: use one")
         moved = facts.Moved(at=self.client.id, time=now, location=given.location)
         self._adapt(msgspec.structs.replace(self.context, location=given.location), moved)
         if before is not None:
@@ -145,7 +145,7 @@ class Whereabouts(Measuring, ClientComponent):
         self.tell(now)
 
     def set(self, given: SetVariable, now: Time) -> None:
-        """A variable of the client has a value now."""
+        """Set a variable of the client."""
         before = self.context
         old = before.variables.get(given.name)
         new = variable(given) if old is None else old.changed(given)
@@ -162,7 +162,7 @@ class Whereabouts(Measuring, ClientComponent):
             self.client.wants.tell_again(still, now)
 
     def _adapt(self, context: Context, why: facts.Moved | facts.VariableSet) -> None:
-        """Filter exactly for another context, or leave all as it is if that cannot be."""
+        """Filter exactly for another context, or change nothing if that is not possible."""
         exact = {
             name: context.exact(filter_)
             for name, filter_ in self.client.subscriptions.items()
@@ -176,7 +176,7 @@ class Whereabouts(Measuring, ClientComponent):
     # ---- To the broker
 
     def tell(self, now: Time) -> None:
-        """Tell the broker what has changed since it was told, if the link stands."""
+        """Announce to the broker what has changed since the last time, if the link is up."""
         client = self.client
         link = client.link
         if link is None or link not in client.up or not client.is_introduced:

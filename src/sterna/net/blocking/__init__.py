@@ -1,4 +1,4 @@
-"""The client library for programs without asyncio: the same calls, each of which waits itself.
+"""The client library for programs without asyncio: the same calls, but blocking.
 
     with sterna.blocking.connect("sterna://127.0.0.1:7461", client="car-7") as client:
         for event in client.subscribe("service = 'parking' AND price < 3", past=10):

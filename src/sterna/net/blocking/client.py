@@ -43,7 +43,7 @@ def connect(
 ) -> "Client":
     """Connect to a broker network, and wait until that is done.
 
-    The arguments are those of `sterna.connect`. Close the client in the end, or use `with`.
+    The arguments are those of `sterna.connect`. Close the client at the end, or use `with`.
     """
     timeout = renamed("connect_s", connect_s, timeout)
     return Client(
@@ -60,12 +60,12 @@ def connect(
 
 
 class Client:
-    """A client at work; made by `connect`."""
+    """A client of a broker network. `connect` makes it."""
 
     def __init__(self, make: Callable[[], async_client.Client], *, has_state: bool) -> None:
         """The asyncio client that `make` returns does the work."""
         self.has_state = has_state
-        """Whether it goes on after a restart where it was."""
+        """Whether the client continues after a restart where it was."""
         self._closing = threading.Lock()
         self._is_closed = False
         self._thread = LoopThread()
@@ -76,13 +76,14 @@ class Client:
             raise
         self._outgoing = Outgoing(self._client, self._thread)
 
-    # ---- Life
+    # ---- Opening and closing
 
     def close(self, *, timeout: float | None = CLOSE_S, wait_s: float | None = None) -> None:
-        """Say what is left to say, and end. Without a `state`, the network forgets the client.
+        """Send what is left to send, and end. Without a `state`, the network forgets the client.
 
-        After `timeout` seconds it ends in any case. With a `state`, the application is done with
-        the events it has, unless it acknowledges by hand. `wait_s` is the old name of `timeout`.
+        After `timeout` seconds, it ends in any case. With a `state`, this acknowledges the events
+        that the application has taken, unless it acknowledges by hand. `wait_s` is the old name of
+        `timeout`.
         """
         timeout = renamed("wait_s", wait_s, timeout)
         self._close(lambda: self._client.close(timeout=timeout))
@@ -104,22 +105,22 @@ class Client:
 
     @property
     def name(self) -> str:
-        """What the client is called in the network."""
+        """The name of the client in the network."""
         return self._client.name
 
     @property
     def broker(self) -> str | None:
-        """The broker it is connected to, or was last."""
+        """The broker that the client is connected to, or was connected to last."""
         return self._client.broker
 
     @property
     def missed(self) -> int:
-        """How many events were discarded before they could be delivered (limits of brokers)."""
+        """How many events brokers discarded, by their limits, before they could be delivered."""
         return self._client.missed
 
     @property
     def is_connected(self) -> bool:
-        """Whether its broker takes and gives events just now."""
+        """Whether its broker accepts and delivers events now."""
         return not self._is_closed and self._client.is_connected
 
     # ---- What an application does
@@ -133,10 +134,10 @@ class Client:
     ) -> Receipt:
         """Publish an event, with attributes from a mapping or as keywords.
 
-        A mapping takes attributes of any name, such as `{"from": 1, "payload": 2}`. The event is on
-        its way when this returns; `client.publish(price=3).wait()` waits until a broker has it for
-        good, and `drain()` waits for all. With very many on their way, it waits until there are
-        fewer.
+        A mapping takes attributes of any name, such as `{"from": 1, "payload": 2}`. This does not
+        wait for a broker, unless very many events are in flight.
+        `client.publish(price=3).wait()` waits until a broker has accepted the event, and `drain()`
+        waits for all.
         """
         event = checked_event(attributes, payload, more)
         return self._outgoing.put(*event, Receipt(self))
@@ -147,10 +148,10 @@ class Client:
         *,
         timeout: float | None = None,
     ) -> int:
-        """Publish many events, attributes or pairs of attributes and payload; how many they were.
+        """Publish many events, wait until a broker has accepted all, and return how many they were.
 
-        As fast as the network takes them, and all of them with a broker in the end; TimedOutError
-        if that takes longer than `timeout` seconds.
+        Each is a mapping of attributes, or a pair of attributes and payload. They are sent as fast
+        as the network takes them. TimedOutError after `timeout` seconds.
         """
         deadline = None if timeout is None else monotonic() + timeout
         count = 0
@@ -163,7 +164,7 @@ class Client:
         return count
 
     def drain(self, timeout: float | None = None) -> None:
-        """Wait until a broker has all that was published; TimedOutError after so many seconds."""
+        """Wait until a broker has accepted all events; TimedOutError after `timeout` seconds."""
         self._wait(self._outgoing.drain, timeout, "no broker has accepted all events")
 
     def subscribe(
@@ -177,12 +178,12 @@ class Client:
     ) -> Subscription:
         """Subscribe to all events that match a filter.
 
-        `past` begins with what the broker still has of before: the last so many events, or those of
-        some time (a `timedelta`). With a `callback`, that is called with each event, in a thread of
-        its own, instead of iterating; it may use the client. The `name` matters to a client with a
-        `state`: after a restart, the subscription of the same name goes on, with the first event
-        that the application is not done with. It is done with an event when it asks for the next
-        one; with `acknowledge="manual"`, when it says so (`subscription.acknowledge(event)`).
+        With `past`, it begins with past events that the broker still has: the last ones, as many as
+        this, or those of a period (a `timedelta`). A `callback` is called with each event, in a
+        thread of its own, instead of iterating; it may use the client. The `name` matters to a
+        client with a `state`: after a restart, the subscription of the same name continues with the
+        first event that is not acknowledged. Asking for the next event acknowledges an event; with
+        `acknowledge="manual"`, `subscription.acknowledge(event)` does.
         """
         filter_ = where if isinstance(where, Filter) else Filter(where)
         subscription = Subscription(
@@ -192,7 +193,7 @@ class Client:
                     filter_, past=past, name=name, acknowledge=acknowledge
                 )
             ),
-            # With a state, asking for more says that what was taken before is done.
+            # With a state, asking for more acknowledges what was taken before.
             takes_ahead=not self.has_state or acknowledge == "manual",
         )
         if callback is not None:
@@ -202,39 +203,39 @@ class Client:
         return subscription
 
     def advertise(self, where: str | Filter, *, name: str | None = None) -> Advertisement:
-        """Say what this client is going to publish (networks that route by advertisements)."""
+        """Announce what this client will publish, in networks that route by advertisements."""
         filter_ = where if isinstance(where, Filter) else Filter(where)
         return Advertisement(self, self._do(lambda: self._client.advertise(filter_, name=name)))
 
     def move(self, location: str) -> None:
-        """Say where the client is now: subscriptions with `myloc` follow it."""
+        """Set the location of the client; subscriptions with `myloc` follow it."""
         self._do(lambda: self._client.move(location))
 
     def set(
         self, name: str, value: Scalar, *, low: Scalar | None = None, high: Scalar | None = None
     ) -> None:
-        """Give a variable a value: subscriptions with `$name` follow it.
+        """Set a variable; subscriptions with `$name` follow it.
 
-        Brokers are told the range from `low` to `high` only, and nothing of changes within it.
+        Brokers learn only the range from `low` to `high`, and nothing of changes within it.
         """
         self._do(lambda: self._client.set(name, value, low=low, high=high))
 
     def attach(self, url: str | None = None, *, timeout: float | None = None) -> None:
-        """Connect (again), to a certain broker or to any of the list; wait until that is done.
+        """Connect or reconnect, to a given broker or to any of the list; wait until that is done.
 
-        NotConnectedError after `timeout` seconds; if none is given, after that of `connect`.
+        NotConnectedError after `timeout` seconds; the default is the timeout of `connect`.
         """
         self._wait(lambda: self._client.attach(url, timeout=timeout))
 
     def detach(self, *, timeout: float | None = None) -> None:
-        """Disconnect. The network keeps for the client what comes meanwhile.
+        """Disconnect. The network keeps events for the client meanwhile.
 
-        TimedOutError if the connection has not ended in so many seconds; it will nevertheless.
+        TimedOutError if the connection has not ended after `timeout` seconds; it still will.
         """
         self._wait(lambda: self._client.detach(timeout=timeout))
 
     def connections(self) -> Connections:
-        """What becomes of the connection: `Connected`, `Lost` and `Moved`, to be iterated over.
+        """Return an iterator over changes of the connection: `Connected`, `Lost` and `Moved`.
 
         It begins with `Connected`, if the client is connected now.
         """
@@ -243,8 +244,8 @@ class Client:
     def on_connection(self, callback: Callable[[Change], object]) -> Callable[[], None]:
         """Call a function with each `Connected`, `Lost` and `Moved`, in a thread of its own.
 
-        It begins with `Connected`, if the client is connected now, and may use the client. Calling
-        what is returned ends it.
+        It begins with `Connected`, if the client is connected now, and may use the client. The
+        returned function ends it.
         """
         changes = self.connections()
         threading.Thread(
@@ -260,7 +261,7 @@ class Client:
         timeout: float | None = None,
         problem: str = "this was not done",
     ) -> Answer:
-        """Have the thread do something, after all that was published before."""
+        """Run a coroutine in the thread, after everything that was published before."""
 
         async def do() -> Answer:
             self._outgoing.pump_all()
@@ -269,7 +270,7 @@ class Client:
         return self._thread.wait(do, timeout, problem)
 
     def _do(self, what: Callable[[], Answer]) -> Answer:
-        """Have the thread do something that does not wait."""
+        """Run a function in the thread, in the same way."""
 
         async def do() -> Answer:
             return what()
@@ -277,7 +278,7 @@ class Client:
         return self._wait(do)
 
     def _close_quietly(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        with suppress(ClosedError):  # Its end is the end of everything it had.
+        with suppress(ClosedError):  # The end of the client has closed it already.
             self._wait(close)
 
 

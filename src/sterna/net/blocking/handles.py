@@ -1,4 +1,4 @@
-"""What an application holds of what it has asked its client for, for any thread to use."""
+"""What a blocking client returns to its application; any thread may use it."""
 
 import logging
 import threading
@@ -23,7 +23,7 @@ log = logging.getLogger("sterna.client")
 
 
 class Receipt:
-    """What `publish` returns. To wait for it is to wait until a broker has the event for good."""
+    """What `publish` returns. `wait` waits until a broker has accepted the event."""
 
     __slots__ = ("_client", "_problem", "_receipt")
 
@@ -33,19 +33,22 @@ class Receipt:
         self._problem: Exception | None = None
 
     def wait(self, timeout: float | None = None) -> EventId:
-        """The identity of the event, once a broker has it; TimedOutError after so many seconds."""
+        """Wait until a broker has accepted the event, and return the identity of the event.
+
+        TimedOutError after `timeout` seconds.
+        """
         return self._client._wait(self._accepted, timeout, "no broker has accepted the event")
 
     async def _accepted(self) -> EventId:
         if self._problem is not None:
             raise self._problem
         if self._receipt is None:
-            raise ClosedError("the client was closed before this event was on its way")
+            raise ClosedError("the client was closed before this event was sent")
         return await self._receipt
 
 
 class Subscription:
-    """The events that match a filter, as they come: `for event in subscription`.
+    """The events that match a filter: `for event in subscription`.
 
     It ends with `close()`, with its client, or when a `with` around it is left. Several threads may
     share one: each event goes to one of them.
@@ -57,42 +60,42 @@ class Subscription:
         self._client = client
         self._subscription = subscription
         self._takes_ahead = takes_ahead
-        """Whether taking an event from the client does not say that the one before is done."""
+        """Whether taking an event from the client does not acknowledge the one before."""
         self._taken: deque[Event] = deque()
         self._fetching = threading.Lock()
         self._is_over = False
 
     @property
     def name(self) -> str:
-        """What it is called; the filter's text unless it was given a name."""
+        """The name that it was given; the default is the text of the filter."""
         return self._subscription.name
 
     @property
     def where(self) -> Filter:
-        """What it subscribes to."""
+        """The filter of the subscription."""
         return self._subscription.where
 
     @property
     def waiting(self) -> int:
-        """How many events are here and were not taken yet."""
+        """How many events have arrived and were not taken yet."""
         return len(self._taken) + self._subscription.waiting
 
     def ready(self, timeout: float | None = None) -> Self:
-        """The subscription itself, once every broker that matters knows it.
+        """Wait until every broker that matters knows the subscription, and return it.
 
-        What is published anywhere after that and matches will be delivered. A broker matters if
-        matching events can come from there: in networks that route by advertisements, if one that
-        overlaps the filter has reached the brokers on the way. A broker that is down is waited for.
-        TimedOutError after so many seconds; UnconfirmedError if a broker on the way cannot be
-        asked; ClosedError if the subscription ends.
+        Matching events that are published after that, anywhere, will be delivered. A broker matters
+        if matching events can come from it: in networks that route by advertisements, if one that
+        overlaps the filter has reached the brokers on the way. This waits for brokers that are
+        down. TimedOutError after `timeout` seconds; UnconfirmedError if a broker on the way cannot
+        be asked; ClosedError if the subscription ends.
         """
         self._client._wait(lambda: self._subscription.ready(timeout))
         return self
 
     def get(self, timeout: float | None = None) -> Event:
-        """The next event.
+        """Wait for the next event.
 
-        TimedOutError if none comes in so many seconds, ClosedError if none can come any more.
+        TimedOutError if none arrives in `timeout` seconds, ClosedError if none can arrive any more.
         """
         try:
             return self._next(timeout)
@@ -100,21 +103,22 @@ class Subscription:
             raise ClosedError(f"the subscription {self.name!r} is closed") from None
 
     def take(self) -> list[Event]:
-        """All events that are here now, without waiting."""
+        """Return all events that have arrived, without waiting."""
         with self._fetching:
             self._client._wait(self._fetch_all)
             return [self._taken.popleft() for _ in range(len(self._taken))]
 
     def acknowledge(self, event: Event) -> None:
-        """Say that the application is done with an event, and with all that came before it.
+        """Acknowledge an event and all that came before it.
 
-        For a subscription with `acknowledge="manual"`. In a client with a `state`, what was not
-        acknowledged comes again after a restart. To acknowledge an event again does nothing.
+        This is for subscriptions with `acknowledge="manual"`. In a client with a `state`, events
+        that were not acknowledged are delivered again after a restart. A second acknowledgement of
+        an event does nothing.
         """
         self._client._do(lambda: self._subscription.acknowledge(event))
 
     def close(self) -> None:
-        """Unsubscribe. What is here already can still be taken."""
+        """Unsubscribe. Events that have arrived can still be taken."""
         self._client._close_quietly(self._subscription.close)
 
     def __iter__(self) -> Iterator[Event]:
@@ -144,8 +148,8 @@ class Subscription:
                 self._fetching.release()
 
     async def _fetch(self) -> None:
-        # What is taken from the client is put here at once: a caller that is interrupted or out of
-        # time loses nothing.
+        # What is taken from the client is put here at once: a caller that is interrupted or times
+        # out loses nothing.
         try:
             self._taken.append(await anext(self._subscription))
         except StopAsyncIteration:
@@ -159,7 +163,7 @@ class Subscription:
 
 
 class Advertisement:
-    """What the application is going to publish; it ends with `close()`."""
+    """Announces what the application will publish, until `close()`."""
 
     def __init__(self, client: "Client", advertisement: handles.Advertisement) -> None:
         self._client = client
@@ -167,21 +171,21 @@ class Advertisement:
 
     @property
     def name(self) -> str:
-        """What it is called; the filter's text unless it was given a name."""
+        """The name that it was given; the default is the text of the filter."""
         return self._advertisement.name
 
     @property
     def where(self) -> Filter:
-        """What it advertises."""
+        """The filter of the advertisement."""
         return self._advertisement.where
 
     def close(self) -> None:
-        """Advertise it no more."""
+        """Withdraw the advertisement."""
         self._client._close_quietly(self._advertisement.close)
 
 
 class Connections:
-    """Changes of a client's connection, as they come: `for change in client.connections()`.
+    """Changes of a client's connection: `for change in client.connections()`.
 
     It begins with `Connected` if the client is connected, and ends with the client or with
     `close()`.
@@ -192,14 +196,14 @@ class Connections:
         self._changes = changes
 
     def get(self, timeout: float | None = None) -> Change:
-        """The next change.
+        """Wait for the next change.
 
-        TimedOutError if there is none in so many seconds, ClosedError at the end.
+        TimedOutError if there is none after `timeout` seconds, ClosedError at the end.
         """
         return self._client._wait(lambda: self._changes.get(timeout))
 
     def close(self) -> None:
-        """End the iteration, once all that was told so far is read."""
+        """End the iteration once all changes so far are read."""
         with suppress(ClosedError):
             self._client._do(self._changes.close)
 

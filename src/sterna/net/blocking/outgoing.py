@@ -1,4 +1,4 @@
-"""What threads publish, on its way to the event loop."""
+"""The queue of events from publishing threads to the event loop."""
 
 import threading
 from collections import deque
@@ -14,7 +14,7 @@ from sterna.net.client.window import BATCH_EVENTS, Window
 
 
 class Outgoing:
-    """Hands what threads publish to the client in the event loop, a batch at a time."""
+    """Passes events from threads to the client in the event loop, a batch at a time."""
 
     def __init__(self, client: async_client.Client, thread: LoopThread) -> None:
         self._client = client
@@ -33,10 +33,10 @@ class Outgoing:
         receipt: Receipt,
         deadline: float | None = None,
     ) -> Receipt:
-        """Publish an event; wait while too many are on their way."""
+        """Publish an event; wait while too many are in flight."""
         self._client._life.check()
         if not acquired(self._publishing, deadline):
-            raise timed_out(0, "other threads wait to publish")
+            raise timed_out(0, "this event got no turn among those of other threads")
         try:
             self._events.append((attributes, payload, receipt))
             if not self._is_pumping:
@@ -55,32 +55,32 @@ class Outgoing:
         except TimedOutError:
             raise
         except (SternaError, ValueError):
-            pass  # What goes wrong with it, its own publisher hears.
+            pass  # Its own publisher gets the error.
         self._window.arrived()
 
     async def drain(self) -> None:
-        """Wait until a broker has all; raise why one of them could not be published."""
+        """Wait until all are accepted; raise the error if one of them could not be published."""
         problem, self._problem = self._problem, None
         if problem is not None:
             raise problem
         await self._client.drain()
 
     def pump_all(self) -> None:
-        """Hand on all that was published."""
+        """Pass on all events that were published."""
         while self._events:
-            self._hand_on()
+            self._pass_on()
 
     def _pump(self) -> None:
-        """Hand on a batch of what was published."""
+        """Pass on a batch of the events that were published."""
         self._is_pumping = False
         for _ in range(BATCH_EVENTS):  # The event loop has other things to do as well.
             if not self._events:
                 return
-            self._hand_on()
+            self._pass_on()
         self._is_pumping = True
         self._thread.loop.call_soon(self._pump)
 
-    def _hand_on(self) -> None:
+    def _pass_on(self) -> None:
         attributes, payload, receipt = self._events.popleft()
         try:
             receipt._receipt = self._client.publish(attributes, payload)

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, and how long others wait for it."""
+"""An event loop in a thread of its own, and how long other threads wait for it."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ Answer = TypeVar("Answer")
 
 
 class LoopThread:
-    """A thread that does what others ask it for, in an event loop."""
+    """A thread with an event loop, which runs coroutines for other threads."""
 
     def __init__(self) -> None:
         self.loop = new_event_loop()
@@ -28,7 +28,7 @@ class LoopThread:
         timeout: float | None = None,
         problem: str = "this was not done",
     ) -> Answer:
-        """Have the thread do something, and wait until it is done; TimedOutError says `problem`."""
+        """Run a coroutine in the thread, and wait for it; TimedOutError says `problem`."""
 
         async def do() -> Answer:
             async with asyncio.timeout(timeout):
@@ -53,7 +53,7 @@ class LoopThread:
             raise
 
     def end(self) -> None:
-        """Stop the loop with all that it is at, and end the thread."""
+        """Stop the loop and its tasks, and end the thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 
@@ -73,6 +73,6 @@ def left(deadline: float | None) -> float | None:
 
 
 def acquired(lock: threading.Lock, deadline: float | None) -> bool:
-    """Take a lock, and wait for it until a deadline; whether that was possible."""
+    """Wait for a lock until a deadline; return whether it was acquired."""
     seconds = left(deadline)
     return lock.acquire(timeout=-1 if seconds is None else seconds)

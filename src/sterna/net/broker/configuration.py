@@ -1,4 +1,4 @@
-"""What a broker works by at the moment."""
+"""The configuration that a broker uses now."""
 
 from sterna.core.assembly import client_settings
 from sterna.core.settings import Settings
@@ -8,10 +8,10 @@ from sterna.wire.frames import digest
 
 
 class Configuration:
-    """The configuration that holds now, and what follows from it.
+    """The current configuration, and what follows from it.
 
-    All parts of a broker share one, and look at it whenever they need it: a reload replaces what is
-    in it.
+    All parts of a broker share one and read it whenever they need it, for a reload replaces its
+    content.
     """
 
     config: BrokerConfig
@@ -20,13 +20,13 @@ class Configuration:
     client_settings: Settings
     """What its clients have to know of those settings."""
     digest: str
-    """The digest of those."""
+    """The digest of the settings for clients."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.adopt(config, settings_of(config))
 
     def adopt(self, config: BrokerConfig, settings: Settings) -> None:
-        """Work by this configuration from now on."""
+        """Use this configuration from now on."""
         self.config = config
         self.settings = settings
         self.client_settings = client_settings(settings)

@@ -218,7 +218,7 @@ class BrokerDriver(Driver):
 
     def stumbled(self, given: Input, error: Exception) -> None:
         name = self._configuration.name
-        log.error("%s stumbled over %s", name, type(given).__name__, exc_info=error)
+        log.error("%s failed at %s", name, type(given).__name__, exc_info=error)
         if isinstance(given, Received) and given.link in self._sessions.links:
             self._sessions.links[given.link].abort()  # What else it has sent, it sends again.
 

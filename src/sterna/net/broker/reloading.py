@@ -1,4 +1,4 @@
-"""Changes the configuration of a broker that runs."""
+"""Changes the configuration of a running broker."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from sterna.net.nodes import settings_of
 log = logging.getLogger("sterna.broker")
 
 NOTHING_TO_READ = (
-    "this broker was not started from a configuration file; start it again with other settings"
+    "this broker was not started from a configuration file; restart it with other settings"
 )
 
 Reread = Callable[[], BrokerConfig]
@@ -26,16 +26,16 @@ Reread = Callable[[], BrokerConfig]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become of a reload. Keys are written as `section.key`."""
+    """The outcome of a reload. Keys are written as `section.key`."""
 
     name: str
-    """The broker."""
+    """The name of the broker."""
     error: str | None = None
     """Why nothing has changed, if the configuration cannot be used."""
     applied: tuple[str, ...] = ()
-    """Keys that have changed and hold from now on."""
+    """Keys that have changed and take effect now."""
     needs_restart: tuple[str, ...] = ()
-    """Keys that have changed and hold when the broker is started again."""
+    """Keys that have changed and take effect when the broker is restarted."""
     unchanged: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reloader:
-    """Reads the configuration again, and has all parts work by it."""
+    """Reads the configuration again, and has all parts use it."""
 
     def __init__(self, parts: Parts, doors: Sequence[Door], reread: Reread | None) -> None:
         self._parts = parts
@@ -130,7 +130,7 @@ def _is_in(key: str, section: str) -> bool:
 
 
 def _with(keys: tuple[str, ...], key: str) -> tuple[str, ...]:
-    """The keys with one more, whose file has another content, whatever it is called."""
+    """The keys with one more, whose file has another content, even under the same name."""
     return keys if key in keys else (*keys, key)
 
 

@@ -5,8 +5,8 @@
             ...
 
 The client reconnects by itself, to the same broker or another one of its list, and keeps its
-subscriptions. Events come once, and those of each publisher in their order. With a `state`
-directory that holds across restarts of the process, too.
+subscriptions. Each event is delivered once, and those of each publisher in order. With a `state`
+directory, this holds across restarts of the process, too.
 """
 
 from sterna.net.client.api import Client, connect

@@ -28,10 +28,10 @@ from sterna.net.client.waiting import renamed, time_limit
 log = logging.getLogger("sterna.client")
 
 CONNECT_S = 10.0
-"""How long connecting may take, unless the application says otherwise."""
+"""How long connecting may take, unless the application sets a timeout."""
 
 CLOSE_S = 5.0
-"""How long closing may take, unless the application says otherwise."""
+"""How long closing may take, unless the application sets a timeout."""
 
 
 def connect(
@@ -44,15 +44,15 @@ def connect(
     transport: Transport | None = None,
     connect_s: float | None = None,
 ) -> "Client":
-    """A client of a broker network, to be entered with `async with` (or awaited, then closed).
+    """Make a client of a broker network. Enter it with `async with`, or await it and close it.
 
-    `urls` are brokers, such as `sterna://127.0.0.1:7461`; the client connects to the first that
-    answers, and to another when that one is gone; NotConnectedError if none has answered after
-    `timeout` seconds. `client` is its name, unique in the network, made up if none is given. A
-    client with a `state` directory goes on after a restart where it was; without one, closing it
-    means goodbye: nothing is kept for it. `journal` is a directory for what happens at this client,
-    which the data pipeline reads; `facts` is called with each of these. `transport` opens the
-    connections; plain TCP if none is given. `connect_s` is the old name of `timeout`.
+    `urls` are brokers, such as `sterna://127.0.0.1:7461`. The client connects to the first that
+    answers, and to another one when that one is gone. NotConnectedError if none has answered after
+    `timeout` seconds. `client` is its name, unique in the network; the default is a random one. A
+    client with a `state` directory continues after a restart where it was. Without one, closing is
+    final: the network keeps nothing for it. `journal` is a directory for the facts at this client,
+    which the data pipeline reads; `facts` is called with each of them. `transport` opens the
+    connections; the default is plain TCP. `connect_s` is the old name of `timeout`.
     """
     return Client(
         urls,
@@ -66,7 +66,7 @@ def connect(
 
 
 class Client:
-    """A client at work; made by `connect`."""
+    """A client of a broker network. `connect` makes it."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Client:
             life.at_end(part.end)
         life.at_end(self._publications.node_changed)
 
-    # ---- Life
+    # ---- Opening and closing
 
     async def __aenter__(self) -> Self:
         await self._start()
@@ -129,11 +129,12 @@ class Client:
         timeout: float | None = CLOSE_S,
         wait_s: float | None = None,
     ) -> None:
-        """Say what is left to say, and end. Without a `state`, the network forgets the client.
+        """Send what is left to send, and end. Without a `state`, the network forgets the client.
 
-        After `timeout` seconds it ends in any case. With a `state`, the application is done with
-        the events it has, unless it acknowledges by hand; leave the `async with` by an error if it
-        is not, and the last one comes again. `wait_s` is the old name of `timeout`.
+        After `timeout` seconds, it ends in any case. With a `state`, this acknowledges the events
+        that the application has taken, unless it acknowledges by hand. To have the last one
+        delivered again, leave the `async with` with an error. `wait_s` is the old name of
+        `timeout`.
         """
         timeout = renamed("wait_s", wait_s, timeout)
         self._deliveries.closing()
@@ -145,17 +146,17 @@ class Client:
             return
         self._publications.flush()
         life.is_closing = True
-        self._keeper.resume()  # Confirmations come behind the events that wait.
+        self._keeper.resume()  # Acknowledgements arrive behind the events that wait.
         try:
             async with asyncio.timeout(timeout):
                 if self._keeper.is_welcome and life.failure is None:
-                    await self._say_the_last()
+                    await self._send_the_rest()
         except (TimeoutError, SternaError):
-            log.warning("%s closes before its broker has confirmed everything", self.name)
+            log.warning("%s closes before its broker has acknowledged everything", self.name)
         life.close()
         await self._driver.stop()
 
-    async def _say_the_last(self) -> None:
+    async def _send_the_rest(self) -> None:
         node = self._driver.node
         await self._publications.accepted(node.published)
         if self._state is None:
@@ -164,46 +165,46 @@ class Client:
         while self._keeper.connection is not None and not node.is_settled:
             await asyncio.sleep(0.001)
 
-    # ---- How it is
+    # ---- State
 
     @property
     def broker(self) -> str | None:
-        """The broker it is connected to, or was last."""
+        """The broker that the client is connected to, or was connected to last."""
         return self._keeper.broker
 
     @property
     def missed(self) -> int:
-        """How many events were discarded before they could be delivered (limits of brokers)."""
+        """How many events brokers discarded, by their limits, before they could be delivered."""
         return self._deliveries.missed
 
     @property
     def is_connected(self) -> bool:
-        """Whether its broker takes and gives events just now."""
+        """Whether its broker accepts and delivers events now."""
         return self._keeper.is_welcome
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether it wants to be connected, and is not."""
+        """Whether the client is trying to connect."""
         return self._keeper.is_looking
 
     @property
     def inputs(self) -> int:
-        """How much it was told so far, by its application and by brokers."""
+        """How many inputs the client has had so far, from its application and from brokers."""
         return self._driver.inputs
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing it knows of is on its way just now."""
+        """Whether nothing that the client knows of is in flight."""
         return self._driver.is_settled and self._publications.is_settled
 
     @property
     def published(self) -> int:
-        """The number of the last event that was published; with a `state`, by any process."""
+        """The sequence number of the last published event; with a `state`, across restarts."""
         return self._publications.last
 
     @property
     def event_bytes_max(self) -> int:
-        """How large an event may be for the broker it is connected to, or was last."""
+        """The size of the largest event that the broker accepts, or the last broker accepted."""
         return self._publications.event_bytes_max
 
     # ---- What an application does
@@ -218,8 +219,8 @@ class Client:
         """Publish an event, with attributes from a mapping or as keywords.
 
         A mapping takes attributes of any name, such as `{"from": 1, "payload": 2}`.
-        `await client.publish(price=3)` waits until a broker has it for good. Without `await` it is
-        on its way as well, and many of them go together; `await client.drain()` waits for all.
+        `await client.publish(price=3)` waits until a broker has accepted the event. Without
+        `await`, it is sent as well, in one batch with others; `await client.drain()` waits for all.
         """
         return self._publications.publish(*checked_event(attributes, payload, more))
 
@@ -230,18 +231,19 @@ class Client:
         window: int = 20_000,
         timeout: float | None = None,
     ) -> int:
-        """Publish many events, attributes or pairs of attributes and payload; how many they were.
+        """Publish many events, wait until a broker has accepted all, and return how many they were.
 
-        As fast as the network takes them, with at most `window` on their way, and all of them with
-        a broker in the end; TimedOutError if that takes longer than `timeout` seconds.
+        Each is a mapping of attributes, or a pair of attributes and payload. They are sent as fast
+        as the network takes them, with at most `window` in flight. TimedOutError after `timeout`
+        seconds.
         """
         async with time_limit(timeout, "no broker has accepted all events"):
             return await self._publications.publish_all(events, window)
 
     async def drain(self, timeout: float | None = None) -> None:
-        """Wait until a broker has all that was published; TimedOutError after so many seconds.
+        """Wait until a broker has accepted all events; TimedOutError after `timeout` seconds.
 
-        DiscardedError if some of it was given up since this was called last.
+        DiscardedError if the client discarded some of them since the last call.
         """
         async with time_limit(timeout, "no broker has accepted all events"):
             await self._publications.drain()
@@ -257,12 +259,12 @@ class Client:
     ) -> Subscription:
         """Subscribe to all events that match a filter.
 
-        `past` begins with what the broker still has of before: the last so many events, or
-        those of some time (a `timedelta`). With a `callback`, that is called with each
-        event instead of iterating. The `name` matters to a client with a `state`: after a restart,
-        the subscription of the same name goes on, with the first event that the application is not
-        done with. It is done with an event when it asks for the next one; with
-        `acknowledge="manual"`, when it says so (`subscription.acknowledge(event)`).
+        With `past`, it begins with past events that the broker still has: the last ones, as many as
+        this, or those of a period (a `timedelta`). A `callback` is called with each event, instead
+        of iterating. The `name` matters to a client with a `state`: after a restart, the
+        subscription of the same name continues with the first event that is not acknowledged.
+        Asking for the next event acknowledges an event; with `acknowledge="manual"`,
+        `subscription.acknowledge(event)` does.
         """
         if acknowledge not in {"auto", "manual"}:
             raise ValueError(f"acknowledge is 'auto' or 'manual', not {acknowledge!r}")
@@ -286,7 +288,7 @@ class Client:
         return subscription
 
     def advertise(self, where: str | Filter, *, name: str | None = None) -> Advertisement:
-        """Say what this client is going to publish (networks that route by advertisements)."""
+        """Announce what this client will publish, in networks that route by advertisements."""
         filter_ = where if isinstance(where, Filter) else Filter(where)
         advertisement = Advertisement(self._driver, name or str(filter_), filter_)
         self._publications.flush()
@@ -294,15 +296,15 @@ class Client:
         return advertisement
 
     def move(self, location: str) -> None:
-        """Say where the client is now: subscriptions with `myloc` follow it."""
+        """Set the location of the client; subscriptions with `myloc` follow it."""
         self._give(MoveTo(location=location))
 
     def set(
         self, name: str, value: Scalar, *, low: Scalar | None = None, high: Scalar | None = None
     ) -> None:
-        """Give a variable a value: subscriptions with `$name` follow it.
+        """Set a variable; subscriptions with `$name` follow it.
 
-        Brokers are told the range from `low` to `high` only, and nothing of changes within it.
+        Brokers learn only the range from `low` to `high`, and nothing of changes within it.
         """
         self._give(SetVariable(name=name, value=value, low=low, high=high))
 
@@ -310,12 +312,12 @@ class Client:
         self._life.check()
         self._driver.give(given)
 
-    # ---- Its connection
+    # ---- The connection
 
     async def attach(self, url: str | None = None, *, timeout: float | None = None) -> None:
-        """Connect (again), to a certain broker or to any of the list; wait until that is done.
+        """Connect or reconnect, to a given broker or to any of the list; wait until that is done.
 
-        NotConnectedError after `timeout` seconds; if none is given, after that of `connect`.
+        NotConnectedError after `timeout` seconds; the default is the timeout of `connect`.
         """
         self._life.check()
         first = [] if url is None else [Address.from_url(url)]
@@ -335,9 +337,9 @@ class Client:
             ) from None
 
     async def detach(self, *, timeout: float | None = None) -> None:
-        """Disconnect. The network keeps for the client what comes meanwhile.
+        """Disconnect. The network keeps events for the client meanwhile.
 
-        TimedOutError if the connection has not ended in so many seconds; it will nevertheless.
+        TimedOutError if the connection has not ended after `timeout` seconds; it still will.
         """
         self._publications.flush()
         self._keeper.flush()
@@ -345,7 +347,7 @@ class Client:
             await self._keeper.let_go()
 
     def connections(self) -> Connections:
-        """What becomes of the connection: `Connected`, `Lost` and `Moved`, to be iterated over.
+        """Return an iterator over changes of the connection: `Connected`, `Lost` and `Moved`.
 
         It begins with `Connected`, if the client is connected now.
         """
@@ -354,7 +356,6 @@ class Client:
     def on_connection(self, callback: Callable[[Change], object]) -> Callable[[], None]:
         """Call a function with each `Connected`, `Lost` and `Moved`, in the event loop.
 
-        It begins with `Connected`, if the client is connected now. Calling what is returned ends
-        it.
+        It begins with `Connected`, if the client is connected now. The returned function ends it.
         """
         return self._changes.add_callback(callback)

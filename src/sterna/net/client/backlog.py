@@ -1,4 +1,4 @@
-"""The events of one subscription: which ones wait, are in hand, or are done with."""
+"""The events of one subscription: which ones wait, are in hand, or are acknowledged."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -7,24 +7,24 @@ from sterna.model.event import Event
 
 
 class Backlog:
-    """Counts events through, in the order of their delivery: waiting, in hand, done."""
+    """Tracks events in the order of their delivery: waiting, then in hand, then done."""
 
     __slots__ = ("done", "in_hand", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Event] = deque()
-        """What the application has not taken yet."""
+        """Events that the application has not taken yet."""
         self.in_hand: deque[Event] = deque()
-        """What the application has, and is not done with."""
+        """Events that the application has taken and not acknowledged."""
         self.done = 0
-        """How many events it is done with."""
+        """How many events it has acknowledged."""
 
     def put(self, events: Iterable[Event]) -> None:
-        """Events have come."""
+        """Add events that have arrived."""
         self.waiting.extend(events)
 
     def take(self) -> Event:
-        """Hand over the event that waits first."""
+        """Hand over the first event that waits."""
         event = self.waiting.popleft()
         self.in_hand.append(event)
         return event
@@ -37,9 +37,9 @@ class Backlog:
         return events
 
     def finish(self, event: Event | None = None) -> bool:
-        """The application is done with what it has, or with all up to an event of that.
+        """Acknowledge all events in hand, or those up to a given one.
 
-        False if that changes nothing, such as for an event that it was done with before.
+        Returns False if that changes nothing, such as for an event that was acknowledged before.
         """
         count = len(self.in_hand) if event is None else self._position(event)
         for _ in range(count):
@@ -48,13 +48,13 @@ class Backlog:
         return count > 0
 
     def finished_before(self, done: int) -> None:
-        """The application was done with so many events before a restart."""
+        """Drop the events that were acknowledged before a restart: the first `done` of all."""
         while self.done < done:
             self.waiting.popleft()
             self.done += 1
 
     def everything(self) -> tuple[Event, ...]:
-        """What the application is not done with, and gets (again) after a restart."""
+        """All events that are not acknowledged; the application gets them after a restart."""
         return (*self.in_hand, *self.waiting)
 
     def _position(self, event: Event) -> int:

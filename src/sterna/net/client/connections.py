@@ -1,4 +1,4 @@
-"""What becomes of a client's connection, told to whoever wants to know."""
+"""Reports changes of a client's connection to callbacks and readers."""
 
 import asyncio
 import logging
@@ -14,12 +14,12 @@ from sterna.net.client.waiting import time_limit
 log = logging.getLogger("sterna.client")
 
 UNREAD_MAX = 1_000
-"""So many changes at most wait for one reader; then the oldest are discarded."""
+"""How many changes may wait for one reader; beyond that, the oldest are discarded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A broker takes what the client publishes, and delivers what it subscribes to."""
+    """A broker accepts what the client publishes, and delivers what it subscribes to."""
 
     broker: str
     """The name of the broker."""
@@ -29,22 +29,22 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection is over; unless the client has detached or is closed, it looks for another."""
+    """The connection has ended. Unless the client is detached or closed, it looks for another."""
 
     broker: str
     """The name of the broker."""
     reason: str
-    """Why, in words for people."""
+    """Why the connection ended, for people to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The client works through another broker than before; this comes right after `Connected`."""
+    """The client is at another broker than before. This follows right after `Connected`."""
 
     old: str
-    """The name of the broker before."""
+    """The name of the previous broker."""
     new: str
-    """The name of the broker now."""
+    """The name of the current broker."""
 
 
 Change = Connected | Lost | Moved
@@ -56,12 +56,12 @@ class Changes:
     def __init__(self, life: Life) -> None:
         self.life = life
         self.now: Connected | None = None
-        """The connection that stands, if one does."""
+        """The current connection, if there is one."""
         self._callbacks: list[Callable[[Change], object]] = []
         self._readers: list[Connections] = []
 
     def tell(self, change: Change) -> None:
-        """Tell everybody; a callback that fails is logged."""
+        """Report a change to all of them; if a callback fails, that is logged."""
         if isinstance(change, Connected):
             self.now = change
         elif isinstance(change, Lost):
@@ -72,7 +72,7 @@ class Changes:
             _call(callback, change)
 
     def add_callback(self, callback: Callable[[Change], object]) -> Callable[[], None]:
-        """Call this with what is now, and with each change; calling what is returned ends that."""
+        """Call this with the current connection and each change; return a function to end that."""
         self._callbacks.append(callback)
         if self.now is not None:
             _call(callback, self.now)
@@ -84,7 +84,7 @@ class Changes:
         return remove
 
     def add_reader(self) -> "Connections":
-        """What is now, and each change, to be iterated over."""
+        """Return an iterator over the current connection and each change."""
         reader = Connections(self)
         if self.now is not None:
             reader._put(self.now)
@@ -95,19 +95,19 @@ class Changes:
         return reader
 
     def remove_reader(self, reader: "Connections") -> None:
-        """Tell one reader nothing more."""
+        """Report nothing more to one reader."""
         if reader in self._readers:
             self._readers.remove(reader)
         reader._end()
 
     def end(self) -> None:
-        """The client is over, and so is its connection for good."""
+        """End all readers, because the client has ended."""
         for reader in [*self._readers]:
             self.remove_reader(reader)
 
 
 class Connections:
-    """Changes of a client's connection, as they come: `async for change in client.connections()`.
+    """Changes of a client's connection: `async for change in client.connections()`.
 
     It begins with `Connected` if the client is connected, and ends with the client or with
     `close()`.
@@ -133,18 +133,18 @@ class Connections:
         return self._unread.popleft()
 
     async def get(self, timeout: float | None = None) -> Change:
-        """The next change.
+        """Wait for the next change.
 
-        TimedOutError if there is none in so many seconds, ClosedError at the end.
+        TimedOutError if there is none after `timeout` seconds, ClosedError at the end.
         """
         async with time_limit(timeout, "the connection did not change"):
             try:
                 return await anext(self)
             except StopAsyncIteration:
-                raise ClosedError("there is nothing more to be told of this connection") from None
+                raise ClosedError("the client or this iterator is closed") from None
 
     def close(self) -> None:
-        """End the iteration, once all that was told so far is read."""
+        """End the iteration once all changes so far are read."""
         self._changes.remove_reader(self)
 
     def _put(self, change: Change) -> None:

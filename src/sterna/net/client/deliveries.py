@@ -1,4 +1,4 @@
-"""What an application subscribes to: queues of events, and what it is done with."""
+"""The subscriptions of an application: queues of events, and which ones are acknowledged."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ from sterna.net.state import KeptSubscription
 log = logging.getLogger("sterna.client")
 
 QUEUE_EVENTS_MAX = 10_000
-"""With more events waiting for the application, the client reads no more until they are taken."""
+"""When more events wait in a subscription, the client stops reading until they are taken."""
 
 
 class Deliveries:
@@ -35,14 +35,14 @@ class Deliveries:
     def __init__(self, life: Life, driver: ClientDriver, keeper: Keeper) -> None:
         self.subscriptions: dict[str, Subscription] = {}
         self.missed = 0
-        """How many events brokers could not keep until they were delivered."""
+        """How many events brokers discarded before they could be delivered."""
         self._life = life
         self._driver = driver
         self._keeper = keeper
-        self._told_bytes = 0
-        """About how much a new broker has to be told."""
+        self._announced_bytes = 0
+        """About how many bytes it takes to announce all subscriptions to a new broker."""
         self._resumable: dict[str, Subscription] = {}
-        """Subscriptions of before a restart that the application has not asked for yet."""
+        """Subscriptions from before a restart that the application has not asked for yet."""
 
     # ---- Subscribing
 
@@ -55,7 +55,7 @@ class Deliveries:
         return known
 
     def subscribe(self, given: Subscribe) -> Subscription:
-        """A new subscription."""
+        """Make a new subscription."""
         name, filter_ = given.subscription, given.filter
         if name in self._driver.node.subscriptions:
             raise LocalProtocolError(
@@ -69,7 +69,7 @@ class Deliveries:
         except LocalProtocolError:
             del self.subscriptions[name]
             raise
-        self._told_bytes += _told_size(name, filter_)
+        self._announced_bytes += _announced_size(name, filter_)
         return subscription
 
     async def confirm(self, subscription: Subscription) -> None:
@@ -86,7 +86,7 @@ class Deliveries:
             del subscription._confirming[waiter]
 
     def known(self, fact: SubscriptionKnown, position: int) -> None:
-        """Brokers know a subscription; tell those who had asked by then."""
+        """Brokers have confirmed a subscription; wake the calls that had asked by then."""
         subscription = self.subscriptions.get(fact.subscription)
         waiters = {} if subscription is None else subscription._confirming
         for waiter, asked in waiters.items():
@@ -98,7 +98,7 @@ class Deliveries:
                 waiter.set_result(None)
 
     def reason(self, subscription: Subscription) -> SternaError:
-        """Why nothing more can be expected of a subscription that is over."""
+        """The error that says why a subscription has ended."""
         try:
             self._life.check()
         except SternaError as reason:
@@ -106,26 +106,26 @@ class Deliveries:
         return ClosedError(f"the subscription {subscription.name!r} is closed")
 
     def end_subscription(self, subscription: Subscription) -> None:
-        """Unsubscribe. What is here already can still be taken."""
+        """Unsubscribe. Events that have arrived can still be taken."""
         if subscription._is_over:
             return
         subscription._end()
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
-            self._told_bytes -= _told_size(subscription.name, subscription.where)
-        self.read_on()  # It may have been the one that had too much.
+            self._announced_bytes -= _announced_size(subscription.name, subscription.where)
+        self.read_on()  # Too many events may have waited in this one.
         if not self._life.is_over:
             self._driver.give(Unsubscribe(subscription=subscription.name))
 
     def _check_room(self, name: str, filter_: Filter) -> None:
-        """A new broker is told of all subscriptions in one frame."""
-        size = self._told_bytes + _told_size(name, filter_)
+        """Raise if all subscriptions would not fit in the one frame that announces them."""
+        size = self._announced_bytes + _announced_size(name, filter_)
         limit = self._keeper.frame_bytes_max - FRAME_BYTES
         if size > limit:
             raise SubscriptionTooLargeError(
                 f"all subscriptions of {self._life.name} together have about {size:,} bytes, and a "
-                f"broker takes {self._keeper.frame_bytes_max:,} (frame_bytes_max); subscribe to "
-                "less, or share them among several clients",
+                f"broker accepts {self._keeper.frame_bytes_max:,} (frame_bytes_max); subscribe to "
+                "less, or divide them among several clients",
                 size=size,
                 limit=limit,
             )
@@ -150,81 +150,79 @@ class Deliveries:
             self._keeper.pause()
 
     def read_on(self) -> None:
-        """Read what the broker has, if the application has taken enough."""
+        """Resume reading if the application has taken enough events."""
         if self._keeper.is_paused and all(
             each.waiting < QUEUE_EVENTS_MAX // 2 for each in self.subscriptions.values()
         ):
             self._keeper.resume()
 
     def note_done(self, subscription: Subscription) -> None:
-        """Keep in the state how many events of a subscription the application is done with."""
+        """Keep in the state how many events of a subscription were acknowledged."""
         if self.subscriptions.get(subscription.name) is subscription:
             self._driver.note(f"{subscription._backlog.done} {subscription.name}")
 
     def check(self) -> None:
-        """Raise why the client has failed, if it has."""
+        """Raise the error with which the client has failed, if it has."""
         if self._life.failure is not None:
             self._life.check()
 
     def missed_more(self, count: int) -> None:
-        """Brokers could not keep so many events any longer."""
+        """Count events that brokers have discarded."""
         self.missed += count
-        log.warning(
-            "%s missed %d events that brokers could not keep any longer", self._life.name, count
-        )
+        log.warning("%s missed %d events that brokers discarded", self._life.name, count)
 
     def closing(self) -> None:
-        """The application closes the client, and is done with the events it has."""
+        """Acknowledge the events in hand, because the application closes the client."""
         for subscription in self.subscriptions.values():
             subscription._ask_for_more()
 
     def end(self) -> None:
-        """Nothing more will come."""
+        """End all subscriptions, because the client has ended."""
         for subscription in self.subscriptions.values():
             subscription._end()
 
-    # ---- Remembering
+    # ---- Recovery and snapshots
 
     def delivered_before(self, action: Deliver, filters: Mapping[str, Filter]) -> None:
-        """Events came before a restart; `done_before` tells which were handed over."""
+        """Queue events from before a restart; `done_before` drops the acknowledged ones."""
         for names in action.subscriptions:
             for name in names:
                 self._remembered(name, filters[name])
         self.deliver(action, self.subscriptions)
 
     def unsubscribed_before(self, name: str) -> None:
-        """A subscription has ended before the restart."""
+        """Drop a subscription that ended before the restart."""
         self.subscriptions.pop(name, None)
 
     def done_before(self, note: str) -> None:
-        """The application was done with so many events of a subscription, before the restart."""
+        """Drop events of a subscription that were acknowledged before the restart."""
         count, _, name = note.partition(" ")
         subscription = self.subscriptions.get(name)
         if subscription is not None:
             subscription._backlog.finished_before(int(count))
 
     def resume(self, filters: Mapping[str, Filter]) -> None:
-        """All of before the restart is known, and these subscriptions go on."""
+        """Let subscriptions continue, now that everything from before the restart is known."""
         for name, filter_ in filters.items():
             self._resumable[name] = self._remembered(name, filter_)
-            self._told_bytes += _told_size(name, filter_)
+            self._announced_bytes += _announced_size(name, filter_)
 
     def _remembered(self, name: str, filter_: Filter) -> Subscription:
-        """A subscription of before the restart, with what the application is not done with."""
+        """The subscription of this name; a new one if there is none yet."""
         subscription = self.subscriptions.get(name)
         if subscription is None:
             subscription = self.subscriptions[name] = Subscription(self, name, filter_)
         return subscription
 
     def memory(self) -> list[KeptSubscription]:
-        """What a snapshot has to keep."""
+        """What a snapshot has to hold."""
         return [
             KeptSubscription(name, each.where, each._backlog.done, list(each._backlog.everything()))
             for name, each in self.subscriptions.items()
         ]
 
     def remember(self, kept: Iterable[KeptSubscription]) -> None:
-        """What a snapshot has kept."""
+        """Go on with what a snapshot has held."""
         for each in kept:
             backlog = self._remembered(each.name, each.where)._backlog
             backlog.done = each.done
@@ -234,7 +232,7 @@ class Deliveries:
 async def call(
     subscription: Subscription, callback: Callable[[Event], Awaitable[None] | None]
 ) -> None:
-    """Call a function with each event of a subscription; one that fails is logged."""
+    """Call a function with each event of a subscription; its failures are logged."""
     try:
         async for event in subscription:
             try:
@@ -255,6 +253,6 @@ def _unconfirmed(fact: SubscriptionKnown) -> UnconfirmedError:
     )
 
 
-def _told_size(name: str, filter_: Filter) -> int:
-    """About how many bytes a broker is told of a subscription."""
+def _announced_size(name: str, filter_: Filter) -> int:
+    """About how many bytes it takes to announce a subscription."""
     return 2 * text_size(name) + text_size(str(filter_)) + 32

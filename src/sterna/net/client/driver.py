@@ -1,7 +1,7 @@
 """Runs the core's client: the only part of the client library that knows engines and logs.
 
-What the core asks for goes to the parts that do it: frames and connections to the keeper, events to
-the deliveries. What the application and the brokers want of the core comes in by `give`.
+The core's actions go to the parts that carry them out: frames and connections to the keeper, events
+to the deliveries. Inputs from the application and from brokers come in through `give`.
 """
 
 import logging
@@ -44,26 +44,26 @@ STATE_KIND = "client state 2"
 """What snapshots of a client hold: a `State`."""
 
 OLDER_KINDS = ("client state 1",)
-"""What older releases wrote, and is read still."""
+"""The kinds that older releases wrote, which can still be read."""
 
 
 class Delivery(NamedTuple):
-    """Events for the application, and the subscriptions that there were when they came."""
+    """Events for the application, and the subscriptions at the time of their arrival."""
 
     action: Deliver
     subscriptions: "dict[str, Subscription]"
 
 
 class Prepared(NamedTuple):
-    """What the core asked for in one turn, and the connection that there was then."""
+    """The actions of the core in one turn, and the connection at that time."""
 
     connection: Connection | None
     steps: Sequence[tuple[bytes, ...] | Delivery | Connect | Disconnect]
-    """In their order; a tuple of bytes is a frame to be sent."""
+    """The actions in order; a tuple of bytes is a frame to send."""
 
 
 class ClientDriver(Driver):
-    """Runs the core's client in an engine, with a log and a journal if the application wants."""
+    """Runs the core's client in an engine, with a log and a journal if there are to be any."""
 
     def __init__(
         self, life: Life, *, journal: Path | None, tell: Callable[[Fact], None] | None
@@ -84,15 +84,15 @@ class ClientDriver(Driver):
     def serve(
         self, keeper: "Keeper", deliveries: "Deliveries", publications: "Publications"
     ) -> None:
-        """The parts that do what the core asks for."""
+        """Set the parts that carry out the core's actions."""
         self._keeper = keeper
         self._deliveries = deliveries
         self._publications = publications
 
-    # ---- Beginning and end
+    # ---- Starting and stopping
 
     def open(self, state: Path | None) -> None:
-        """Begin; with a `state`, go on where the last process was, if there was one."""
+        """Start; with a `state`, continue where the last process was, if there was one."""
         if self._journal_directory is not None:
             from sterna.journal import Journal  # noqa: PLC0415 - it needs an extra.
 
@@ -106,11 +106,11 @@ class ClientDriver(Driver):
 
     @property
     def digest(self) -> str:
-        """Of the settings that the core has; empty if it has none yet."""
+        """The digest of the core's settings; empty if it has none yet."""
         return "" if self.engine is None else digest(self.engine.node.settings)
 
     def configure(self, settings: Settings) -> None:
-        """A broker has sent the settings of its network; they may be others than before."""
+        """Use the settings of the network that a broker has sent; they may have changed."""
         plugins.require(settings)
         if self.engine is None:
             self._start(settings)
@@ -118,7 +118,7 @@ class ClientDriver(Driver):
             self.give(Configured(settings=settings))
 
     async def stop(self) -> None:
-        """Let out what is left, and keep the state."""
+        """Release what is left, and save the state."""
         if self.engine is not None:
             await self.engine.stop(snapshot=self._life.failure is None)
         elif self.log is not None:
@@ -140,7 +140,7 @@ class ClientDriver(Driver):
         if found.began.node != self._life.name:
             self.log.close()
             raise SternaError(
-                f"the state in {self.log.directory} is of {found.began.node!r}, not of "
+                f"the state in {self.log.directory} belongs to {found.began.node!r}, not to "
                 f"{self._life.name!r}; give each client a state of its own"
             )
         self.engine = Engine(found.node, self, found.began, level=Durability.BATCH, log=self.log)
@@ -148,14 +148,14 @@ class ClientDriver(Driver):
         self.engine.recover(found)
         self._deliveries.resume(found.node.subscriptions)
         settings = live_settings(found.node.settings)
-        if settings != found.node.settings:  # Its state is of an older release.
+        if settings != found.node.settings:  # Its state is from an older release.
             self.give(Configured(settings=settings))
 
-    # ---- What the other parts want of the core
+    # ---- For the other parts
 
     @property
     def node(self) -> Node:
-        """The core's client, for the application; an error if it cannot use it."""
+        """The core's client; raises an error if the application cannot use it."""
         self._life.check()
         if self.engine is None:
             raise NotConnectedError(f"{self._life.name} has never been connected: enter it first")
@@ -163,37 +163,37 @@ class ClientDriver(Driver):
 
     @property
     def link(self) -> LinkId | None:
-        """The broker that the core works through, or wants to."""
+        """The broker that the core is attached to, or wants to be."""
         return None if self.engine is None else self.engine.node.link
 
     @property
     def is_welcome(self) -> bool:
-        """Whether the broker takes what the core publishes, and gives it what it wants."""
+        """Whether the broker accepts and delivers events."""
         return self.engine is not None and self.engine.node.is_welcome
 
     @property
     def accepted(self) -> int:
-        """The number of the last event that a broker has for good, and all before it."""
+        """The sequence number up to which a broker has accepted all events."""
         return -1 if self.engine is None else self.engine.node.accepted
 
     @property
     def inputs(self) -> int:
-        """How many inputs the core was given so far."""
+        """How many inputs the core has had so far."""
         return 0 if self.engine is None else self.engine.inputs
 
     @property
     def position(self) -> int:
-        """The position of the last input: what it led to is `stated` under this number."""
+        """The position of the last input; its facts are `stated` with this position."""
         return self.inputs if self.log is None else self.log.appended
 
     @property
     def is_settled(self) -> bool:
-        """Whether the core has nothing on its way, and nothing waits to be safe."""
+        """Whether the core has nothing in flight, and nothing waits to be durable."""
         engine = self.engine
         return engine is None or (engine.node.is_settled and not engine.held)
 
     def give(self, given: Input, raw: bytes = b"") -> None:
-        """Give the core an input; `raw` is what came over the connection, if something did."""
+        """Give the core an input; `raw` has the bytes that arrived over the connection, if any."""
         if self.engine is None or self._life.is_closed:
             return
         self.engine.give(given, raw)
@@ -201,11 +201,11 @@ class ClientDriver(Driver):
         self._publications.node_changed()
 
     def note(self, note: str) -> None:
-        """Keep something for `noted`, if there is a state."""
+        """Keep a note for `noted` after a restart, if there is a state."""
         if self.log is not None and self.engine is not None:
             self.engine.note(note.encode())
 
-    # ---- What the core wants
+    # ---- Actions and facts of the core
 
     def prepare(self, actions: Sequence[Action]) -> object:
         steps: list[tuple[bytes, ...] | Delivery | Connect | Disconnect] = []
@@ -214,7 +214,7 @@ class ClientDriver(Driver):
                 if action.link == self._keeper.broker:
                     steps.append(encode(action.frame, self._bodies))
             elif isinstance(action, Deliver):
-                now = self._deliveries.subscriptions  # Not those who subscribe while it is held.
+                now = self._deliveries.subscriptions  # Not those that begin while it is held.
                 steps.append(Delivery(action, now if self.log is None else dict(now)))
             elif isinstance(action, Connect | Disconnect):
                 steps.append(action)
@@ -249,14 +249,14 @@ class ClientDriver(Driver):
                 self._publications.discard(fact.events)
 
     def stumbled(self, given: Input, error: Exception) -> None:
-        log.error("%s stumbled over %s", self._life.name, type(given).__name__, exc_info=error)
+        log.error("%s failed at %s", self._life.name, type(given).__name__, exc_info=error)
         if isinstance(given, Received):
-            self._keeper.abort("the client could not cope with what the broker sent")
+            self._keeper.abort("the client could not process what the broker sent")
 
     def failed(self, error: Exception) -> None:
         self._life.fail(ClosedError(str(error)))
 
-    # ---- Remembering
+    # ---- Recovery and snapshots
 
     def stated_before(self, position: int, stated: Sequence[Fact]) -> None:
         if self._journal is not None:

@@ -1,4 +1,4 @@
-"""What an application holds of what it has asked its client for."""
+"""What a client returns to its application: receipts, subscriptions, advertisements."""
 
 import asyncio
 from collections.abc import Generator, Iterable
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from sterna.net.client.publications import Publications
 
 Acknowledge = Literal["auto", "manual"]
-"""Who says that the application is done with an event: asking for the next one, or itself."""
+"""How an event is acknowledged: by asking for the next one, or by calling `acknowledge`."""
 
 
 class Receipt:
-    """What `publish` returns. Awaiting it means to wait until a broker has the event for good."""
+    """What `publish` returns. Await it to wait until a broker has accepted the event."""
 
     __slots__ = ("_publications", "id")
 
@@ -36,13 +36,16 @@ class Receipt:
         return self.id
 
     async def wait(self, timeout: float | None = None) -> EventId:
-        """The identity of the event, once a broker has it; TimedOutError after so many seconds."""
+        """Wait until a broker has accepted the event, and return the identity of the event.
+
+        TimedOutError after `timeout` seconds.
+        """
         async with time_limit(timeout, "no broker has accepted the event"):
             return await self
 
 
 class Subscription:
-    """The events that match a filter, as they come: `async for event in subscription`.
+    """The events that match a filter: `async for event in subscription`.
 
     It ends with `close()`, with its client, or when an `async with` around it is left.
     """
@@ -54,14 +57,14 @@ class Subscription:
         self._backlog = Backlog()
         self._waiters: list[asyncio.Future[None]] = []
         self._confirming: dict[asyncio.Future[None], int] = {}
-        """Who waits until brokers know the subscription, and the position of the input before."""
+        """The calls that wait until brokers know it, and the position of the input before each."""
         self._is_manual = False
         self._is_over = False
         self._task: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> int:
-        """How many events are here and were not taken yet."""
+        """How many events have arrived and were not taken yet."""
         return len(self._backlog.waiting)
 
     def __aiter__(self) -> Self:
@@ -84,22 +87,22 @@ class Subscription:
         return event
 
     async def ready(self, timeout: float | None = None) -> Self:
-        """The subscription itself, once every broker that matters knows it.
+        """Wait until every broker that matters knows the subscription, and return it.
 
-        What is published anywhere after that and matches will be delivered. A broker matters if
-        matching events can come from there: in networks that route by advertisements, if one that
-        overlaps the filter has reached the brokers on the way. A broker that is down is waited for.
-        TimedOutError after so many seconds; UnconfirmedError if a broker on the way cannot be
-        asked; ClosedError if the subscription ends.
+        Matching events that are published after that, anywhere, will be delivered. A broker matters
+        if matching events can come from it: in networks that route by advertisements, if one that
+        overlaps the filter has reached the brokers on the way. This waits for brokers that are
+        down. TimedOutError after `timeout` seconds; UnconfirmedError if a broker on the way cannot
+        be asked; ClosedError if the subscription ends.
         """
         async with time_limit(timeout, "not every broker that matters knows the subscription"):
             await self._deliveries.confirm(self)
         return self
 
     async def get(self, timeout: float | None = None) -> Event:
-        """The next event.
+        """Wait for the next event.
 
-        TimedOutError if none comes in so many seconds, ClosedError if none can come any more.
+        TimedOutError if none arrives in `timeout` seconds, ClosedError if none can arrive any more.
         """
         async with time_limit(timeout, "no event came"):
             try:
@@ -108,17 +111,18 @@ class Subscription:
                 raise ClosedError(f"the subscription {self.name!r} is closed") from None
 
     def take(self) -> list[Event]:
-        """All events that are here now, without waiting."""
+        """Return all events that have arrived, without waiting."""
         self._ask_for_more()
         events = self._backlog.take_all()
         self._deliveries.read_on()
         return events
 
     def acknowledge(self, event: Event) -> None:
-        """Say that the application is done with an event, and with all that came before it.
+        """Acknowledge an event and all that came before it.
 
-        For a subscription with `acknowledge="manual"`. In a client with a `state`, what was not
-        acknowledged comes again after a restart. To acknowledge an event again does nothing.
+        This is for subscriptions with `acknowledge="manual"`. In a client with a `state`, events
+        that were not acknowledged are delivered again after a restart. A second acknowledgement of
+        an event does nothing.
         """
         if not self._is_manual:
             raise LocalProtocolError(
@@ -129,7 +133,7 @@ class Subscription:
             self._deliveries.note_done(self)
 
     async def close(self) -> None:
-        """Unsubscribe. What is here already can still be taken."""
+        """Unsubscribe. Events that have arrived can still be taken."""
         self._deliveries.end_subscription(self)
 
     async def __aenter__(self) -> Self:
@@ -139,7 +143,7 @@ class Subscription:
         await self.close()
 
     def _ask_for_more(self) -> None:
-        """Unless it acknowledges by hand, who asks for more is done with what it has."""
+        """Acknowledge the events in hand, unless the application does so by hand."""
         if not self._is_manual and self._backlog.finish():
             self._deliveries.note_done(self)
 
@@ -161,7 +165,7 @@ class Subscription:
 
 
 class Advertisement:
-    """What the application is going to publish; it ends with `close()`."""
+    """Announces what the application will publish, until `close()`."""
 
     def __init__(self, driver: "ClientDriver", name: str, where: Filter) -> None:
         self.name = name
@@ -169,5 +173,5 @@ class Advertisement:
         self._driver = driver
 
     async def close(self) -> None:
-        """Advertise it no more."""
+        """Withdraw the advertisement."""
         self._driver.give(Unadvertise(advertisement=self.name))

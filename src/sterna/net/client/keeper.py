@@ -1,8 +1,8 @@
-"""Keeps a client connected to a broker, as its core wants it: handshake, link, and loss.
+"""Keeps a client connected to a broker, as its core asks: handshake, link, and loss.
 
-The core says which broker it wants (`Connect`) and when it wants none (`Disconnect`). It knows
-brokers by their names, and an address does not tell the name; so the client dials first, hears in
-the handshake who is there, and has its core attach to that broker.
+The core asks for a certain broker (`Connect`) or for none (`Disconnect`). It knows brokers by name,
+and an address does not contain the name. So the client dials first, learns the name of the broker
+in the handshake, and has its core attach to that broker.
 """
 
 import asyncio
@@ -43,41 +43,41 @@ class Keeper:
         self, life: Life, driver: ClientDriver, transport: Transport, changes: Changes
     ) -> None:
         self.broker: str | None = None
-        """The broker it is connected to, or was last."""
+        """The broker that the client is connected to, or was connected to last."""
         self.welcomed_by: str | None = None
-        """The broker that took and gave events last."""
+        """The last broker that accepted and delivered events."""
         self.connection: Connection | None = None
         self.frame_bytes_max = 2**20
         """The longest frame that the broker accepts."""
         self.is_welcome = False
-        """Whether the broker takes and gives events just now."""
+        """Whether the broker accepts and delivers events now."""
         self.is_paused = False
-        """Whether the broker has to wait until the application has taken its events."""
+        """Whether the client does not read until the application has taken its events."""
         self._life = life
         self._driver = driver
         self._changes = changes
         self._search = Search(self, life, transport)
         self._address = Address("", 0)
-        """Where the connection leads."""
+        """The address that the connection leads to."""
         self._wanted: LinkId | None = None
         """The broker that the core wants to be connected to."""
         self._greeted: LinkId | None = None
-        """The broker at the other end of the connection, once it has said its name."""
+        """The broker at the other end of the connection, once the handshake is finished."""
         self._features: tuple[str, ...] = ()
-        """What both that broker and this client can do beyond the version of the protocol."""
+        """The optional features of the protocol that both that broker and this client support."""
         self._is_linked = False
         """Whether the core knows of the connection."""
         self._early: list[tuple[bytes, Sequence[memoryview]]] = []
-        """Frames that came before the core knew of the connection."""
+        """Frames that arrived before the core knew of the connection."""
         self._reason: str | None = None
         """Why the client ended the connection, if it did."""
         self._is_flushing = False
 
-    # ---- What the application wants
+    # ---- For the application
 
     @property
     def is_looking(self) -> bool:
-        """Whether it wants a broker to take and give events, and none does."""
+        """Whether it looks for a broker, and none accepts and delivers events yet."""
         return self._search.is_on and not self.is_welcome
 
     def keep(self, addresses: Sequence[Address]) -> None:
@@ -87,13 +87,13 @@ class Keeper:
             self._search.start()
 
     async def welcome(self) -> None:
-        """Wait until a broker takes and gives events."""
+        """Wait until a broker accepts and delivers events."""
         while not self.is_welcome:
             self._life.check()
             await self._life.change()
 
     async def let_go(self) -> None:
-        """End the connection, and look for no other one; the core says so, if it has a broker."""
+        """End the connection and look for no other one; if the core is attached, it detaches."""
         if self._search.is_on or self.connection is not None:
             if self._driver.link is not None:
                 self._driver.give(Detach())
@@ -103,7 +103,7 @@ class Keeper:
             await self._life.change()
 
     def end(self) -> None:
-        """The client is over: a broker that has to be told nothing more is left at once."""
+        """End the connection and the search, because the client has ended."""
         self._search.stop()
         failure = self._life.failure
         self._not_welcome("the client is closed" if failure is None else str(failure))
@@ -113,27 +113,27 @@ class Keeper:
             else:
                 self.connection.abort()
 
-    # ---- What the core wants
+    # ---- For the core
 
     def connect(self, link: LinkId) -> None:
-        """The core wants a connection to a broker, until it says otherwise."""
+        """Keep a connection to a broker, which the core asks for."""
         self._wanted = link
         connection = self.connection
         if self._greeted == link and connection is not None and not connection.is_over:
-            # Later: the turn in which the core asks for it is not over yet.
+            # Not at once: the turn in which the core asks for it is not over yet.
             asyncio.get_running_loop().call_soon(self._link_up, connection)
         else:
             self._search.start()
 
     def disconnect(self, link: LinkId) -> None:
-        """The core wants no connection to a broker any more."""
+        """End the connection to a broker, which the core no longer wants."""
         if self._wanted == link:
             self._wanted = None
-        if self._greeted in {None, link}:  # Else it has turned elsewhere already.
+        if self._greeted in {None, link}:  # Else it is connected elsewhere already.
             self._hang_up()
 
     def node_changed(self) -> None:
-        """The core has taken an input, and may be welcome at its broker now."""
+        """The core has had an input; its broker may accept and deliver events now."""
         if not self.is_welcome and self._greeted is not None and self._driver.is_welcome:
             broker, before = self._greeted, self.welcomed_by
             self.is_welcome, self.welcomed_by = True, broker
@@ -143,7 +143,7 @@ class Keeper:
             self._life.changed()
 
     def abort(self, reason: str) -> None:
-        """Break the connection, and look for a broker anew; what was said is said again."""
+        """Abort the connection and look for a broker again; what was not acknowledged is resent."""
         if self.connection is not None:
             self._reason = reason
             self.connection.abort()
@@ -163,13 +163,13 @@ class Keeper:
             self.connection.flush()
 
     def pause(self) -> None:
-        """Read nothing more, until `resume`."""
+        """Stop reading until `resume`."""
         if not self.is_paused and self.connection is not None:
             self.is_paused = True
             self.connection.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue to read."""
         if self.is_paused:
             self.is_paused = False
             if self.connection is not None:
@@ -183,20 +183,20 @@ class Keeper:
             self.connection.close()
         self._life.changed()
 
-    # ---- What a connection tells its owner
+    # ---- Callbacks of connections
 
     def dialled(self, connection: Connection, address: Address) -> None:
-        """A connection stands, and the other side has to hear who this is."""
+        """A connection is established: begin the handshake."""
         self.connection, self._address = connection, address
         self.is_paused = False
         self._reason = None
         connection.say(_hello(self._life.name, self._driver.digest))
 
     def connected(self, connection: Connection) -> None:
-        """A socket stands; `dialled` comes next."""
+        """A socket is connected; `dialled` follows."""
 
     def control_arrived(self, connection: Connection, said: Control) -> None:
-        """Shake hands, answer, or go away."""
+        """Finish the handshake, answer a ping, or accept a refusal."""
         is_current = connection is self.connection
         match said:
             case Hello() if is_current:
@@ -223,7 +223,7 @@ class Keeper:
 
     def _greet(self, said: Hello) -> None:
         if said.role is not Role.BROKER:
-            raise SternaError(f"{said.node} is no broker")
+            raise SternaError(f"{said.node} is not a broker")
         self.frame_bytes_max = said.frame_bytes_max
         if said.settings is not None:
             self._driver.configure(known_settings(said))
@@ -234,7 +234,7 @@ class Keeper:
             self._link_up(self.connection)
 
     def _link_up(self, connection: Connection) -> None:
-        """Tell the core of the connection that it wants, and what came over it meanwhile."""
+        """Give the core the connection that it wants, and the frames that have arrived over it."""
         broker = self._greeted
         if connection is not self.connection or broker is None or broker != self._wanted:
             return
@@ -261,15 +261,15 @@ class Keeper:
             self._early.append((raw, bodies))
 
     def malformed(self, connection: Connection, problem: MalformedError) -> None:
-        """Hang up on somebody who speaks another language."""
-        log.warning("%s does not speak our language: %s", connection.address, problem)
+        """Abort a connection over which malformed data arrived."""
+        log.warning("%s sent malformed data: %s", connection.address, problem)
         if connection is self.connection:
             self.abort(str(problem))
         else:
             connection.abort()
 
     def lost(self, connection: Connection) -> None:
-        """Tell the core that its connection is over; the task looks for another one."""
+        """Inform the core that its connection is lost; the search looks for another one."""
         if connection is not self.connection:
             return
         broker, was_linked = self._greeted, self._is_linked
@@ -282,7 +282,7 @@ class Keeper:
         self._life.changed()
 
     def congested(self, connection: Connection, *, is_full: bool) -> None:
-        """The broker takes less than there is; what waits is bounded by the window."""
+        """Do nothing: the window bounds what waits for a slow broker."""
 
     def _not_welcome(self, reason: str) -> None:
         if self.is_welcome and self.broker is not None:

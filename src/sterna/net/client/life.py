@@ -1,4 +1,4 @@
-"""Whether a client goes on, and if not, why."""
+"""Whether a client works, and if not, why."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ class Life:
     def __init__(self, name: str) -> None:
         self.name = name
         self.failure: SternaError | None = None
-        """Why it cannot go on."""
+        """Why the client cannot continue."""
         self.is_closing = False
         self.is_closed = False
         self._at_end: list[Callable[[], None]] = []
@@ -21,38 +21,38 @@ class Life:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has failed or is closed."""
+        """Whether the client has failed or is closed."""
         return self.is_closed or self.failure is not None
 
     def at_end(self, call: Callable[[], None]) -> None:
-        """Have something called when the client fails or is closed; first come, first served."""
+        """Call a function when the client fails or is closed, in the order of these requests."""
         self._at_end.append(call)
 
     def fail(self, failure: SternaError) -> None:
-        """End it for a reason that the application is told with whatever it does next."""
+        """End the client with an error, which later calls of the application raise."""
         if not self.is_over:
             self.failure = failure
             self._end()
 
     def close(self) -> None:
-        """End it because the application says so."""
+        """End the client, because the application closes it."""
         if not self.is_closed:
             self.is_closed = True
             self._end()
 
     def check(self) -> None:
-        """Raise the error that the application is to see, if the client is over."""
+        """Raise the error for the application, if the client has ended."""
         if self.failure is not None:
             raise copy(self.failure)
         if self.is_closed:
             raise ClosedError(f"{self.name} is closed")
 
     def changed(self) -> None:
-        """Wake all who wait for a change."""
+        """Wake all calls that wait for a change."""
         self._changed.set()
 
     async def change(self) -> None:
-        """Wait until something may be different from now: a connection, or the end."""
+        """Wait until something may have changed: the connection, or the end of the client."""
         self._changed.clear()
         await self._changed.wait()
 

@@ -1,4 +1,4 @@
-"""What an application publishes: batches on their way out, and receipts for them."""
+"""The events that an application publishes: batches to send, and receipts for them."""
 
 import asyncio
 from bisect import bisect_right
@@ -16,11 +16,11 @@ from sterna.net.client.life import Life
 from sterna.net.client.window import BATCH_EVENTS, Window
 
 FRAME_BYTES = 1024
-"""What a frame needs besides its events, at most."""
+"""The most bytes that a frame needs besides its events."""
 
 
 class Publications:
-    """Publishes events in batches, and knows which of them a broker has."""
+    """Publishes events in batches, and knows which of them a broker has accepted."""
 
     def __init__(self, life: Life, driver: ClientDriver, keeper: Keeper) -> None:
         self._life = life
@@ -30,22 +30,22 @@ class Publications:
         self._pending_bytes = 0
         self._is_flushing = False
         self._receipts: deque[tuple[int, asyncio.Future[None]]] = deque()
-        """Who waits for the event of which number, in the order of the numbers."""
+        """The calls that wait for an event, with its sequence number, in order of the numbers."""
         self._discarded = Discarded()
 
     @property
     def is_settled(self) -> bool:
-        """Whether the core knows of all that was published."""
+        """Whether the core has all events that were published."""
         return not self._pending
 
     @property
     def last(self) -> int:
-        """The number of the last event."""
+        """The sequence number of the last event."""
         return self._driver.node.published + len(self._pending)
 
     @property
     def event_bytes_max(self) -> int:
-        """How large an event may be for the broker."""
+        """The size of the largest event that the broker accepts."""
         return self._keeper.frame_bytes_max - FRAME_BYTES
 
     # ---- Publishing
@@ -56,13 +56,13 @@ class Publications:
         if size > self.event_bytes_max:
             limit = self._keeper.frame_bytes_max
             raise EventTooLargeError(
-                f"the event has about {size:,} bytes, and the broker takes {limit:,} "
-                "(frame_bytes_max); send large things another way",
+                f"the event has about {size:,} bytes, and the broker accepts {limit:,} "
+                "(frame_bytes_max); send large data another way",
                 size=size,
                 limit=self.event_bytes_max,
             )
         node = self._driver.node
-        if node.options.advertisements:  # The core says at once if it may not be published.
+        if node.options.advertisements:  # The core raises at once if it may not be published.
             self.flush()
             self._driver.give(PublishMany(events=((attributes, payload),)))
             return Receipt(self, EventId(self._life.name, node.published))
@@ -81,8 +81,8 @@ class Publications:
         events: Iterable[Mapping[str, object] | tuple[Mapping[str, object], bytes]],
         window: int,
     ) -> int:
-        """Publish many events with at most `window` on their way; how many they were."""
-        # While there is no connection, no more can wait than the client keeps.
+        """Publish many events with at most `window` in flight; return how many they were."""
+        # Without a connection, no more can wait than the client keeps.
         kept = self._driver.node.options.buffer_events_max
         under_way: Window[Receipt] = Window(max(0, min(window, kept - BATCH_EVENTS)))
         for each in events:
@@ -96,7 +96,7 @@ class Publications:
         return under_way.published
 
     def flush(self) -> None:
-        """Let the core publish what waits here."""
+        """Have the core publish the events that wait here."""
         if self._pending:
             pending, self._pending = self._pending, []
             self._pending_bytes = 0
@@ -110,14 +110,14 @@ class Publications:
     # ---- Receipts
 
     async def drain(self) -> None:
-        """Wait until a broker has all; DiscardedError if some were given up since the last time."""
+        """Wait until all are accepted; DiscardedError if some were discarded since last time."""
         self.flush()
         await self.accepted(self._driver.node.published)
         if self._discarded.is_news():
-            raise self._given_up()
+            raise self._discarded_error()
 
     async def accepted(self, seq: int) -> None:
-        """Wait until a broker has the events up to a number."""
+        """Wait until a broker has accepted the events up to a sequence number."""
         if seq > self._driver.accepted:
             self._life.check()
             future = asyncio.get_running_loop().create_future()
@@ -127,12 +127,12 @@ class Publications:
                 self._receipts.append((seq, future))
             await future
         if seq in self._discarded:
-            raise self._given_up()
+            raise self._discarded_error()
         if seq > self._driver.accepted:
             self._life.check()
 
     def node_changed(self) -> None:
-        """Wake those whose events a broker has, or everybody if the client is over."""
+        """Wake the calls whose events are accepted, or all calls if the client has ended."""
         receipts = self._receipts
         if not receipts:
             return
@@ -144,19 +144,19 @@ class Publications:
                 future.set_result(None)
 
     def discard(self, events: Sequence[Event]) -> None:
-        """The core has given up events: too many waited for a connection."""
+        """The core has discarded events, because too many waited for a connection."""
         for event in events:
             self._discarded.add(event.seq)
 
-    def _given_up(self) -> DiscardedError:
+    def _discarded_error(self) -> DiscardedError:
         limit = self._driver.node.options.buffer_events_max
         return DiscardedError(
-            f"an event was given up: more than {limit:,} waited for a connection", limit=limit
+            f"an event was discarded: more than {limit:,} waited for a connection", limit=limit
         )
 
 
 class Discarded:
-    """The numbers of events that were given up: mostly one after the other."""
+    """The sequence numbers of discarded events, as ranges, for most are consecutive."""
 
     def __init__(self) -> None:
         self._first: list[int] = []
@@ -168,7 +168,7 @@ class Discarded:
         return place >= 0 and seq <= self._last[place]
 
     def add(self, seq: int) -> None:
-        """An event was given up."""
+        """Add the sequence number of a discarded event."""
         self._is_news = True
         place = bisect_right(self._first, seq)
         if place and self._last[place - 1] >= seq - 1:
@@ -178,7 +178,7 @@ class Discarded:
             self._last.insert(place, seq)
 
     def is_news(self) -> bool:
-        """Whether some were given up since this was asked last."""
+        """Whether some were discarded since the last call."""
         is_news, self._is_news = self._is_news, False
         return is_news
 
@@ -188,7 +188,7 @@ def checked_event(
     payload: bytes,
     more: Mapping[str, object] | None = None,
 ) -> tuple[dict[str, Scalar], bytes]:
-    """Attributes and payload as they are published; TypeError or ValueError if they cannot be."""
+    """Return attributes and payload as they are published; TypeError or ValueError if invalid."""
     if attributes is not None and not isinstance(attributes, Mapping):
         raise TypeError(
             f"the attributes are a mapping, not {type(attributes).__name__}; an attribute that is "
@@ -203,7 +203,7 @@ def checked_event(
 
 
 def event_size(attributes: Mapping[str, Scalar], payload: bytes) -> int:
-    """About how many bytes an event has on its way."""
+    """About how many bytes an event takes on the wire."""
     return len(payload) + sum(
         text_size(name) + (text_size(value) if type(value) is str else 9)
         for name, value in attributes.items()
@@ -211,5 +211,5 @@ def event_size(attributes: Mapping[str, Scalar], payload: bytes) -> int:
 
 
 def text_size(text: str) -> int:
-    """How many bytes a text has on its way."""
+    """How many bytes a text takes on the wire."""
     return len(text) if text.isascii() else len(text.encode())

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("sterna.client")
 
 FRAME_BYTES_MAX = 2**30
-"""A client believes its broker: what was kept for it may come in one frame."""
+"""A client trusts its broker: what was kept for it may arrive in one frame."""
 
 DIAL_S = 5.0
-"""How long a connection may take to stand."""
+"""How long it may take to establish a connection."""
 
 HEARTBEAT_S = 5.0
-"""A broker that has sent nothing for so long is asked whether it is there."""
+"""The client sends a ping to a broker from which it received nothing for this long."""
 
 SILENCES_MAX = 3
-"""A broker that was asked so often in a row and has sent nothing is given up."""
+"""After this many pings in a row without an answer, the client disconnects."""
 
 
 class Search:
@@ -40,7 +40,7 @@ class Search:
         self._life = life
         self._transport = transport
         self._silences = 0
-        """How often in a row the broker was asked whether it is there, and sent nothing."""
+        """For how many periods in a row the broker has sent nothing."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -55,7 +55,7 @@ class Search:
             self._task.add_done_callback(self._ended)
 
     def stop(self) -> None:
-        """Look no more. A connection that stands is left to itself."""
+        """Stop looking. An established connection is left as it is."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -67,7 +67,7 @@ class Search:
             self._life.fail(SternaError(f"{self._life.name} cannot connect: {error!r}"))
 
     async def _stay_connected(self, addresses: Sequence[Address]) -> None:
-        await self._last_one_over()
+        await self._wait_for_previous_end()
         keeper = self._keeper
         waiting = waits()
         place = 0
@@ -81,12 +81,12 @@ class Search:
                 if was_welcome:
                     waiting = waits()
                     await asyncio.sleep(0)
-                    continue  # At once, and first to where it was: its events are there.
+                    continue  # At once, and first to the same broker: it has the events.
             place += 1
             if place % len(addresses) == 0 or connection is not None:
                 await asyncio.sleep(next(waiting))
 
-    async def _last_one_over(self) -> None:
+    async def _wait_for_previous_end(self) -> None:
         while self._keeper.connection is not None:
             await self._life.change()
 
@@ -113,13 +113,13 @@ class Search:
         except TimeoutError:
             pass
         keeper = self._keeper
-        # A client that does not read hears nothing; but the broker has to know that it is there.
+        # A paused client reads nothing, but has to show the broker that it is there.
         if connection.heard or keeper.is_paused:
             self._silences = 0
         else:
             self._silences += 1
         if self._silences > SILENCES_MAX:
-            log.warning("%s is silent; %s looks for it anew", keeper.broker, self._life.name)
+            log.warning("%s is silent; %s looks for a broker again", keeper.broker, self._life.name)
             keeper.abort("the broker was silent for too long")
         elif keeper.is_paused or not connection.heard:
             connection.say(Ping())

@@ -1,4 +1,4 @@
-"""How a client reaches a broker: where other kinds of connections, such as TLS, go in."""
+"""How a client reaches a broker; other kinds of connections, such as TLS, plug in here."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from sterna.net.connection import Connection
 class Transport(Protocol):
     """Opens connections to brokers.
 
-    It decides how bytes travel, and knows nothing of what they say. Whatever asyncio or another
-    library offers as a transport for an asyncio protocol can go in here: TLS, a WebSocket, a Unix
-    socket. Give it to `connect(…, transport=…)`.
+    It decides how bytes travel, and does not know what they mean. Whatever asyncio or another
+    library offers as a transport for an asyncio protocol can be used: TLS, a WebSocket, a Unix
+    socket. Pass it to `connect(…, transport=…)`.
     """
 
     async def dial(self, address: Address, make: Callable[[], Connection]) -> Connection:

@@ -10,7 +10,7 @@ from sterna.errors import TimedOutError
 
 @asynccontextmanager
 async def time_limit(timeout: float | None, problem: str) -> AsyncIterator[None]:
-    """Wait no longer than so many seconds, or for ever if it is None; else TimedOutError."""
+    """TimedOutError if the block takes longer than `timeout` seconds; None means no limit."""
     try:
         async with asyncio.timeout(timeout):
             yield
@@ -21,12 +21,12 @@ async def time_limit(timeout: float | None, problem: str) -> AsyncIterator[None]
 
 
 def timed_out(timeout: float | None, problem: str) -> TimedOutError:
-    """The error for the application that has waited so long."""
+    """The error for a call that has timed out."""
     return TimedOutError(f"{problem} in {timeout or 0:g} s", timeout=timeout)
 
 
 def renamed(old: str, value: float | None, timeout: float | None) -> float | None:
-    """The `timeout` of a call, which used to have another name."""
+    """The `timeout` of a call, which may still be given under its old name."""
     if value is None:
         return timeout
     warnings.warn(f"{old} is called timeout now", DeprecationWarning, stacklevel=3)

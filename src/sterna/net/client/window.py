@@ -1,20 +1,20 @@
-"""How many events a publisher has on its way before it waits for its broker."""
+"""How many events a publisher has in flight before it waits for its broker."""
 
 from collections import deque
 from typing import Generic, NamedTuple, TypeVar
 
 WINDOW_EVENTS = 8_000
-"""How many events are on their way unless somebody says otherwise. A client keeps more than that
-while it has no connection."""
+"""How many events may be in flight by default. A client keeps more than that while it has no
+connection."""
 
 BATCH_EVENTS = 1_000
-"""After so many events, others get their turn."""
+"""After this many events, other tasks get their turn."""
 
 R = TypeVar("R")
 
 
 class Mark(NamedTuple, Generic[R]):
-    """The last event of a batch that is on its way."""
+    """The last event of a batch that is in flight."""
 
     published: int
     """How many events were published up to it."""
@@ -30,7 +30,7 @@ class Window(Generic[R]):
         self._marks: deque[Mark[R]] = deque()
 
     def put(self, receipt: R) -> bool:
-        """One more event is on its way. Whether it ends a batch."""
+        """Count one more event in flight; return whether it ends a batch."""
         self.published += 1
         is_end = self.published % BATCH_EVENTS == 0
         if is_end:
@@ -42,5 +42,5 @@ class Window(Generic[R]):
         return self._marks[0] if len(self._marks) > self._batches_max else None
 
     def arrived(self) -> None:
-        """A broker has that event."""
+        """A broker has accepted that event."""
         self._marks.popleft()

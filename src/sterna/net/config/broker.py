@@ -186,7 +186,7 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
         return replace(options, dwell_us=self._dwell_us(options.space(), mobility))
 
     def _dwell_us(self, space: LocationSpace, mobility: MobilityOptions | None) -> Time | None:
-        """The dwell time that was told, or mined at the very locations of the network."""
+        """The dwell time that is configured, or mined at exactly the locations of the network."""
         places = self.places
         if places.dwell_s is not None:
             return _microseconds(places.dwell_s)

@@ -25,9 +25,9 @@ def changed_keys(old: ConfigSection, new: ConfigSection) -> tuple[str, ...]:
 
 
 def with_start_keys_of(running: Config, new: Config) -> Config:
-    """A new configuration as far as it can hold now.
+    """A new configuration as far as a running broker can apply it.
 
-    Keys that a broker looks at only when it starts have the values that it was started with.
+    Keys that a broker reads only when it starts keep the values that it was started with.
     """
     kind = type(running)
     values = {

@@ -8,7 +8,7 @@ from sterna.model.mobility import MobilityModelError, content_of
 
 
 def mobility_in(path: str | Path) -> MobilityOptions:
-    """The model in a file. A MobilityModelError says what is wrong with it, and what to do."""
+    """Read the model in a file. A MobilityModelError says what is wrong and what to do."""
     options = MobilityOptions(model=content_of(path))
     try:
         graph = options.mined().graph()

@@ -59,7 +59,7 @@ def read(
     source: str,
     directory: Path,
 ) -> Config:
-    """Make a configuration of a parsed file and environment variables.
+    """Make a configuration from a parsed file and environment variables.
 
     Raises ConfigError with all problems, in which `source` names the file.
     """
@@ -101,14 +101,14 @@ class _Reading:
     ) -> dict[str, Any]:
         """The values of a section's keys that are set and valid.
 
-        `also` are names that may be meant when an unknown key is found.
+        `also` are more names that an unknown key may have been meant to be.
         """
         known = {field.name: field for field in keys(kind)}
         names = [*known, *(also or [])]
         for name in entries:
             if name not in known:
                 key = _dotted(section, name)
-                self._problem(self._source, key, "is no key" + _meant(name, names))
+                self._problem(self._source, key, "is not a key" + _meant(name, names))
         if section:
             self._check_variables(section, list(known))
         values: dict[str, Any] = {}
@@ -130,7 +130,7 @@ class _Reading:
             check = _CHECKS.get(key)
             if check is not None and value is not None:
                 value = check(value, self._directory)
-        except ValueError as error:  # So are the errors of msgspec, addresses and locations.
+        except ValueError as error:  # Errors of msgspec, addresses and locations are ValueErrors.
             self._problem(source, key, str(error))
         else:
             values[field.name] = value
@@ -140,7 +140,7 @@ class _Reading:
         known = [variable(section, name) for name in names]
         for name in self._environment:
             if name.startswith(beginning) and name not in known:
-                self._problems.append(f"{name}: is no variable of Sterna{_meant(name, known)}")
+                self._problems.append(f"{name}: is not a variable of Sterna{_meant(name, known)}")
 
     def _check_required(self, kind: type[ConfigSection], values: dict[str, Any]) -> None:
         for field in keys(kind):
@@ -186,7 +186,7 @@ def _converted(field: FieldInfo, given: object, *, is_text: bool) -> object:
     except msgspec.ValidationError as error:
         if isinstance(given, str) and "matching regex" in str(error):
             raise ValueError(
-                f"is {given!r}; write letters, digits, '-', '_' and '.', the first no sign"
+                f"is {given!r}; write letters, digits, '-', '_' and '.', a letter or digit first"
             ) from None
         raise ValueError(f"is {_shown(given)}; {_wanted(str(error))}") from None
 
@@ -208,7 +208,7 @@ def _wanted(complaint: str) -> str:
 
 
 def _in_english(kind: str) -> str:
-    names = {"int": "a whole number", "float": "a number", "str": "a text in quotes"}
+    names = {"int": "a whole number", "float": "a number", "str": "a string in quotes"}
     names |= {"bool": "true or false", "array": "a list"}
     kind = kind.removesuffix(" | null")
     return names.get(kind, kind)
@@ -266,7 +266,7 @@ def _protocols(value: Any, _directory: Path) -> object:
 
 
 def _check_protocol(name: str, kind: Kind) -> None:
-    """A ValueError lists those that can be chosen."""
+    """Raise a ValueError that lists the choices, if a protocol cannot be chosen."""
     known = [each.name for each in registered() if each.kind is kind and each.name not in LIVE]
     choice = ", ".join([*known, "a protocol of an installed package", "module:ATTRIBUTE"])
     try:
@@ -274,7 +274,7 @@ def _check_protocol(name: str, kind: Kind) -> None:
     except UnknownProtocolError:
         raise ValueError(f"is {name!r}; choose one of {choice}") from None
     except plugins.PluginError as error:
-        raise ValueError(f"names a protocol that is not there: {error}") from None
+        raise ValueError(f"names a protocol that cannot be found: {error}") from None
     if found.kind is not kind:
         raise ValueError(f"is {name!r}, which is for another purpose; choose one of {choice}")
     if found.name in LIVE:
@@ -318,4 +318,4 @@ _CHECKS: dict[str, Callable[[Any, Path], object]] = {
     "history.archive": _path_or_empty,
     "http.listen": _listen_or_empty,
 }
-"""For keys whose values need more than a type: returns the value to use, or raises ValueError."""
+"""For keys whose values need more than a type. A check returns the value, or raises ValueError."""

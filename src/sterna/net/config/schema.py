@@ -26,7 +26,7 @@ class ConfigSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A table of the TOML file.
 
     The docstrings of its subclasses and the descriptions of their keys are the manual: comments in
-    printed files and the reference page are made of them.
+    printed files and the reference page are made from them.
     """
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
@@ -40,7 +40,7 @@ _FOR_START = "for start"
 def means(description: str, *, example: str | None = None, for_start: bool = False) -> Meta:
     """Describe a key. A key without a default has an example, which an error message shows.
 
-    A key that is `for_start` is looked at only when the broker starts: a reload cannot change it.
+    A key that is `for_start` is read only when the broker starts: a reload cannot change it.
     """
     return Meta(
         description=description,
@@ -75,7 +75,7 @@ def example(field: FieldInfo) -> str:
 
 
 def is_for_start(field: FieldInfo) -> bool:
-    """Whether the broker looks at a key only when it starts."""
+    """Whether the broker reads a key only when it starts."""
     return any((meta.extra or {}).get(_FOR_START) for meta in field.type.__metadata__)
 
 

@@ -44,7 +44,7 @@ class SlowConsumer(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """The least importance that a log message needs to be written."""
+    """The least important messages that are logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -62,13 +62,13 @@ class LogFormat(StrEnum):
 
 
 class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
-    """How brokers form a network. They may differ while a change goes from one to the next."""
+    """How brokers form a network. They may differ while a change rolls through the network."""
 
     neighbours: Annotated[
         tuple[str, ...],
         means(
             "The brokers that this one connects to, as `sterna://host:port`. The network is a "
-            "tree, and of two neighbours only one names the other.",
+            "tree. Only one of two neighbours names the other.",
             for_start=True,
         ),
     ] = ()
@@ -245,7 +245,7 @@ class LimitsConfig(ConfigSection, frozen=True, kw_only=True):
     in_flight_bytes_max: Annotated[
         Size,
         means(
-            "How many bytes may be received and not yet durable and routed. When there are more, "
+            "How many bytes may be received but not yet durable and routed. When there are more, "
             "the broker stops reading until it has caught up."
         ),
     ] = 16 * MIB
