@@ -1,5 +1,7 @@
 """Frames and bytes: what is sent is what arrives, and nonsense is told from it."""
 
+import gc
+import weakref
 from contextlib import suppress
 
 import msgspec
@@ -10,7 +12,8 @@ from hypothesis import strategies as st
 from sterna.core.link import Data, Frame
 from sterna.core.messages import Message, OtherMessage
 from sterna.core.protocol import message_types
-from sterna.wire.codec import Bodies, MalformedError, decode, encode, size
+from sterna.model.filters import Filter
+from sterna.wire.codec import Bodies, MalformedError, decode, encode, from_json, size
 from sterna.wire.frames import (
     Ask,
     Hello,
@@ -97,6 +100,21 @@ def test_a_filter_that_is_none_makes_the_frame_malformed(filter_: object) -> Non
     body = msgspec.msgpack.encode((0, 1, 0, message))
     with pytest.raises(MalformedError):
         decode(body)
+
+
+def test_a_filter_in_use_is_parsed_once() -> None:
+    text = "zone = 'park' AND price < 3 AND seats > 1234"
+
+    def read() -> Filter:
+        filter_: Filter = from_json(msgspec.json.encode(text), Filter)
+        return filter_
+
+    first = read()
+    assert read() is first
+    gone = weakref.ref(first)
+    del first
+    gc.collect()
+    assert gone() is None, "it is kept for nobody"
 
 
 @pytest.mark.spec("LV-10")

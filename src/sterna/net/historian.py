@@ -5,12 +5,15 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sterna.core.actions import LookUp
 from sterna.errors import ArchiveError
 from sterna.model.event import Event
-from sterna.net.archive import Archive
 from sterna.net.config import BrokerConfig
+
+if TYPE_CHECKING:
+    from sterna.net.archive import Archive
 
 log = logging.getLogger("sterna.broker")
 
@@ -30,16 +33,17 @@ class Historian:
     def configure(self, config: BrokerConfig) -> None:
         """Look into the archive of this configuration from now on, if it has one."""
         folder = config.history.archive
-        self._archive = (
-            Archive(
-                Path(folder),
-                events_max=config.history.events_max,
-                bytes_max=config.limits.queue_bytes_per_client_max // 4,
-            )
-            if folder
-            else None
+        if not folder:
+            self._archive = None
+            return
+        from sterna.net.archive import Archive  # noqa: PLC0415 - reading Parquet takes long to load.
+
+        self._archive = Archive(
+            Path(folder),
+            events_max=config.history.events_max,
+            bytes_max=config.limits.queue_bytes_per_client_max // 4,
         )
-        if folder and not Path(folder).is_dir():
+        if not Path(folder).is_dir():
             log.warning(
                 "[history] archive: there is no folder %s yet; sterna pipeline run makes it", folder
             )

@@ -5,6 +5,7 @@ from functools import reduce
 from operator import or_
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -219,12 +220,21 @@ def _encode(value: object) -> object:
 
 def _decode(kind: type, value: Any) -> object:
     if kind is Filter:
-        try:
-            return Filter(value)
-        except FilterError as error:
-            raise ValueError(f"bad filter: {error.problem}") from None
+        found = _filters.get(value) if isinstance(value, str) else None
+        if found is None:
+            try:
+                found = Filter(value)
+            except FilterError as error:
+                raise ValueError(f"bad filter: {error.problem}") from None
+            _filters[value] = found
+        return found
     raise NotImplementedError(f"no wire form for {kind.__name__}")
 
+
+_filters: WeakValueDictionary[str, Filter] = WeakValueDictionary()
+"""The filters in use, by the text they came as. Many clients want the same, and a filter comes
+again with each move of its client: it is parsed once, and what was computed from it is shared.
+"""
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_encode)
 

@@ -61,6 +61,10 @@ class Filter:
         return self._condition
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         return tree.write(self._condition)
 
     def __repr__(self) -> str:
