@@ -1,5 +1,6 @@
 """Fixtures for all tests, the size of campaigns, and a check of the requirements they name."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,7 @@ else:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     conformance.check_ids(session.items)
+    gc.freeze()  # All that was imported stays: no need to look at it again and again.
 
 
 @pytest.fixture(scope="session")

@@ -56,13 +56,19 @@ booleans = st.booleans()
 names = st.sampled_from(NAMES)
 
 
+# Strategies that others draw from are made once: making one takes longer than drawing from it.
+ends = st.sampled_from([math.inf, -math.inf])
+sides = st.sampled_from([-1, 1])
+one_of_ten, one_of_six, one_of_five, one_of_four = (st.integers(0, n) for n in (9, 5, 4, 3))
+
+
 @st.composite
 def neighbours(draw: st.DrawFn) -> float:
     """A number right beside one that filters use."""
     number = draw(numbers)
-    towards = draw(st.sampled_from([math.inf, -math.inf]))
-    whole = int(number) + draw(st.sampled_from([-1, 1]))
-    if draw(st.booleans()) and INT_MIN <= whole <= INT_MAX:
+    towards = draw(ends)
+    whole = int(number) + draw(sides)
+    if draw(booleans) and INT_MIN <= whole <= INT_MAX:
         return whole
     return math.nextafter(float(number), towards)
 
@@ -85,34 +91,36 @@ constants = st.one_of(
 )
 comparison_signs = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
 maybe_not = st.sampled_from(["", "", "NOT "])
+flags = st.sampled_from(["= TRUE", "= false", "<> true", "<> FALSE"])
 
 
 @st.composite
 def comparisons(draw: st.DrawFn) -> str:
     name, sign = draw(written_names), draw(comparison_signs)
-    if draw(st.integers(0, 9)) == 0:
-        flags = st.sampled_from(["= TRUE", "= false", "<> true", "<> FALSE"])
+    if draw(one_of_ten) == 0:
         return f"{name} {draw(flags)}"
-    sides = [name, sign, draw(constants)]
-    if draw(st.integers(0, 4)) == 0:
-        sides.reverse()
-    return " ".join(sides)
+    parts = [name, sign, draw(constants)]
+    if draw(one_of_five) == 0:
+        parts.reverse()
+    return " ".join(parts)
+
+
+bounds = st.tuples(numbers, numbers) | st.tuples(strings, strings) | st.tuples(numbers, numbers)
 
 
 @st.composite
 def ranges(draw: st.DrawFn) -> str:
-    bounds = draw(
-        st.tuples(numbers, numbers) | st.tuples(strings, strings) | st.tuples(numbers, numbers)
-    )
-    low, high = (write_scalar(bound) for bound in bounds)
+    low, high = (write_scalar(bound) for bound in draw(bounds))
     return f"{draw(written_names)} {draw(maybe_not)}BETWEEN {low} AND {high}"
+
+
+one_kind = st.sampled_from(
+    [st.lists(kind, min_size=1, max_size=4) for kind in (numbers, strings, booleans)]
+).flatmap(lambda kind: kind)
 
 
 @st.composite
 def lists(draw: st.DrawFn) -> str:
-    one_kind = st.sampled_from([numbers, strings, booleans]).flatmap(
-        lambda kind: st.lists(kind, min_size=1, max_size=4)
-    )
     members = ", ".join(write_scalar(member) for member in draw(one_kind))
     return f"{draw(written_names)} {draw(maybe_not)}IN ({members})"
 
@@ -128,64 +136,79 @@ def prefixes(draw: st.DrawFn) -> str:
 null_tests = st.builds("{} IS {}NULL".format, written_names, maybe_not)
 
 patterns = st.text(alphabet="ab%_%_é😀/", max_size=6)
+wild_beginnings = st.sampled_from(["", "%", "_"])
 
 
 @st.composite
 def like_tests(draw: st.DrawFn) -> str:
     pattern, escape = draw(patterns), ""
-    if draw(st.booleans()):
-        pattern = draw(st.sampled_from(["", "%", "_"])) + pattern.replace("_", "!_")
+    if draw(booleans):
+        pattern = draw(wild_beginnings) + pattern.replace("_", "!_")
         escape = " ESCAPE '!'"
     return f"{draw(written_names)} {draw(maybe_not)}LIKE {write_scalar(pattern)}{escape}"
 
 
-levels = st.sampled_from(["a", "b", "+", "", "$a", "+", "c"])
+levels = st.lists(st.sampled_from(["a", "b", "+", "", "$a", "+", "c"]), min_size=1, max_size=3)
+rests = st.sampled_from([[], [], ["#"]])
 
 
 @st.composite
 def topics(draw: st.DrawFn) -> str:
-    chosen = draw(st.lists(levels, min_size=1, max_size=3)) + draw(st.sampled_from([[], [], ["#"]]))
+    chosen = draw(levels) + draw(rests)
     return "/".join(chosen) or "a"
+
+
+some_topics = topics()
 
 
 @st.composite
 def topic_tests(draw: st.DrawFn) -> str:
-    return f"{draw(written_names)} {draw(maybe_not)}MATCHES {write_scalar(draw(topics()))}"
+    return f"{draw(written_names)} {draw(maybe_not)}MATCHES {write_scalar(draw(some_topics))}"
+
+
+operands = written_names | numbers.map(write_scalar)
+operators = st.sampled_from("+-*/")
 
 
 @st.composite
-def arithmetic(draw: st.DrawFn, depth: int = 2) -> str:
-    if depth == 0 or draw(st.booleans()):
-        return draw(written_names | numbers.map(write_scalar))
-    if draw(st.integers(0, 5)) == 0:
-        return f"-({draw(arithmetic(depth - 1))})"
-    sign = draw(st.sampled_from("+-*/"))
-    return f"({draw(arithmetic(depth - 1))} {sign} {draw(arithmetic(depth - 1))})"
+def arithmetic(draw: st.DrawFn, depth: int) -> str:
+    if depth == 0 or draw(booleans):
+        return draw(operands)
+    inner = arithmetics[depth - 1]
+    if draw(one_of_six) == 0:
+        return f"-({draw(inner)})"
+    sign = draw(operators)
+    return f"({draw(inner)} {sign} {draw(inner)})"
+
+
+arithmetics = [arithmetic(depth) for depth in range(3)]
 
 
 @st.composite
 def computed(draw: st.DrawFn) -> str:
-    left = draw(arithmetic())
-    match draw(st.integers(0, 3)):
+    left = draw(arithmetics[2])
+    match draw(one_of_four):
         case 0:
-            return f"{left} BETWEEN {draw(arithmetic(1))} AND {draw(arithmetic(1))}"
+            return f"{left} BETWEEN {draw(arithmetics[1])} AND {draw(arithmetics[1])}"
         case 1:
             return f"{left} {draw(maybe_not)}IN ({write_scalar(draw(numbers))}, 2)"
         case _:
-            return f"{left} {draw(comparison_signs)} {draw(arithmetic())}"
+            return f"{left} {draw(comparison_signs)} {draw(arithmetics[2])}"
 
 
 attribute_pairs = st.builds("{} {} {}".format, written_names, comparison_signs, written_names)
 
 degrees = st.sampled_from([0, 0.0, 10, 52.5, -45.25, 89.9, -90, 90])
+corners_of_places = st.lists(st.tuples(degrees, degrees), min_size=2, max_size=5)
+radii = st.sampled_from([0, 1.5, 1000, 111_195, 1e6, 3e7])
 
 
 @st.composite
 def places(draw: st.DrawFn) -> str:
     lat, lon = draw(written_names), draw(written_names)
-    points = draw(st.lists(st.tuples(degrees, degrees), min_size=2, max_size=5))
-    if draw(st.booleans()):
-        metres = draw(st.sampled_from([0, 1.5, 1000, 111_195, 1e6, 3e7]))
+    points = draw(corners_of_places)
+    if draw(booleans):
+        metres = draw(radii)
         return f"near({lat}, {lon}, {points[0][0]}, {points[0][1]}, {metres})"
     if len(points) == 2 and points[0][0] > points[1][0]:
         points.reverse()
