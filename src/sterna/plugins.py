@@ -8,9 +8,9 @@ protocol is. A protocol that no package announces is named with its module:
 from importlib import import_module
 from importlib.metadata import entry_points
 
-from sterna.core import catalogue as _catalogue  # noqa: F401 - registers Sterna's own protocols.
+from sterna.core.catalogue import LIVE  # Registers Sterna's own protocols.
 from sterna.core.names import LocalProtocolError
-from sterna.core.protocol import Protocol, UnknownProtocolError, named, register
+from sterna.core.protocol import Kind, Protocol, UnknownProtocolError, named, register, registered
 from sterna.core.settings import Settings
 
 GROUP = "sterna.protocols"
@@ -34,6 +34,23 @@ def require(settings: Settings) -> None:
 def find(name: str) -> Protocol:
     """The protocol of this name, or in a module (`module:ATTRIBUTE`), loaded if need be."""
     return _in_module(name) if is_in_module(name) else _by_name(name)
+
+
+def choose(name: str, kind: Kind) -> Protocol:
+    """The protocol that a network is to use; a ValueError that lists the choices if it cannot."""
+    known = [each.name for each in registered() if each.kind is kind and each.name not in LIVE]
+    choice = ", ".join([*known, "a protocol of an installed package", "module:ATTRIBUTE"])
+    try:
+        found = find(name)
+    except UnknownProtocolError:
+        raise ValueError(f"is {name!r}; choose one of {choice}") from None
+    except PluginError as error:
+        raise ValueError(f"names a protocol that cannot be found: {error}") from None
+    if found.kind is not kind:
+        raise ValueError(f"is {name!r}, which is for another purpose; choose one of {choice}")
+    if found.name in LIVE:
+        raise ValueError(f"is {name!r}, in which every broker takes part: leave it out")
+    return found
 
 
 def is_in_module(name: str) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from sterna.cli.main import app
+from sterna.core import protocol as protocols
 from sterna.core.client import Client
 from sterna.core.link import LinkSession
 from sterna.core.names import NEVER
@@ -141,6 +142,19 @@ def test_a_run_that_never_settles_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     assert "replay: sterna sim replay 3 --brokers 2 --clients 2 --events 1" in ended.stderr
 
 
+@pytest.mark.spec("LV-10")
+def test_a_handover_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it a client that comes back in time misses nothing."""
+    monkeypatch.setattr(protocols, "_protocols", dict(protocols._protocols))
+    toy = ("--handover", "tests.net.protocols.patient:PATIENT")
+    ended = sterna("run", *SMALL, "--naps", "2", *toy, "--seed", "1", "--json")
+
+    assert ended.exit_code == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert told["findings"] == []
+    assert " ".join(toy) in told["replay"]
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -149,6 +163,12 @@ def test_a_run_that_never_settles_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         (["run", "--architecture", "x"], "no architecture 'x'; there are centralized"),
         (["run", "--picture", "run.png"], "--picture draws .svg and .mmd, not run.png"),
         (["run", "--trace", "nowhere/t.txt"], "there is no folder nowhere for t.txt"),
+        (
+            ["run", "--handover", "fast"],
+            "--handover is 'fast'; choose one of none, naive, relocation",
+        ),
+        (["run", "--handover", "past"], "--handover is 'past', which is for another purpose"),
+        (["run", "--handover", "none", "--moves", "2"], "clients that move need a --handover"),
         (["replay", "nothing.json"], "nothing.json: No such file or directory; give a seed"),
         (["replay", "-1"], "No such"),
     ],

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from sterna.core.handover.options import Handover
 from sterna.core.routing.options import ARCHITECTURES, Strategy
 
 
@@ -62,9 +61,12 @@ Naps = Annotated[
     int, typer.Option(min=0, max=1_000_000, help="How many times a client is offline for a while.")
 ]
 HandoverName = Annotated[
-    Handover | None,
+    str | None,
     typer.Option(
-        help="How clients are handed over. [default: relocation if they move]", show_default=False
+        metavar="NAME|MODULE:ATTRIBUTE",
+        help="How clients are handed over: none, naive, relocation, or a protocol of another "
+        "package. [default: relocation if they move]",
+        show_default=False,
     ),
 ]
 CacheEvents = Annotated[

@@ -6,9 +6,11 @@ from pathlib import Path
 import msgspec
 import typer
 
+from sterna import plugins
 from sterna.cli.output import fail
 from sterna.cli.sim.options import BROKERS_MAX
 from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.protocol import Kind
 from sterna.core.routing.options import ARCHITECTURES, RoutingOptions, Strategy
 from sterna.core.settings import ClientOptions
 from sterna.sim import topology as topologies
@@ -35,7 +37,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     moves: int
     naps: int
-    handover: Handover | None
+    handover: str | None
     cache_events: int
     cache_ttl_ms: float | None
     variety: int
@@ -105,11 +107,15 @@ def make_plan(chosen: Options, seed: int, *, as_json: bool) -> Plan:
 
 
 def _handover(chosen: Options, *, as_json: bool) -> HandoverOptions:
-    protocol = chosen.handover
-    if protocol is None:
-        protocol = Handover.RELOCATION if chosen.moves or chosen.naps else Handover.NONE
-    elif protocol == Handover.NONE and chosen.moves:
-        fail("clients that move need a --handover: naive or relocation", as_json=as_json)
+    if chosen.handover is None:
+        protocol: str = Handover.RELOCATION if chosen.moves or chosen.naps else Handover.NONE
+    else:
+        try:
+            protocol = plugins.choose(chosen.handover, Kind.HANDOVER).name
+        except ValueError as error:
+            fail(f"--handover {error}", as_json=as_json)
+        if protocol == Handover.NONE and chosen.moves:
+            fail("clients that move need a --handover: naive or relocation", as_json=as_json)
     return HandoverOptions(
         protocol=protocol,
         cache_events_max=chosen.cache_events,

@@ -11,8 +11,7 @@ import msgspec
 from msgspec.structs import FieldInfo
 
 from sterna import plugins
-from sterna.core.catalogue import LIVE
-from sterna.core.protocol import Kind, UnknownProtocolError, registered
+from sterna.core.protocol import Kind
 from sterna.errors import SternaError
 from sterna.model.location import LocationError, MovementGraph
 from sterna.net.address import PORT, Address, AddressError
@@ -253,32 +252,14 @@ def _urls(value: Any, _directory: Path) -> object:
 
 
 def _handover(value: Any, _directory: Path) -> object:
-    _check_protocol(value, Kind.HANDOVER)
+    plugins.choose(value, Kind.HANDOVER)
     return value
 
 
 def _protocols(value: Any, _directory: Path) -> object:
-    for name in value:
-        _check_protocol(name, Kind.LISTED)
-    if len({plugins.find(name).name for name in value}) < len(value):
+    if len({plugins.choose(name, Kind.LISTED).name for name in value}) < len(value):
         raise ValueError("names a protocol twice")
     return value
-
-
-def _check_protocol(name: str, kind: Kind) -> None:
-    """Raise a ValueError that lists the choices, if a protocol cannot be chosen."""
-    known = [each.name for each in registered() if each.kind is kind and each.name not in LIVE]
-    choice = ", ".join([*known, "a protocol of an installed package", "module:ATTRIBUTE"])
-    try:
-        found = plugins.find(name)
-    except UnknownProtocolError:
-        raise ValueError(f"is {name!r}; choose one of {choice}") from None
-    except plugins.PluginError as error:
-        raise ValueError(f"names a protocol that cannot be found: {error}") from None
-    if found.kind is not kind:
-        raise ValueError(f"is {name!r}, which is for another purpose; choose one of {choice}")
-    if found.name in LIVE:
-        raise ValueError(f"is {name!r}, in which every broker takes part: leave it out")
 
 
 def _path(value: Any, directory: Path) -> object:
