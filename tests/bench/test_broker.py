@@ -1,10 +1,7 @@
 """The benchmark of brokers measures what it says."""
 
-import asyncio
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +14,7 @@ from sterna.bench.load import LoadError
 from sterna.bench.native import NativeSpeaker
 from sterna.bench.relay import Relay
 from sterna.bench.scenarios import CONTENTS, EVERYTHING, ScenarioName, scenario
-from sterna.bench.servers import RelayServer, SternaServer, free_port
+from sterna.bench.servers import RelayServer, SternaServer
 from sterna.bench.worker import (
     Connect,
     Drop,
@@ -32,6 +29,7 @@ from sterna.cli.main import app
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.net.config import Durability
+from tests.bench.serving import serving
 
 COUNT = 50
 
@@ -51,21 +49,9 @@ FIRST_WORDS = 1
 """Messages of a publisher before its events."""
 
 
-@contextmanager
-def holding_relay() -> Iterator[int]:
-    """The port of a relay in a thread of this process."""
-    loop, port = asyncio.new_event_loop(), free_port()
+def holding_relay() -> AbstractContextManager[int]:
     subscribers: dict[Relay, None] = {}
-    serving = loop.create_server(lambda: Holding(subscribers), "127.0.0.1", port)
-    loop.run_until_complete(serving)
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        yield port
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    return serving(lambda: Holding(subscribers))
 
 
 def test_events_are_sent_in_time_while_the_broker_stalls() -> None:

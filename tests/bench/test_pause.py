@@ -1,11 +1,8 @@
 """The benchmark of pauses measures what it says."""
 
-import asyncio
 import json
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -15,10 +12,10 @@ from sterna.bench import stops
 from sterna.bench.load import LoadError
 from sterna.bench.pause import Options, index_rows, run
 from sterna.bench.relay import Relay
-from sterna.bench.servers import free_port
 from sterna.bench.stops import watch_snapshot
 from sterna.cli.main import app
 from sterna.wire.frames import Answer, Ask, Ping, Pong, control, decode_control, is_control, split
+from tests.bench.serving import serving
 
 CALM_S = 0.3
 STOP_S = 0.25
@@ -56,22 +53,11 @@ class Stopping(Relay):
         Stopping.since = 0
 
 
-@contextmanager
-def stopping(*, due_inputs: int = NEVER, due_pings: int = NEVER) -> Iterator[int]:
-    """The port of such a broker in a thread of this process."""
+def stopping(*, due_inputs: int = NEVER, due_pings: int = NEVER) -> AbstractContextManager[int]:
+    """The port of such a broker."""
     Stopping.inputs = Stopping.since = Stopping.pings = 0
     Stopping.due_inputs, Stopping.due_pings = due_inputs, due_pings
-    loop, port = asyncio.new_event_loop(), free_port()
-    serving = loop.create_server(lambda: Stopping({}), "127.0.0.1", port)
-    loop.run_until_complete(serving)
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        yield port
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    return serving(lambda: Stopping({}))
 
 
 def test_a_stop_is_seen_as_long_as_it_is_and_only_with_the_snapshot() -> None:

@@ -66,6 +66,22 @@ def test_what_one_broker_discarded_and_another_kept_is_not_missed() -> None:
     assert run.facts_of(facts.Missed) == []
 
 
+@pytest.mark.spec("PM-3")
+def test_what_a_broker_discarded_that_still_waits_itself_is_missed() -> None:
+    """C goes on to B3 before B1 has answered B2, which could keep one of two events meanwhile."""
+    small = HandoverOptions(protocol=Handover.RELOCATION, cache_events_max=1)
+    far = (("B1", "B2", 100_000), ("B2", "B3", 10_000))
+    run = Overlay(line(3), {"C": "B1", "P": "B2"}, handover=small, latencies=far)
+    run.subscribe("C", "price > 0").settle()
+    run.attach("C", "B2").wait(10_000).publish("P", price=1).publish("P", price=2).wait(10_000)
+    run.attach("C", "B3").settle()
+
+    assert run.received("C") == ["P#2"]
+    (missed,) = run.facts_of(facts.Missed)
+    assert isinstance(missed, facts.Missed)
+    assert missed.events == (EventId("P", 1),)
+
+
 @pytest.mark.parametrize("bounds", [{"cache_events_max": 0}, {"cache_ttl_us": 0}])
 def test_a_cache_that_keeps_nothing_is_refused(bounds: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least"):
