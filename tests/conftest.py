@@ -39,6 +39,16 @@ else:
     settings.load_profile("long" if os.environ.get("STERNA_CAMPAIGN") else "test")
 
 
+LONG = ("tests/test_docs.py", "tests/pipeline/test_run.py", "tests/wire/test_snapshots.py")
+"""Modules with single tests that take long: those begin first, so that in the end no worker waits
+for the last test of another.
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     conformance.check_ids(session.items)
     gc.freeze()  # All that was imported stays: no need to look at it again and again.
