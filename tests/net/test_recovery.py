@@ -147,25 +147,48 @@ def test_nothing_is_said_before_its_input_is_durable() -> None:
         stand(engine, "s")
         receive(engine, "s", ALL)
         await until(lambda: not engine.held)
-        driver.frames.clear()
-        gate = threading.Event()
-        commit = log.commit
-
-        def late(*, sync: bool = True) -> int:
-            gate.wait()
-            return commit(sync=sync)
-
-        log.commit = late  # type: ignore[method-assign]
-        receive(engine, "p", publishing(1))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert driver.frames == []
-        gate.set()
-        await until(lambda: not engine.held)
-        assert {link for link, _ in driver.frames} == {"p", "s"}
+        assert await said_late(engine, driver, log, "p", publishing(1)) == {"p", "s"}
         await engine.stop(snapshot=False)
 
     asyncio.run(run())
+
+
+@pytest.mark.spec("LV-1")
+def test_a_subscription_is_not_acknowledged_before_it_is_durable() -> None:
+    """The acknowledgement is all that it brings about: there is no fact, and no neighbour."""
+
+    async def run() -> None:
+        engine, driver, log = start(ModelDisk())
+        stand(engine, "s")
+        await until(lambda: not engine.held)
+        facts = len(driver.facts)
+        assert await said_late(engine, driver, log, "s", ALL) == {"s"}
+        assert len(driver.facts) == facts
+        await engine.stop(snapshot=False)
+
+    asyncio.run(run())
+
+
+async def said_late(
+    engine: Engine[Broker], driver: Recorder, log: Log, link: LinkId, sent: Frame
+) -> set[LinkId]:
+    """To whom a frame makes the broker say something, but only after the log is on the disk."""
+    driver.frames.clear()
+    gate = threading.Event()
+    commit = log.commit
+
+    def late(*, sync: bool = True) -> int:
+        gate.wait()
+        return commit(sync=sync)
+
+    log.commit = late  # type: ignore[method-assign]
+    receive(engine, link, sent)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert driver.frames == []
+    gate.set()
+    await until(lambda: not engine.held)
+    return {to for to, _ in driver.frames}
 
 
 @pytest.mark.spec("LV-1")

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import socket
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from sterna.net.broker import BrokerServer, StartError
 from sterna.net.config import BrokerConfig
 from sterna.net.loop import new_event_loop
-from tests.net.live import connect, gather_events, until
+from sterna.net.storage import Log
+from tests.net.live import SETTLE_S, connect, gather_events, until
 
 LOOPS = [asyncio.new_event_loop, new_event_loop]
 
@@ -64,6 +66,40 @@ def test_metrics_of_what_is_sent_grow_with_traffic(tmp_path: Path, level: str) -
         assert 0 < grown["sterna_release_seconds_sum"] < 60
 
     run(traffic())
+
+
+@pytest.mark.spec("LV-6")
+def test_a_broker_whose_disk_is_slow_pauses_and_reads_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads no more than it may hold, and the rest when that is on the disk."""
+    is_quick = threading.Event()
+    is_quick.set()
+    commit = Log.commit
+
+    def slow(log: Log, *, sync: bool = True) -> int:
+        is_quick.wait()
+        return commit(log, sync=sync)
+
+    monkeypatch.setattr(Log, "commit", slow)
+    limits = {"in_flight_bytes_max": 50_000, "frame_bytes_max": 50_000}
+
+    async def publish() -> None:
+        server = BrokerServer(config_in(tmp_path, limits=limits))
+        await server.start()
+        async with connect(server.address.url, client="c") as client:
+            is_quick.clear()
+            for n in range(1_000):
+                client.publish(n=n, text="x" * 200)
+                if n % 100 == 99:
+                    await asyncio.sleep(0)  # Each frame is short enough.
+            await until(lambda: server._pausing.is_paused)
+            is_quick.set()
+            await client.drain(timeout=SETTLE_S)
+            assert not server._pausing.is_paused
+        await server.stop()
+
+    run(publish())
 
 
 @pytest.mark.spec("LV-1")
