@@ -212,6 +212,7 @@ def test_a_broker_that_dies_while_it_looks_asks_again(tmp_path: Path) -> None:
         failures = 0
         while True:
             subscription = client.subscribe("kind = 'news'", past=5, name=f"try {failures}")
+            client.publish(kind="nothing").wait(60)  # What was sent before it is in the log now.
             with path.open("wb"):  # Now the broker has opened it.
                 network.kill("B1")
             if network.messages("B1").read_text().count("cannot be read") == failures:

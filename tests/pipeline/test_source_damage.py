@@ -132,14 +132,17 @@ def _streamed(directory: Path, limit: int, **options: Any) -> list[Any]:
 
 
 @pytest.mark.spec("PL-1")
-def test_what_a_crash_has_left_is_read_when_it_is_written_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.1])
+def test_what_a_crash_has_left_is_read_when_it_is_written_again(
+    tmp_path: Path, share: float
+) -> None:
     """A stream never passes a torn end: its broker writes those positions again at its start."""
     path = written(tmp_path, close=False)
     whole = path.read_bytes()
     stream = r.stream_reader(tmp_path, startingOffsets="earliest")
     (*_, last) = index_of(SegmentName.of(path)).entries  # type: ignore[arg-type]
-    half = last.size_bytes // 2  # As after a power cut: the length, but not the bytes.
-    path.write_bytes(whole[:-half] + b"\0" * half)
+    gone = int(last.size_bytes * share)  # As after a power cut: the length, but not the bytes.
+    path.write_bytes(whole[:-gone] + b"\0" * gone)
     start = stream.initialOffset()
     end = stream.latestOffset(start, ReadAllAvailable())
     assert end == {"B1": 6}
