@@ -363,8 +363,9 @@ class Moving(Measuring, BrokerComponent):
         }
 
     def begin(self, now: Time) -> None:
-        for link in self.broker.up:
+        for link in self.broker.known:  # One that is down comes back as a link that is known.
             self.link_new(link, now)
+        for link in self.broker.up:
             self.link_up(link, now)
 
     def end(self, now: Time) -> bool:
