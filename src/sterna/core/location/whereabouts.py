@@ -43,6 +43,7 @@ class Whereabouts(Measuring, ClientComponent):
     """Knows what a client's subscriptions depend on, and what its broker knows of that."""
 
     name = "moving"
+    handles = (*Measuring.handles, MovingChange)
     Kept = KeptWhereabouts
 
     @classmethod
@@ -192,6 +193,13 @@ class Whereabouts(Measuring, ClientComponent):
         self._told, self._has_told, self._was_away = routes, True, False
         self.node.send(link, change, now)
         self.keep_measuring(link, now)
+
+    def on_moving_change(self, message: MovingChange, link: LinkId, now: Time) -> None:
+        """The broker has begun to route moving subscriptions, and knows none of the client's."""
+        if message.anew and link == self.client.link:
+            self._was_away = True
+            self.tell(now)
+            self.answers_now(link, now)
 
     def introduction(self) -> tuple[Message, ...]:
         self._was_away = False
