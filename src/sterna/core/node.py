@@ -70,9 +70,12 @@ class KeptNode(msgspec.Struct, frozen=True, kw_only=True):
     deadlines: dict[str, Time]
     ending: list[str]
     """The components that the settings had removed, and that were not done yet."""
+    worked_by: dict[str, Settings] = {}
+    """The last settings that had these components; without them, the present ones count."""
 
 
-KEPT_NODE = Record(1, KeptNode)
+KEPT_NODE = Record(2, KeptNode, {1: (KeptNode, lambda kept: kept)})
+"""Version 1 has no settings of components that end."""
 
 
 class Node(ABC):
@@ -230,6 +233,7 @@ class Node(ABC):
             up=list(self.up),
             deadlines={each.name: each.deadline for each in self.components if each.name},
             ending=[each.name for each in self.arrangement.ending],
+            worked_by={e.name: self.arrangement.worked_by[e.name] for e in self.arrangement.ending},
         )
         parts = [
             Part(each.name, each.version, each.keep(writer))
@@ -314,7 +318,7 @@ class Node(ABC):
         if not self.arrangement.is_configurable:
             raise LocalProtocolError(f"{self.id} was made from components, not from settings")
         before, self.settings = self.settings, given.settings
-        self.arrangement.configure(given.settings, now)
+        self.arrangement.configure(before, given.settings, now)
         self.reconfigured(before, now)
 
     def reconfigured(self, before: Settings, now: Time) -> None:
