@@ -98,7 +98,7 @@ class Whereabouts(Measuring, ClientComponent):
         self._places = places.digest()
         for name, filter_ in self.client.subscriptions.items():
             if not filter_.is_bound:
-                self.client.wants.adapt(name, self.context.exact(filter_), now)
+                self.client.wants.adapt(name, self.context.exact_or_anywhere(filter_), now)
         self.tell(now)
 
     def end(self, now: Time) -> bool:
@@ -164,8 +164,10 @@ class Whereabouts(Measuring, ClientComponent):
 
     def _adapt(self, context: Context, why: facts.Moved | facts.VariableSet) -> None:
         """Filter exactly for another context, or change nothing if that is not possible."""
+        stays = context.location == self.context.location
+        meaning = context.exact_or_anywhere if stays else context.exact
         exact = {
-            name: context.exact(filter_)
+            name: meaning(filter_)
             for name, filter_ in self.client.subscriptions.items()
             if not filter_.is_bound
         }
