@@ -10,7 +10,7 @@ from sterna.core.inputs import Configured, MoveTo, SetVariable, Subscribe
 from sterna.core.location.options import PlacesOptions
 from sterna.core.names import LocalProtocolError
 from sterna.core.settings import ClientOptions, Settings
-from sterna.model.event import Event
+from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 from sterna.sim.script import Drop
 from sterna.sim.topology import line
@@ -102,7 +102,7 @@ def test_places_change_to_more_than_a_filter_can_hold() -> None:
 
 def wants(client: Client, room: str, price: int) -> bool:
     """Whether a client wants an event."""
-    attributes = {"room": room, "price": price}
+    attributes: dict[str, Scalar] = {"room": room, "price": price}
     event = Event(publisher="pat", seq=1, time_us=1, attributes=attributes)
     return bool(client.wants.wanting(event))
 
