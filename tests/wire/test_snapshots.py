@@ -22,7 +22,7 @@ from sterna.core.settings import ClientOptions
 from sterna.model.filters import Filter
 from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.run import Simulation
-from sterna.sim.script import AnyStep, Do, Script
+from sterna.sim.script import AnyStep, Do, Reconfigure, Script
 from sterna.sim.topology import random_tree
 from sterna.wire.codec import to_msgpack
 from sterna.wire.snapshots import encode_node, restore_node
@@ -40,12 +40,12 @@ class Twins(Simulation):
         super().__init__(script)
 
     def _broker(self, id_: NodeId) -> Callable[[int], Node]:
-        return self._twin(super()._broker(id_), id_, Peer.BROKER)
+        return self._twin(super()._broker(id_), Peer.BROKER)
 
     def _client(self, id_: NodeId) -> Callable[[int], Node]:
-        return self._twin(super()._client(id_), id_, Peer.CLIENT)
+        return self._twin(super()._client(id_), Peer.CLIENT)
 
-    def _twin(self, make: Callable[[int], Node], id_: NodeId, peer: Peer) -> Callable[[int], Node]:
+    def _twin(self, make: Callable[[int], Node], peer: Peer) -> Callable[[int], Node]:
         def make_twin(lives: int) -> Node:
             node, twin, turns = make(lives), make(lives), 0
             handle = node.handle
@@ -54,7 +54,7 @@ class Twins(Simulation):
                 nonlocal twin, turns
                 turns += 1
                 if turns % self.every == 0:
-                    twin = restore_node(encode_node(twin), self._made(id_, peer, lives))
+                    twin = restore_node(encode_node(twin), self._made(twin, peer, lives))
                     self.restored += 1
                 turn, other = handle(given, now), twin.handle(given, now)
                 assert _told(other) == _told(turn)
@@ -68,12 +68,10 @@ class Twins(Simulation):
 
         return make_twin
 
-    def _made(self, id_: NodeId, peer: Peer, lives: int) -> Node:
+    def _made(self, twin: Node, peer: Peer, lives: int) -> Node:
+        make = make_broker if peer is Peer.BROKER else make_client
         timing: LinkTiming = self.script.timing
-        if peer is Peer.BROKER:
-            settings = self.script.settings(id_)
-            return make_broker(id_, settings, timing=timing, incarnation=lives)
-        return make_client(id_, self.script.settings(), timing=timing, incarnation=lives)
+        return make(twin.id, twin.settings, timing=timing, incarnation=lives)
 
 
 def _told(turn: Turn) -> tuple[list[bytes], list[list[bytes]]]:
@@ -179,5 +177,30 @@ def wandering(script: Script, seed: int) -> Script:
 @given(plans(), st.integers(0, 2**32), st.sampled_from((3, 17)))
 def test_so_does_one_with_moving_subscriptions(plan: Plan, seed: int, every: int) -> None:
     twins = Twins(asking(wandering(generate(plan, seed), seed), seed), every)
+    twins.run()
+    assert twins.compared
+
+
+def switching(script: Script, seed: int) -> Script:
+    """The same script, with brokers whose places come and go."""
+    rng = random.Random(f"switches {seed}")  # noqa: S311 - reproducible.
+    steps: list[AnyStep] = []
+    for step in script.steps:
+        steps.append(step)
+        if rng.random() < 0.1:
+            broker = rng.choice(script.topology.brokers)
+            places = rng.choice((PLACES, None))
+            settings = msgspec.structs.replace(script.settings(broker), places=places)
+            steps.append(Reconfigure(broker=broker, settings=settings, tells=rng.random() < 0.5))
+    return msgspec.structs.replace(script, steps=tuple(steps))
+
+
+@pytest.mark.spec("LV-9", "LM-5")
+@examples(10, long=20)
+@given(plans(), st.integers(0, 2**32), st.sampled_from((3, 17)))
+def test_so_does_one_with_components_that_end(plan: Plan, seed: int, every: int) -> None:
+    """They go on by the settings that they had, and in their order."""
+    script = wandering(generate(msgspec.structs.replace(plan, leaves=0), seed), seed)
+    twins = Twins(switching(script, seed), every)
     twins.run()
     assert twins.compared

@@ -28,6 +28,8 @@ class Arrangement:
         self.components = tuple(components)
         self.ending: list[Component] = []
         """Components that the settings do not have any more, and that are not done yet."""
+        self.worked_by: dict[str, Settings] = {}
+        """The last settings that had these components, by their names."""
         self._lasting = self.components[:lasting]
         """The components that are there whatever the settings."""
         self._parts_of = parts_of
@@ -51,13 +53,14 @@ class Arrangement:
                 found[message] = handler
         return found
 
-    def configure(self, settings: Settings, now: Time) -> None:
+    def configure(self, before: Settings, settings: Settings, now: Time) -> None:
         """Have the components that other settings ask for; those that stay are configured anew."""
         wanted = () if self._parts_of is None else self._parts_of(settings)
         configured = {part: each for part in wanted if (each := self._part_of(part)) is not None}
         fresh = [part.make(settings) for part in wanted if part not in configured]
         unwanted = [each for each in self.components if self._is_unwanted(each, wanted)]
         self.ending = [each for each in unwanted if not each.end(now)]
+        self.worked_by = {e.name: self.worked_by.get(e.name, before) for e in self.ending}
         ended = [each for each in unwanted if each not in self.ending]
         self._arrange([each for each in self.components if each not in ended], fresh, wanted)
         for component in (*self._lasting, *configured.values()):
@@ -84,11 +87,11 @@ class Arrangement:
         self.components = (*others, *(by_type[part] for part in wanted))
         self._arranged()
 
-    def add_ending(self, component: Component) -> None:
-        """Have a component that the settings do not have: a snapshot was made before its end."""
-        self.ending.append(component)
+    def add_ending(self, components: Sequence[Component], worked_by: dict[str, Settings]) -> None:
+        """Have components that the settings do not have: a snapshot was made before their end."""
+        self.ending, self.worked_by = [*components], worked_by
         rest = [each for each in self.components if each not in self._lasting]
-        self.components = (*self._lasting, component, *rest)
+        self.components = (*self._lasting, *components, *rest)
         self._arranged()
 
     def end_what_is_done(self, now: Time) -> None:

@@ -70,9 +70,12 @@ class KeptNode(msgspec.Struct, frozen=True, kw_only=True):
     deadlines: dict[str, Time]
     ending: list[str]
     """The components that the settings had removed, and that were not done yet."""
+    worked_by: dict[str, Settings] = {}
+    """The last settings that had these components; without them, the present ones count."""
 
 
-KEPT_NODE = Record(1, KeptNode)
+KEPT_NODE = Record(2, KeptNode, {1: (KeptNode, lambda kept: kept)})
+"""Version 1 has no settings of components that end."""
 
 
 class Node(ABC):
@@ -100,10 +103,10 @@ class Node(ABC):
         self.peers: dict[LinkId, Peer] = {}
         self.up: dict[LinkId, None] = {}
         """The links that are up, with the handshake finished at both ends."""
+        self.known: dict[LinkId, None] = {}
+        """The links that are up or have been before, and may come back."""
         self.deadline: Time = NEVER
         self._sessions: dict[LinkId, LinkSession] = {}
-        self._known: dict[LinkId, None] = {}
-        """Links that have been up before."""
         self._timing = timing or LinkTiming()
         self.incarnation = incarnation
         """How often the node has lost its state."""
@@ -226,10 +229,11 @@ class Node(ABC):
                 )
                 for link, session in self._sessions.items()
             ],
-            known=list(self._known),
+            known=list(self.known),
             up=list(self.up),
             deadlines={each.name: each.deadline for each in self.components if each.name},
             ending=[each.name for each in self.arrangement.ending],
+            worked_by={e.name: self.arrangement.worked_by[e.name] for e in self.arrangement.ending},
         )
         parts = [
             Part(each.name, each.version, each.keep(writer))
@@ -257,7 +261,7 @@ class Node(ABC):
             session.restore(each.session, reader)
             self._sessions[each.link] = session
             self.peers[each.link] = each.peer
-        self._known = dict.fromkeys(node.known)
+        self.known = dict.fromkeys(node.known)
         self.up = dict.fromkeys(node.up)
         for component in self.components:
             if component.name in node.deadlines:
@@ -314,7 +318,7 @@ class Node(ABC):
         if not self.arrangement.is_configurable:
             raise LocalProtocolError(f"{self.id} was made from components, not from settings")
         before, self.settings = self.settings, given.settings
-        self.arrangement.configure(given.settings, now)
+        self.arrangement.configure(before, given.settings, now)
         self.reconfigured(before, now)
 
     def reconfigured(self, before: Settings, now: Time) -> None:
@@ -352,8 +356,8 @@ class Node(ABC):
         if given_up is not None:
             self.state(LinkReset(at=self.id, time=now, link=link, given_up=len(given_up)))
             self.link_reset(link, given_up, now)
-        if given_up is not None or link not in self._known:
-            self._known[link] = None
+        if given_up is not None or link not in self.known:
+            self.known[link] = None
             self.link_new(link, now)
         self.link_up(link, now)
 
@@ -395,7 +399,7 @@ class Node(ABC):
             del self.up[link]
             self.state(Detached(at=self.id, time=now, link=link, peer=self.peers[link]))
             self.link_down(link, now)
-        elif link in self._sessions and link not in self._known:  # The two ends have never met.
+        elif link in self._sessions and link not in self.known:  # The two ends have never met.
             del self._sessions[link], self.peers[link]
             self._used.pop(link, None)
 
@@ -405,5 +409,5 @@ class Node(ABC):
         if link in self._sessions:
             self.link_gone(link, self._sessions[link].unconfirmed(), now)
             del self._sessions[link], self.peers[link]
-            self._known.pop(link, None)
+            self.known.pop(link, None)
             self._used.pop(link, None)

@@ -214,4 +214,7 @@ class Subscribing:
         """Go on with what a snapshot has held."""
         self.filters = filters
         for name, filter_ in filters.items():
-            self._wanted.add(name, self._exact(filter_))
+            exact = filter_
+            if not filter_.is_bound:
+                exact = self.whereabouts.context.exact_or_anywhere(filter_)
+            self._wanted.add(name, exact)

@@ -158,7 +158,8 @@ def loading(make: Callable[[Began], N]) -> Callable[[str, bytes], Loaded[N]]:
         state = decode_state(converted(kind, data))
         plugins.require(state.settings)
         try:
-            node = restore_node(state.node, make(replace(state.began, settings=state.settings)))
+            new = make(replace(state.began, settings=state.settings))
+            node = restore_node(state.node, new, plugins.require)
         except UnreadableSnapshotError as error:
             raise LogFormatError(str(error)) from None
         return Loaded(state, node)

@@ -11,15 +11,18 @@ from typing import Any, TypeVar
 import msgspec
 
 from sterna.core.broker import Broker
+from sterna.core.component import Component
 from sterna.core.keeping import Part, Reader, Record, Writer
-from sterna.core.node import NODE, KeptNode, Node
-from sterna.core.protocol import named
+from sterna.core.node import NODE, Node
+from sterna.core.protocol import registered
+from sterna.core.settings import Settings
 from sterna.errors import SternaError
 from sterna.model.event import CheckedEvent
 from sterna.model.filters import Filter
 from sterna.wire import codec
 
 N = TypeVar("N", bound=Node)
+Require = Callable[[Settings], None]
 
 VERSION = 1
 """The version of the record as a whole."""
@@ -63,8 +66,11 @@ def encode_parts(parts: Iterable[Part], writer: Writer) -> bytes:
     )
 
 
-def restore_node(data: bytes, node: N) -> N:
-    """Give a new node, made from the same settings, the state that another one had."""
+def restore_node(data: bytes, node: N, require: Require = lambda _: None) -> N:
+    """Give a new node, made from the same settings, the state that another one had.
+
+    `require` loads the protocols of settings from before these, if the node still needs one.
+    """
     found = _decoded(data, _Snapshot)
     if found.version > VERSION:
         raise UnreadableSnapshotError(
@@ -72,7 +78,7 @@ def restore_node(data: bytes, node: N) -> N:
             "start the release that wrote it, or a later one"
         )
     decode = _Decoding()
-    _bring_back_what_ends(found.parts, node, decode)
+    _bring_back_what_ends(found.parts, node, decode, require)
     records = node.records()
     kept = {part.name: _kept(part, records.get(part.name), decode) for part in found.parts}
     messages = decode(found.messages, list[codec.any_message() | list[int]])  # type: ignore[misc]
@@ -81,25 +87,40 @@ def restore_node(data: bytes, node: N) -> N:
     return node
 
 
-def _bring_back_what_ends(parts: list[_Part], node: Node, decode: "_Decoding") -> None:
+def _bring_back_what_ends(
+    parts: list[_Part], node: Node, decode: "_Decoding", require: Require
+) -> None:
     """Add components that the settings have removed, and that had something left to do."""
-    records = node.records()
-    for part in parts:
-        if part.name == NODE:
-            kept: KeptNode = _kept(part, records[NODE], decode)
-            for name in kept.ending:
-                protocol = named(name)
-                kind = protocol.broker if isinstance(node, Broker) else protocol.client
-                if kind is not None:
-                    node.arrangement.add_ending(kind.make(node.settings))
+    record = node.records()[NODE]
+    for kept in [_kept(part, record, decode) for part in parts if part.name == NODE]:
+        worked_by = {name: kept.worked_by.get(name, node.settings) for name in kept.ending}
+        ending = [
+            _component(name, node, settings, require).make(settings)
+            for name, settings in worked_by.items()
+        ]
+        node.arrangement.add_ending(ending, worked_by)
+
+
+def _component(name: str, node: Node, settings: Settings, require: Require) -> type[Component]:
+    """The component that a protocol in use adds to such a node under a name."""
+    if name not in _components(node, settings):
+        require(settings)
+    found = _components(node, settings).get(name)
+    if found is None:
+        raise _missing(name)
+    return found
+
+
+def _components(node: Node, settings: Settings) -> dict[str, type[Component]]:
+    """The components of all protocols; of two with the same name, the one that is in use."""
+    protocols = sorted(registered(), key=lambda each: each.is_used(settings))
+    kinds = [each.broker if isinstance(node, Broker) else each.client for each in protocols]
+    return {kind.name: kind for kind in kinds if kind is not None}
 
 
 def _kept(part: _Part, record: Record | None, decode: "_Decoding") -> Any:
     if record is None:
-        raise UnreadableSnapshotError(
-            f"the snapshot holds what a protocol {part.name!r} kept, which is not there now: "
-            "install the package that provides it"
-        )
+        raise _missing(part.name)
     if part.version > record.version:
         raise UnreadableSnapshotError(
             f"the snapshot holds version {part.version} of what {part.name!r} keeps, and this "
@@ -112,6 +133,13 @@ def _kept(part: _Part, record: Record | None, decode: "_Decoding") -> Any:
     for version in range(part.version + 1, record.version):
         kept = record.older[version][1](kept)
     return kept
+
+
+def _missing(name: str) -> UnreadableSnapshotError:
+    return UnreadableSnapshotError(
+        f"the snapshot holds what a protocol {name!r} kept, which is not there now: "
+        "install the package that provides it"
+    )
 
 
 class _Decoding:

@@ -3,11 +3,13 @@
 import pytest
 
 from sterna.core.inputs import Subscribe
+from sterna.core.location.measuring import TRIPS_MAX
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
+from sterna.core.settings import Settings
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
-from sterna.sim.script import Do, Drop, LinkModel, Pause, Script, Wait
+from sterna.sim.script import Do, Drop, LinkModel, Pause, Reconfigure, Script, Wait
 from sterna.sim.topology import line
 from tests.sim.overlay import Overlay
 from tests.sim.watching import moving_at
@@ -86,3 +88,28 @@ def test_small_changes_for_the_better_are_none() -> None:
     assert delay_us is not None
     assert 200_000 < delay_us <= 210_000
     assert overlay.sent("MovingChange", "B1 → B2") <= told + 4
+
+
+@pytest.mark.spec("LM-4")
+def test_a_neighbour_without_places_is_not_waited_for() -> None:
+    """It never answers; as soon as it has places, it does."""
+    overlay = pair(LinkModel(latency_us=5_000))
+    overlay.simulation.do(Reconfigure(broker="B2", settings=Settings()))
+    overlay.subscribe("ann", "room IN myloc").wait(60_000_000)
+    moving = moving_at(overlay.broker("B1"))
+    assert len(moving.keep_measured().sent) == 1 + TRIPS_MAX
+
+    overlay.simulation.do(Reconfigure(broker="B2", settings=Settings(places=PLACES)))
+    overlay.wait(20_000)
+
+    assert moving.keep_measured().sent == {}
+    assert moving.delay_us("B2") == 10_000
+
+
+@pytest.mark.spec("LM-4")
+def test_a_round_trip_may_take_longer_than_many_probes() -> None:
+    """The first probe is waited for, however many follow it."""
+    overlay = pair(LinkModel(latency_us=15_000_000, jitter_us=0))
+    overlay.subscribe("ann", "room IN myloc").wait(100_000_000)
+
+    assert moving_at(overlay.broker("B1")).delay_us("B2") == 30_000_000

@@ -2,12 +2,19 @@
 
 import pytest
 
+from sterna.core.assembly import make_client
+from sterna.core.client import Client
 from sterna.core.facts import Adapted, Moved, VariableSet
 from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.inputs import Configured, MoveTo, SetVariable, Subscribe
 from sterna.core.location.options import PlacesOptions
 from sterna.core.names import LocalProtocolError
+from sterna.core.settings import ClientOptions, Settings
+from sterna.model.event import Event, Scalar
+from sterna.model.filters import Filter
 from sterna.sim.script import Drop
 from sterna.sim.topology import line
+from sterna.wire.snapshots import encode_node, restore_node
 from tests.sim.overlay import Overlay
 from tests.sim.watching import moving_at
 
@@ -66,6 +73,38 @@ def test_a_variable_must_be_set_and_make_sense() -> None:
         overlay.set("ann", "budget", "much")
     overlay.publish("pat", price=10).settle()
     assert overlay.received("ann") == ["pat#1"], "the value before holds"
+
+
+@pytest.mark.spec("LM-1", "LV-9")
+def test_places_change_to_more_than_a_filter_can_hold() -> None:
+    """Then the client gets what it may want wherever it is, and goes on, also after a restart."""
+    hub = PlacesOptions(edges=tuple(("a", f"x{number}") for number in range(10_000)))
+    client = make_client("ann", Settings(places=ROW))
+    client.handle(MoveTo(location="a"), 1)
+    client.handle(SetVariable(name="budget", value=9), 2)
+    filter_ = Filter("room IN myloc(1) AND price < $budget")
+    client.handle(Subscribe(subscription="1", filter=filter_), 3)
+
+    options = ClientOptions(buffer_events_max=7)
+    client.handle(Configured(settings=Settings(places=hub, client=options)), 4)
+    restored = restore_node(encode_node(client), make_client("ann", client.settings))
+
+    for node in (client, restored):
+        assert node.options == options
+        assert [wants(node, "x1", 5), wants(node, "f", 5), wants(node, "f", 9)] == [1, 1, 0]
+        node.handle(SetVariable(name="budget", value=10), 5)
+        assert wants(node, "f", 9)
+        node.handle(MoveTo(location="x2"), 6)
+        assert [wants(node, "a", 9), wants(node, "x1", 9)] == [1, 0]
+        with pytest.raises(LocalProtocolError, match="10,000 are the limit"):
+            node.handle(MoveTo(location="a"), 7)
+
+
+def wants(client: Client, room: str, price: int) -> bool:
+    """Whether a client wants an event."""
+    attributes: dict[str, Scalar] = {"room": room, "price": price}
+    event = Event(publisher="pat", seq=1, time_us=1, attributes=attributes)
+    return bool(client.wants.wanting(event))
 
 
 # ---- What happens

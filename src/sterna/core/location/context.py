@@ -63,6 +63,16 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         except ValueError as error:
             raise LocalProtocolError(f"the filter {filter_} cannot be used here: {error}") from None
 
+    def exact_or_anywhere(self, filter_: Filter) -> Filter:
+        """What a filter means to the client now, or wherever it is if that is too much to list.
+
+        So a subscription outlasts a change of the places.
+        """
+        try:
+            return self.exact(filter_)
+        except LocalProtocolError:
+            return self.exact(filter_.anywhere)
+
     def told(self, filter_: Filter) -> Filter:
         """The filter for brokers: it covers all values in the ranges, and `myloc` remains."""
         return filter_.widen({name: (v.low, v.high) for name, v in self.variables.items()})

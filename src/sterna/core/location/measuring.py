@@ -99,8 +99,12 @@ class Measuring(Component):
     def link_down(self, link: LinkId, now: Time) -> None:
         del now
         self._due.pop(link, None)
-        # An answer after the break would measure the break.
-        self._sent = {n: sent for n, sent in self._sent.items() if sent[0] != link}
+        self._give_up(link, self._number)  # An answer after the break would measure the break.
+
+    def answers_now(self, link: LinkId, now: Time) -> None:
+        """The other end has begun to answer probes: earlier ones are lost."""
+        Measuring.link_down(self, link, now)
+        Measuring.link_up(self, link, now)
 
     def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         del unconfirmed, now
@@ -119,7 +123,7 @@ class Measuring(Component):
         asked, since = self._sent.get(message.number, (None, now))
         if asked != link:
             return  # It does not answer a probe over this link.
-        del self._sent[message.number]
+        self._give_up(link, message.number)  # Answers come in order.
         trips = self._trips.setdefault(link, deque(maxlen=TRIPS_MAX))
         trips.append(-(-(now - since) // self._grain_us) * self._grain_us)
         before, longest = self._delays.get(link), max(trips)
@@ -138,9 +142,23 @@ class Measuring(Component):
         self._number += 1
         self._sent[self._number] = link, now
         self.node.send(link, Probe(number=self._number), now)
+        self._keep_few(link)
         every_us = self._probe_us
         while every_us < CALM * self._delays.get(link, 0):
             every_us *= 2
         # All links are measured at the same times: it is quiet in between.
         self._due[link] = (now // every_us + 1) * every_us
         self.wake_by(self._due[link])
+
+    def _keep_few(self, link: LinkId) -> None:
+        """Wait only for the last few answers, which will count, and for the next one.
+
+        A neighbour without places never answers; one that is slow answers the first probe first.
+        """
+        waiting = [number for number, (asked, _) in self._sent.items() if asked == link]
+        for number in waiting[1:-TRIPS_MAX]:
+            del self._sent[number]
+
+    def _give_up(self, link: LinkId, last: int) -> None:
+        """Wait for no answer to the probes of a link, up to a number."""
+        self._sent = {n: sent for n, sent in self._sent.items() if sent[0] != link or n > last}

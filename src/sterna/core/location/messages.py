@@ -38,7 +38,8 @@ class MovingChange(Message, frozen=True, kw_only=True):
     added: tuple[MovingRoute, ...] = ()
     removed: tuple[RouteId, ...] = ()
     anew: bool = False
-    """Whether this replaces everything that was announced before."""
+    """Whether this replaces everything that was announced before. A broker that begins to route
+    moving subscriptions sends an empty one: it knows nothing of what it was sent until now."""
 
     def claims(self) -> Iterable[Claim]:
         names = [route.id for route in self.added]

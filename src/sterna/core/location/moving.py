@@ -173,6 +173,8 @@ class Moving(Measuring, BrokerComponent):
         for id_ in (*message.removed, *ended):
             self._replace(link, id_, None)
         self.broker.router.tell(now)
+        if message.anew and link in self._told:
+            self._tell_again(link, now)
         self._tell(now)
 
     def _replace(self, link: LinkId, id_: RouteId, new: MovingRoute | None) -> None:
@@ -231,6 +233,20 @@ class Moving(Measuring, BrokerComponent):
                 change = MovingChange(added=tuple(added), removed=tuple(removed))
                 self.broker.send(neighbour, change, now)
                 self.keep_measuring(neighbour, now)
+
+    def _tell_again(self, neighbour: LinkId, now: Time) -> None:
+        """A neighbour has begun to route moving subscriptions, and ignored what it was sent before.
+
+        Names stay the same: it may know some of them, from messages that were on their way.
+        """
+        known = self.announced(neighbour)
+        if known:
+            self.broker.send(neighbour, MovingChange(added=tuple(known.values())), now)
+        self.answers_now(neighbour, now)
+
+    def announced(self, neighbour: LinkId) -> dict[RouteId, MovingRoute]:
+        """The routes that a neighbour was sent, by the names that they have there."""
+        return _by_id(self._told[neighbour].announced())
 
     def _must_hear(self, neighbour: LinkId, filter_: Filter) -> bool:
         known = self._admits.setdefault(neighbour, {})
@@ -363,8 +379,11 @@ class Moving(Measuring, BrokerComponent):
         }
 
     def begin(self, now: Time) -> None:
-        for link in self.broker.up:
+        """Have neighbours and clients announce what they know: it was ignored until now."""
+        for link in self.broker.known:  # One that is down comes back as a link that is known.
             self.link_new(link, now)
+            self.broker.send(link, MovingChange(anew=True), now)
+        for link in self.broker.up:
             self.link_up(link, now)
 
     def end(self, now: Time) -> bool:

@@ -140,6 +140,14 @@ class Telling:
             added.append(msgspec.structs.replace(share.routes[at], id=name))
         return added, ended
 
+    def announced(self) -> list[MovingRoute]:
+        """All that was announced to the neighbour, under the same names."""
+        return [
+            msgspec.structs.replace(share.routes[at], id=name)
+            for share in self.shares.values()
+            for at, name in share.told_as.items()
+        ]
+
     def keep(self) -> KeptTelling:
         """What a snapshot has to hold."""
         numbers = {likeness: number for number, likeness in enumerate(self.shares)}

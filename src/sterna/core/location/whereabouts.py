@@ -43,6 +43,7 @@ class Whereabouts(Measuring, ClientComponent):
     """Knows what a client's subscriptions depend on, and what its broker knows of that."""
 
     name = "moving"
+    handles = (*Measuring.handles, MovingChange)
     Kept = KeptWhereabouts
 
     @classmethod
@@ -97,7 +98,7 @@ class Whereabouts(Measuring, ClientComponent):
         self._places = places.digest()
         for name, filter_ in self.client.subscriptions.items():
             if not filter_.is_bound:
-                self.client.wants.adapt(name, self.context.exact(filter_), now)
+                self.client.wants.adapt(name, self.context.exact_or_anywhere(filter_), now)
         self.tell(now)
 
     def end(self, now: Time) -> bool:
@@ -163,8 +164,10 @@ class Whereabouts(Measuring, ClientComponent):
 
     def _adapt(self, context: Context, why: facts.Moved | facts.VariableSet) -> None:
         """Filter exactly for another context, or change nothing if that is not possible."""
+        stays = context.location == self.context.location
+        meaning = context.exact_or_anywhere if stays else context.exact
         exact = {
-            name: context.exact(filter_)
+            name: meaning(filter_)
             for name, filter_ in self.client.subscriptions.items()
             if not filter_.is_bound
         }
@@ -192,6 +195,13 @@ class Whereabouts(Measuring, ClientComponent):
         self._told, self._has_told, self._was_away = routes, True, False
         self.node.send(link, change, now)
         self.keep_measuring(link, now)
+
+    def on_moving_change(self, message: MovingChange, link: LinkId, now: Time) -> None:
+        """The broker has begun to route moving subscriptions, and knows none of the client's."""
+        if message.anew and link == self.client.link:
+            self._was_away = True
+            self.tell(now)
+            self.answers_now(link, now)
 
     def introduction(self) -> tuple[Message, ...]:
         self._was_away = False

@@ -73,7 +73,7 @@ class Members(BrokerComponent):
         self._announced = {link: dict.fromkeys(links) for link, links in kept.told.items()}
 
     def begin(self, now: Time) -> None:
-        for link in self.broker.up:
+        for link in self.broker.known:  # One that is down comes back as a link that is known.
             self.link_new(link, now)
 
     def link_new(self, link: LinkId, now: Time) -> None:
