@@ -23,7 +23,7 @@ from sterna.core.location.telling import KeptShare, KeptTelling, Likeness
 from sterna.core.location.whereabouts import KeptWhereabouts
 from sterna.core.messages import Route
 from sterna.core.names import NEVER, LinkId, NodeId, RouteId
-from sterna.core.node import NODE, KeptLink, KeptNode
+from sterna.core.node import KEPT_NODE, NODE, KeptLink, KeptNode
 from sterna.core.overlay.members import KeptMembers
 from sterna.core.publishing import KeptPublishing
 from sterna.core.quenching import KeptInterest, KeptOutbox
@@ -34,7 +34,7 @@ from sterna.net.release_0_1.routing import router
 from sterna.wire.snapshots import encode_parts
 
 VERSION = 1
-"""The version of every record that is made here."""
+"""The version of every record that is made here, but for that of the node."""
 
 
 def broker(old: Old) -> bytes:
@@ -51,7 +51,7 @@ def client(old: Old) -> bytes:
 
 
 def _parts(old: Old, writer: Writer) -> list[Part]:
-    parts = [Part(NODE, VERSION, _node(old, writer))]
+    parts = [Part(NODE, KEPT_NODE.version, _node(old, writer))]
     for component in old.components:
         name, convert = COMPONENTS[type(component).__name__]
         if convert is not None:
