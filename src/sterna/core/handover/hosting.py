@@ -77,7 +77,7 @@ class Hosting(BrokerComponent):
                 del self.guests[client]
                 for batch in batches(events):
                     self.broker.send(client, Events(events=batch), now)
-        return not self.guests and self.is_settled
+        return not self.guests and not self.courier and self.is_settled
 
     # ---- Events
 

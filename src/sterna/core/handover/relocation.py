@@ -21,6 +21,7 @@ import msgspec
 
 from sterna.core import facts
 from sterna.core.handover.cache import after
+from sterna.core.handover.declining import forget_absent
 from sterna.core.handover.guests import (
     Guest,
     KeptForMoving,
@@ -141,6 +142,7 @@ class Relocation(Hosting):
         client = request.client
         guest = self.guests.get(client)
         if guest is None or not request.path:  # It left nothing behind.
+            forget_absent(self.broker, client, now)
             self._replay(request, (), (), {}, 0, now, forgotten=True)
             return
         unconfirmed = self.broker.unconfirmed(client)
