@@ -4,10 +4,15 @@ from collections.abc import Iterable
 
 import pytest
 
+from sterna.core.handover.guests import Moment
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.handover.roaming import NEWS_US
+from sterna.core.inputs import Publish, Subscribe
 from sterna.core.settings import Settings
-from sterna.sim.script import Drop, Reconfigure
+from sterna.model.event import EventId
+from sterna.model.filters import Filter
+from sterna.sim.run import Simulation
+from sterna.sim.script import Do, Drop, Reconfigure, Script, Settle, Wait
 from sterna.sim.topology import line
 from tests.sim.overlay import RELOCATION, Overlay
 
@@ -93,10 +98,71 @@ def test_a_request_that_waits_for_a_link_is_sent_before_relocation_ends() -> Non
 
 @pytest.mark.spec("LV-9")
 @pytest.mark.parametrize("us", range(0, 5_000, 500))
-def test_a_client_that_arrives_is_received_whatever_its_broker_has_become(us: int) -> None:
-    """It does not know yet that clients are not handed over there."""
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_client_that_arrives_is_received_whatever_its_broker_has_become(
+    us: int,
+    tells: bool,  # noqa: FBT001
+) -> None:
+    """Perhaps it does not know yet that clients are not handed over there."""
     run = roaming().attach("ann", "B1").wait(us)
-    change(run, ["B1"], NONE, tells=False).settle()
+    change(run, ["B1"], NONE, tells=tells).settle()
 
     run.publish("pat", x=2).publish("ann", x=1).settle()
     assert run.received("ann")[-2:] == ["pat#2", "ann#1"]
+
+
+@pytest.mark.spec("LV-9")
+@pytest.mark.parametrize("us", range(0, 5_000, 500))
+def test_a_new_client_is_introduced_although_the_change_comes_before_the_welcome(us: int) -> None:
+    script = Script(topology=line(1), clients={"ann": "B1"}, steps=(), handover=RELOCATION)
+    simulation = Simulation(script)
+    for step in (
+        Do(client="ann", what=Subscribe(subscription="1", filter=Filter("x > 0"))),
+        Wait(us=us),
+        Reconfigure(broker="B1", settings=Settings(), tells=True),
+        Settle(),
+        Do(client="ann", what=Publish(attributes={"x": 1})),
+    ):
+        simulation.do(step)
+    simulation.settle()
+
+    assert simulation.oracle.received("ann") == [EventId("ann", 1)]
+
+
+@pytest.mark.spec("LV-9")
+def test_a_client_that_subscribes_without_an_arrival_gets_its_events() -> None:
+    """Its link was reset, and B3 expects an arrival, but it knows of the change already."""
+    run = roaming()
+    run.relocation("B3").guests["ann"].pass_through(Moment.LINK_RESET)
+    change(run, ["B3"], NONE).publish("pat", x=2).settle()
+    assert run.received("ann") == ["pat#1"]
+    run.subscribe("ann", "y > 0", "other").settle().publish("pat", x=3).settle()
+
+    assert run.received("ann") == ["pat#1", "pat#2", "pat#3"]
+    assert run.broker("B3").part("relocation") is None
+
+
+# ---- Clients that stay where they are
+
+
+@pytest.mark.spec("LV-9", "LV-3")
+def test_other_clients_keep_everything_while_relocation_ends() -> None:
+    """Bob loses his connection while B1 still waits for what was kept for Ann."""
+    run = change(waiting(), LINE, NONE)
+    run.fault(Drop(a="bob", b="B1", us=1_000_000)).wait(100_000)
+    run.publish("pat", x=2).wait(NEWS_US).settle()
+
+    assert run.received("bob") == ["pat#1", "pat#2"]
+
+
+@pytest.mark.spec("LV-9", "LV-3")
+@pytest.mark.parametrize("tells", [True, False])
+def test_other_clients_keep_everything_when_relocation_goes_on(tells: bool) -> None:  # noqa: FBT001
+    """It had not ended yet: Ann still waits. Bob is away before he hears of that."""
+    run = change(waiting(), LINE, NONE)
+    change(run, LINE, RELOCATION, tells=tells)
+    run.fault(Drop(a="bob", b="B1", us=1_000_000)).wait(100_000)
+    run.publish("pat", x=2).wait(NEWS_US).settle()
+
+    assert run.received("bob") == ["pat#1", "pat#2"]
+    assert run.received("ann") == ["pat#1", "pat#2"]

@@ -57,11 +57,14 @@ class Arrangement:
         configured = {part: each for part in wanted if (each := self._part_of(part)) is not None}
         fresh = [part.make(settings) for part in wanted if part not in configured]
         unwanted = [each for each in self.components if self._is_unwanted(each, wanted)]
+        resumed = [each for each in configured.values() if each in self.ending]
         self.ending = [each for each in unwanted if not each.end(now)]
         ended = [each for each in unwanted if each not in self.ending]
         self._arrange([each for each in self.components if each not in ended], fresh, wanted)
         for component in (*self._lasting, *configured.values()):
             component.configure(settings, now)
+        for component in resumed:
+            component.resume(now)
         for component in fresh:
             component.begin(now)
 

@@ -334,6 +334,8 @@ class Client(Node):
 
     def reconfigured(self, before: Settings, now: Time) -> None:
         del before
+        if self.link in self.up and not (self.is_introduced or self.has_sent_farewell):
+            self._introduce_itself(now)  # The component that would have done it may be gone.
         self.offers.configure(self.settings.client, now)
         self._send_farewell(now)
 

@@ -34,7 +34,7 @@ from sterna.core.handover.options import HandoverOptions
 from sterna.core.handover.roaming import NEWS_US
 from sterna.core.handover.trails import Trails
 from sterna.core.location.messages import MovingChange
-from sterna.core.messages import Events, Message
+from sterna.core.messages import Events, Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.settings import Settings
 from sterna.core.sizes import batches
@@ -64,10 +64,12 @@ class Hosting(BrokerComponent):
     def begin(self, now: Time) -> None:
         """Clients that are known already are guests from now on; they have not been born yet."""
         for link, peer in self.broker.peers.items():
-            if peer is Peer.CLIENT:
+            if peer is Peer.CLIENT and link not in self.guests:
                 guest = self.guests.admit(link, 0, 0, is_here=link in self.broker.up)
                 guest.away_since = None if guest.is_here else now
                 self.look_for(guest, now)
+
+    resume = begin
 
     def end(self, now: Time) -> bool:
         """Clients do not roam any more: what is kept for each waits here, on its link."""
@@ -78,6 +80,13 @@ class Hosting(BrokerComponent):
                 for batch in batches(events):
                     self.broker.send(client, Events(events=batch), now)
         return not self.guests and not self.courier and self.is_settled
+
+    def subscriptions_changed(self, change: SubscriptionChange, link: LinkId, now: Time) -> None:
+        """A guest that introduces itself without an arrival is not handed over any more."""
+        del change, now
+        guest = self.guests.get(link)
+        if guest is not None and guest.presence is Presence.FORGETFUL and self.is_ending:
+            guest.pass_through(Moment.ARRIVAL)
 
     # ---- Events
 
@@ -260,7 +269,8 @@ class Hosting(BrokerComponent):
             guest.pass_through(Moment.LINK_DOWN)
             guest.away_since = now
             self.look_for(guest, now)
-        elif self.broker.peers[link] is Peer.CLIENT:  # It left before it introduced itself.
+        elif self.broker.peers[link] is Peer.CLIENT and not self.is_ending:
+            # It left before it introduced itself.
             self.returning.pop(link, None)
             self.broker.forget(link, now)
 
