@@ -1,9 +1,11 @@
 """Brokers change how they hand clients over, one after the other, and no client is cut off."""
 
 from collections.abc import Iterable
+from itertools import permutations
 
 import pytest
 
+from sterna.core import facts
 from sterna.core.handover.guests import Moment
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.handover.roaming import NEWS_US
@@ -101,7 +103,7 @@ def test_a_request_that_waits_for_a_link_is_sent_before_relocation_ends() -> Non
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_client_that_arrives_is_received_whatever_its_broker_has_become(
     us: int,
-    tells: bool,  # noqa: FBT001
+    tells: bool,
 ) -> None:
     """Perhaps it does not know yet that clients are not handed over there."""
     run = roaming().attach("ann", "B1").wait(us)
@@ -157,7 +159,7 @@ def test_other_clients_keep_everything_while_relocation_ends() -> None:
 
 @pytest.mark.spec("LV-9", "LV-3")
 @pytest.mark.parametrize("tells", [True, False])
-def test_other_clients_keep_everything_when_relocation_goes_on(tells: bool) -> None:  # noqa: FBT001
+def test_other_clients_keep_everything_when_relocation_goes_on(tells: bool) -> None:
     """It had not ended yet: Ann still waits. Bob is away before he hears of that."""
     run = change(waiting(), LINE, NONE)
     change(run, LINE, RELOCATION, tells=tells)
@@ -166,3 +168,52 @@ def test_other_clients_keep_everything_when_relocation_goes_on(tells: bool) -> N
 
     assert run.received("bob") == ["pat#1", "pat#2"]
     assert run.received("ann") == ["pat#1", "pat#2"]
+
+
+@pytest.mark.spec("LV-9", "PM-3")
+def test_a_client_learns_what_was_discarded_before_relocation_ended() -> None:
+    """It is away when its broker changes, and knows of the change when it is back."""
+    small = HandoverOptions(protocol=Handover.RELOCATION, cache_events_max=2)
+    run = Overlay(line(1), {"bob": "B1", "pat": "B1"}, handover=small)
+    run.subscribe("bob", "x > 0").settle()
+    run.fault(Drop(a="bob", b="B1", us=1_000_000)).wait(10_000)
+    for _ in range(3):
+        run.publish("pat", x=1)
+    run.wait(100_000)
+    change(run, ["B1"], NONE).settle()
+
+    assert run.received("bob") == ["pat#2", "pat#3"]
+    (missed,) = run.facts_of(facts.Missed)
+    assert isinstance(missed, facts.Missed)
+    assert missed.events == (EventId("pat", 1),)
+
+
+# ---- Clients are handed over from now on
+
+
+@pytest.mark.spec("LV-9", "PM-4")
+@pytest.mark.parametrize("order", list(permutations(LINE)), ids="-".join)
+def test_clients_that_are_known_already_keep_their_events_on_their_first_move(
+    order: tuple[str, ...],
+) -> None:
+    """Brokers that begin later learn of the clients that have been welcomed before."""
+    run = Overlay(line(3), {"ann": "B1", "pat": "B2"})
+    run.subscribe("ann", "x > 0").settle()
+    for broker in order:
+        change(run, [broker], RELOCATION).wait(1_000_000)
+    run.detach("ann").wait(100_000).publish("pat", x=1).wait(100_000)
+    run.attach("ann", "B3").wait(100_000).publish("pat", x=2).settle()
+
+    assert run.received("ann") == ["pat#1", "pat#2"]
+    assert run.facts_of(facts.Forgotten) == []
+
+
+@pytest.mark.spec("LV-9", "PM-4")
+def test_a_broker_that_begins_while_a_link_is_down_learns_of_clients_later() -> None:
+    run = Overlay(line(2), {"ann": "B1", "pat": "B2"})
+    run.subscribe("ann", "x > 0").settle()
+    change(run, ["B1"], RELOCATION).settle()
+    run.fault(Drop(a="B1", b="B2", us=1_000_000)).wait(10_000)
+    change(run, ["B2"], RELOCATION).settle()
+
+    assert run.relocation("B2").trails["ann"].link == "B1"
