@@ -5,11 +5,15 @@ from itertools import permutations
 
 import pytest
 
-from sterna.core import facts
+from sterna.core import facts, protocol
+from sterna.core.component import BrokerComponent
 from sterna.core.handover.guests import Moment
+from sterna.core.handover.hosting import Hosting
+from sterna.core.handover.messages import Farewell
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.handover.roaming import NEWS_US
-from sterna.core.inputs import Publish, Subscribe
+from sterna.core.inputs import Configured, Publish, Subscribe
+from sterna.core.protocol import Kind, Protocol
 from sterna.core.settings import Settings
 from sterna.model.event import EventId
 from sterna.model.filters import Filter
@@ -17,6 +21,7 @@ from sterna.sim.run import Simulation
 from sterna.sim.script import Do, Drop, Reconfigure, Script, Settle, Wait
 from sterna.sim.topology import line
 from tests.sim.overlay import RELOCATION, Overlay
+from tests.sim.test_leaving import leave
 
 LINE = ("B1", "B2", "B3")
 NONE = HandoverOptions()
@@ -217,3 +222,62 @@ def test_a_broker_that_begins_while_a_link_is_down_learns_of_clients_later() -> 
     change(run, ["B2"], RELOCATION).settle()
 
     assert run.relocation("B2").trails["ann"].link == "B1"
+
+
+# ---- Another protocol
+
+
+class Staying(Hosting):
+    """Keeps what comes for clients that are away, and hands nothing over."""
+
+    name = "staying"
+
+
+class Listening(BrokerComponent):
+    """Wants to know who leaves, as others do."""
+
+    name = "listening"
+    handles = (Farewell,)
+
+    def on_farewell(self, message: Farewell, link: str, now: int) -> None:
+        """Do nothing about it."""
+
+
+@pytest.fixture
+def others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two more protocols, known to one test."""
+    monkeypatch.setattr(protocol, "_protocols", dict(protocol._protocols))
+    protocol.register(Protocol(name="staying", kind=Kind.HANDOVER, broker=Staying))
+    protocol.register(Protocol(name="listening", broker=Listening))
+
+
+@pytest.mark.spec("LV-9")
+@pytest.mark.usefixtures("others")
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+def test_another_protocol_for_guests_takes_over_while_a_client_waits(*, leaves: bool) -> None:
+    run = change(waiting(), LINE, HandoverOptions(protocol="staying"))
+    run.publish("pat", x=2).wait(100_000)
+    if leaves:
+        leave(run, "ann")
+    run.wait(NEWS_US).settle()
+
+    assert run.received("ann") == (["pat#1"] if leaves else ["pat#1", "pat#2"])
+    assert run.broker("B1").part("relocation") is None
+    run.fault(Drop(a="bob", b="B1", us=1_000_000)).wait(100_000)
+    run.publish("pat", x=3).wait(100_000)
+    assert run.broker("B1").kept_events("bob") == 1
+    assert run.settle().received("bob") == ["pat#1", "pat#2", "pat#3"]
+
+
+@pytest.mark.spec("LV-9")
+@pytest.mark.usefixtures("others")
+def test_settings_that_are_refused_change_nothing() -> None:
+    run = waiting()
+    broker = run.broker("B1")
+    before = broker.settings, broker.components
+    twice = Settings(handover=RELOCATION, protocols=("listening",))
+    with pytest.raises(ValueError, match="two components of B1 handle Farewell"):
+        broker.handle(Configured(settings=twice), run.simulation.network.kernel.now)
+
+    assert (broker.settings, broker.components) == before
+    assert run.settle().publish("pat", x=2).settle().received("ann") == ["pat#1", "pat#2"]

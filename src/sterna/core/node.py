@@ -8,7 +8,7 @@ import msgspec
 
 from sterna.core import inputs
 from sterna.core.actions import Action, Transmit
-from sterna.core.arrangement import Arrangement, PartsOf
+from sterna.core.arrangement import Arrangement, PartsOf, check
 from sterna.core.component import Component, Handler
 from sterna.core.facts import Attached, Detached, Fact, LinkReset
 from sterna.core.inputs import Input
@@ -93,6 +93,7 @@ class Node(ABC):
         timing: LinkTiming | None = None,
         incarnation: int = 0,
     ) -> None:
+        check(id_, components)
         self.id = id_
         self.settings = settings or Settings()
         self.arrangement = Arrangement(components, parts, self._assemble, lasting=lasting)
@@ -313,8 +314,9 @@ class Node(ABC):
         """Work by other settings from now on, with all that is held."""
         if not self.arrangement.is_configurable:
             raise LocalProtocolError(f"{self.id} was made from components, not from settings")
+        made = self.arrangement.prepare(given.settings, self.id)  # It may refuse them.
         before, self.settings = self.settings, given.settings
-        self.arrangement.configure(given.settings, now)
+        self.arrangement.configure(given.settings, made, now)
         self.reconfigured(before, now)
 
     def reconfigured(self, before: Settings, now: Time) -> None:
