@@ -1,27 +1,35 @@
 """Brokers change how they hand clients over, one after the other, and no client is cut off."""
 
+import random
 from collections.abc import Iterable
 from itertools import permutations
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sterna.core import facts, protocol
+from sterna.core.client import Client
 from sterna.core.component import BrokerComponent
 from sterna.core.handover.guests import Moment
 from sterna.core.handover.hosting import Hosting
 from sterna.core.handover.messages import Farewell
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.handover.roaming import NEWS_US
-from sterna.core.inputs import Configured, Publish, Subscribe
+from sterna.core.inputs import Advertise, Attach, Configured, Detach, Publish, Subscribe
 from sterna.core.protocol import Kind, Protocol
 from sterna.core.settings import Settings
 from sterna.model.event import EventId
 from sterna.model.filters import Filter
+from sterna.sim.generate import generate
 from sterna.sim.run import Simulation
-from sterna.sim.script import Do, Drop, Reconfigure, Script, Settle, Wait
+from sterna.sim.script import AnyStep, Crash, Do, Drop, Reconfigure, Script, Settle, Wait
 from sterna.sim.topology import line
+from tests.scale import examples
 from tests.sim.overlay import RELOCATION, Overlay
 from tests.sim.test_leaving import leave
+from tests.sim.test_reconfiguring import BROKERS, SEEDS, TROUBLE, plan_for, settings
 
 LINE = ("B1", "B2", "B3")
 NONE = HandoverOptions()
@@ -281,3 +289,95 @@ def test_settings_that_are_refused_change_nothing() -> None:
 
     assert (broker.settings, broker.components) == before
     assert run.settle().publish("pat", x=2).settle().received("ann") == ["pat#1", "pat#2"]
+
+
+# ---- Anything at any time
+
+
+def with_handover(each: Settings, protocol: str) -> Settings:
+    """The same settings with another handover protocol."""
+    replace = msgspec.structs.replace
+    return replace(each, handover=replace(each.handover, protocol=protocol))
+
+
+def mixed_in(
+    steps: Iterable[AnyStep], changes: list[Reconfigure], rng: random.Random
+) -> list[AnyStep]:
+    """The steps with changes in between, in their order."""
+    mixed = list(steps)
+    places = sorted(rng.randrange(len(mixed) + 1) for _ in changes)
+    for place, step in reversed(list(zip(places, changes, strict=True))):
+        mixed[place:place] = [step, Settle()] if rng.random() < 0.2 else [step]
+    return mixed
+
+
+def begin(script: Script, handover: HandoverOptions) -> Simulation:
+    """The network of a script, with another handover and nothing done yet; crashes are foreseen."""
+    crashes = tuple(step for step in script.steps if isinstance(step, Crash))
+    return Simulation(msgspec.structs.replace(script, handover=handover, steps=crashes))
+
+
+@pytest.mark.spec("LV-9", "PM-4")
+@examples(80, long=10)
+@given(settings(), TROUBLE, BROKERS, SEEDS)
+def test_handover_is_introduced_broker_by_broker_before_clients_roam(
+    later: Settings, faults: str, brokers: int, seed: int
+) -> None:
+    """Once all brokers hand clients over, those that were known before keep every event."""
+    rng = random.Random(f"introduced {seed}")  # noqa: S311 - reproducible.
+    script = generate(plan_for(later, faults, brokers, seed, roams=True), seed)
+    half = len(script.steps) // 2
+    calm = [step for step in script.steps[:half] if isinstance(step, Wait | Settle) or stays(step)]
+    order = rng.sample(script.topology.brokers, brokers)
+    changes = [Reconfigure(broker=broker, settings=later, tells=True) for broker in order]
+    simulation = begin(script, NONE)
+    for step in (*mixed_in(calm, changes, rng), Settle(), *script.steps[half:], Settle()):
+        simulation.do(step)
+
+    assert simulation.outcome().findings == []
+
+
+def stays(step: AnyStep) -> bool:
+    """Whether a client does something, and stays where it is."""
+    return isinstance(step, Do) and not isinstance(step.what, Attach | Detach)
+
+
+@pytest.mark.spec("LV-9", "LV-6")
+@examples(80, long=10)
+@given(
+    settings(),
+    st.lists(st.sampled_from(Handover), min_size=1, max_size=3),
+    *(TROUBLE, BROKERS, SEEDS),
+)
+def test_whatever_handover_becomes_while_clients_roam_none_is_cut_off(
+    first: Settings, later: list[Handover], faults: str, brokers: int, seed: int
+) -> None:
+    """Events may be lost on the way; in the end each client gets what all others publish."""
+    rng = random.Random(f"changed {seed}")  # noqa: S311 - reproducible.
+    script = generate(plan_for(first, faults, brokers, seed, roams=True), seed)
+    changes = [
+        Reconfigure(
+            broker=broker, settings=with_handover(first, protocol), tells=rng.random() < 0.5
+        )
+        for protocol in later
+        for broker in rng.sample(script.topology.brokers, brokers)
+    ]
+    simulation = begin(script, first.handover)
+    for step in (Settle(), *mixed_in(script.steps, changes, rng), Settle(), *changes[-brokers:]):
+        simulation.do(step)
+    everyone, greeting = list(script.clients), Filter("greeting = 1")
+    for happening in (
+        Subscribe(subscription="greetings", filter=greeting),
+        Advertise(advertisement="greetings", filter=greeting),
+        Publish(attributes={"greeting": 1}),
+    ):
+        simulation.settle()
+        for client in everyone:
+            simulation.do(Do(client=client, what=happening))
+    simulation.settle()
+
+    nodes = {client: simulation.network.hosts[client].node for client in everyone}
+    last = {client: node.published for client, node in nodes.items() if isinstance(node, Client)}
+    for client in everyone:
+        received = simulation.oracle.received(client)
+        assert {EventId(*each) for each in last.items()} <= set(received)
