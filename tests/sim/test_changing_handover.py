@@ -232,6 +232,32 @@ def test_a_broker_that_begins_while_a_link_is_down_learns_of_clients_later() -> 
     assert run.relocation("B2").trails["ann"].link == "B1"
 
 
+@pytest.mark.spec("LV-9", "LV-6")
+def test_a_client_that_roams_again_is_not_taken_for_what_it_was() -> None:
+    """B2 knows it from before, and does not send it away: its visits are counted on."""
+    run = Overlay(line(2), {"ann": "B1"}, handover=RELOCATION)
+    change(run, ["B1"], NONE).settle()
+    before = run.relocation("B2").trails["ann"]
+    run.attach("ann", "B2").settle()
+
+    after = run.relocation("B2").trails["ann"]
+    assert (before.link, after.link) == ("B1", None)
+    assert after.born > before.born
+    attached = [fact for fact in run.facts_of(facts.Attached) if fact.at == "ann"]
+    assert len(attached) == 2
+
+
+@pytest.mark.spec("LV-9", "LV-6")
+def test_visits_are_counted_on_over_the_same_link() -> None:
+    """B2 has been told of Ann before, and is told of her again."""
+    run = Overlay(line(2), {"ann": "B1"}, handover=RELOCATION)
+    before = run.relocation("B2").trails["ann"]
+    change(run, ["B1"], NONE).settle()
+    change(run, ["B1"], RELOCATION).settle()
+
+    assert run.relocation("B2").trails["ann"].born > before.born
+
+
 # ---- Another protocol
 
 
@@ -275,6 +301,17 @@ def test_another_protocol_for_guests_takes_over_while_a_client_waits(*, leaves: 
     run.publish("pat", x=3).wait(100_000)
     assert run.broker("B1").kept_events("bob") == 1
     assert run.settle().received("bob") == ["pat#1", "pat#2", "pat#3"]
+
+
+@pytest.mark.spec("LV-9")
+@pytest.mark.usefixtures("others")
+def test_farewells_are_for_the_protocol_in_force() -> None:
+    """Relocation is not done, but Bob is no guest of it any more."""
+    run = change(waiting(), LINE, HandoverOptions(protocol="staying"))
+    leave(run, "bob").wait(100_000)
+
+    assert run.broker("B1").part("relocation") is not None
+    assert "bob" not in run.broker("B1").peers
 
 
 @pytest.mark.spec("LV-9")

@@ -108,7 +108,7 @@ class Node(ABC):
         self._timing = timing or LinkTiming()
         self.incarnation = incarnation
         """How often the node has lost its state."""
-        self._incarnation = incarnation * SESSIONS_MAX
+        self.next_session = incarnation * SESSIONS_MAX
         """The incarnation of the next session: never one that was used, whatever was forgotten."""
         self._used: dict[LinkId, LinkSession] = {}
         self._facts: list[Fact] = []
@@ -217,7 +217,7 @@ class Node(ABC):
         """All that a node made from the same settings needs to continue exactly as this one."""
         node = KeptNode(
             incarnation=self.incarnation,
-            next_session=self._incarnation,
+            next_session=self.next_session,
             deadline=self.deadline,
             links=[
                 KeptLink(
@@ -251,7 +251,7 @@ class Node(ABC):
     def restore(self, kept: Mapping[str, Any], reader: Reader) -> None:
         """Continue with what a snapshot has held, by the names of components."""
         node: KeptNode = kept[NODE]
-        self.incarnation, self._incarnation = node.incarnation, node.next_session
+        self.incarnation, self.next_session = node.incarnation, node.next_session
         self.deadline = node.deadline
         for each in node.links:
             session = LinkSession(each.session.incarnation, self._timing)
@@ -382,8 +382,8 @@ class Node(ABC):
         link = given.link
         self._link_down(inputs.LinkDown(link=link), now)  # The old connection, if there is one.
         if link not in self._sessions:
-            self._sessions[link] = LinkSession(self._incarnation, self._timing)
-            self._incarnation += 1
+            self._sessions[link] = LinkSession(self.next_session, self._timing)
+            self.next_session += 1
         self.peers[link] = given.peer
         self.link_made(given, now)
         self._sessions[link].open(now)
