@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from sterna.core.component import Component, Handler
 from sterna.core.messages import Message
-from sterna.core.names import Time
+from sterna.core.names import NodeId, Time
 from sterna.core.settings import Settings
 
 PartsOf = Callable[[Settings], Sequence[type[Component]]]
@@ -41,39 +41,54 @@ class Arrangement:
         return self._parts_of is not None
 
     def handlers(self) -> dict[type[Message], Handler]:
-        """Who handles which message."""
-        found: dict[type[Message], Handler] = {}
-        for component in self.components:
-            for message, handler in component.handlers().items():
-                if message in found:
-                    raise ValueError(
-                        f"two components of {component.node.id} handle {message.__name__}: "
-                        "list only one of them"
-                    )
-                found[message] = handler
-        return found
+        """Who handles which message; a component that is about to end yields to another."""
+        staying = [each for each in self.components if each not in self.ending]
+        return {
+            message: handler
+            for component in (*self.ending, *staying)
+            for message, handler in component.handlers().items()
+        }
 
-    def configure(self, before: Settings, settings: Settings, now: Time) -> None:
-        """Have the components that other settings ask for; those that stay are configured anew."""
+    def prepare(self, settings: Settings, node: NodeId) -> list[Component]:
+        """Make all components that settings ask for; an error if they do not go together.
+
+        Those that are there already are made as well: their options may be wrong.
+        """
         wanted = () if self._parts_of is None else self._parts_of(settings)
+        unnamed = [each for each in self.components if self._is_unnamed(each)]
+        made = [part.make(settings) for part in wanted]
+        check(node, (*unnamed, *made))
+        return made
+
+    def configure(
+        self, before: Settings, settings: Settings, made: Sequence[Component], now: Time
+    ) -> None:
+        """Have the components that were made of settings; those that are there already stay."""
+        wanted = [type(each) for each in made]
         configured = {part: each for part in wanted if (each := self._part_of(part)) is not None}
-        fresh = [part.make(settings) for part in wanted if part not in configured]
+        fresh = [each for each in made if type(each) not in configured]
         unwanted = [each for each in self.components if self._is_unwanted(each, wanted)]
+        resumed = [each for each in configured.values() if each in self.ending]
         self.ending = [each for each in unwanted if not each.end(now)]
         self.worked_by = {e.name: self.worked_by.get(e.name, before) for e in self.ending}
         ended = [each for each in unwanted if each not in self.ending]
         self._arrange([each for each in self.components if each not in ended], fresh, wanted)
         for component in (*self._lasting, *configured.values()):
             component.configure(settings, now)
+        for component in resumed:
+            component.resume(now)
         for component in fresh:
             component.begin(now)
 
     def _part_of(self, kind: type[Component]) -> Component | None:
         return next((each for each in self.components if type(each) is kind), None)
 
+    def _is_unnamed(self, component: Component) -> bool:
+        """Whether it is there whatever the settings name."""
+        return not component.name or component in self._lasting
+
     def _is_unwanted(self, component: Component, wanted: Sequence[type[Component]]) -> bool:
-        is_optional = component.name and component not in self._lasting
-        return bool(is_optional) and type(component) not in wanted
+        return not self._is_unnamed(component) and type(component) not in wanted
 
     def _arrange(
         self,
@@ -101,3 +116,15 @@ class Arrangement:
             self.ending = [each for each in self.ending if each not in ended]
             self.components = tuple(each for each in self.components if each not in ended)
             self._arranged()
+
+
+def check(node: NodeId, components: Sequence[Component]) -> None:
+    """Check that each message has one component that handles it."""
+    handled: set[type[Message]] = set()
+    for component in components:
+        for message in component.handlers():
+            if message in handled:
+                raise ValueError(
+                    f"two components of {node} handle {message.__name__}: list only one of them"
+                )
+            handled.add(message)

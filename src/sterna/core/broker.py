@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from sterna.core.arrangement import PartsOf
 from sterna.core.component import Component, overriding
 from sterna.core.facts import Accepted
+from sterna.core.handover.declining import Declining
 from sterna.core.inputs import ArchiveChanged, LinkUp, LookedUp
 from sterna.core.link import LinkTiming
 from sterna.core.messages import Events
@@ -33,6 +34,7 @@ class Broker(Node):
         incarnation: int = 0,
     ) -> None:
         self.router = Router(routing or RoutingOptions())
+        self._declining = Declining()
         super().__init__(
             id_,
             (self.router, Quenching(), *components),
@@ -50,6 +52,9 @@ class Broker(Node):
 
     def _assemble(self) -> None:
         super()._assemble()
+        self._declining.node = self
+        for message, decline in self._declining.handlers().items():
+            self._on_message.setdefault(message, decline)
         self._at_events_passing = overriding(self.components, "events_passing")
         self._at_events_leaving = overriding(self.components, "events_leaving")
         self.at_subscriptions_changed = overriding(self.components, "subscriptions_changed")

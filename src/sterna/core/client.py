@@ -10,7 +10,7 @@ from sterna.core import facts, inputs
 from sterna.core.actions import Connect, Disconnect
 from sterna.core.arrangement import PartsOf
 from sterna.core.component import Component, overriding
-from sterna.core.handover.messages import Farewell
+from sterna.core.handover.messages import Farewell, Replayed
 from sterna.core.keeping import Part, Reader, Record, Writer
 from sterna.core.link import LinkTiming
 from sterna.core.messages import (
@@ -102,6 +102,7 @@ class Client(Node):
         super()._assemble()
         self._on_message.setdefault(SubscriptionChange, self.on_subscription_change)
         self._on_message.setdefault(InterestKnown, self.on_interest_known)
+        self._on_message.setdefault(Replayed, self.on_replayed)
         self._at_events_arriving = overriding(self.components, "events_arriving")
         self.at_delivering = overriding(self.components, "delivering")
         self._at_introduces = overriding(self.components, "introduces")
@@ -190,6 +191,13 @@ class Client(Node):
         """The broker has announced everything that is wanted."""
         self.offers.interest_known(message, now)
         self._send_farewell(now)
+
+    def on_replayed(self, message: Replayed, _link: LinkId, now: Time) -> None:
+        """The broker has kept something since before the settings said that clients do not move."""
+        if message.events:
+            self.wants.take(message.events, now, kept_for=message.moving)
+        if message.missed:
+            self.state(facts.Missed(at=self.id, time=now, events=message.missed))
 
     # ---- Links
 
@@ -326,6 +334,8 @@ class Client(Node):
 
     def reconfigured(self, before: Settings, now: Time) -> None:
         del before
+        if self.link in self.up and not (self.is_introduced or self.has_sent_farewell):
+            self._introduce_itself(now)  # The component that would have done it may be gone.
         self.offers.configure(self.settings.client, now)
         self._send_farewell(now)
 

@@ -63,6 +63,14 @@ class Component:
     def begin(self, now: Time) -> None:
         """The settings have added it to a node that is at work already."""
 
+    def resume(self, now: Time) -> None:
+        """The settings have added it again before it had come to its end."""
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the settings have removed it, and it has something left to do."""
+        return self in self.node.arrangement.ending
+
     def end(self, now: Time) -> bool:
         """The settings have removed it: hand over or finish what it holds.
 

@@ -8,7 +8,7 @@ import msgspec
 
 from sterna.core import inputs
 from sterna.core.actions import Action, Transmit
-from sterna.core.arrangement import Arrangement, PartsOf
+from sterna.core.arrangement import Arrangement, PartsOf, check
 from sterna.core.component import Component, Handler
 from sterna.core.facts import Attached, Detached, Fact, LinkReset
 from sterna.core.inputs import Input
@@ -96,6 +96,7 @@ class Node(ABC):
         timing: LinkTiming | None = None,
         incarnation: int = 0,
     ) -> None:
+        check(id_, components)
         self.id = id_
         self.settings = settings or Settings()
         self.arrangement = Arrangement(components, parts, self._assemble, lasting=lasting)
@@ -110,7 +111,7 @@ class Node(ABC):
         self._timing = timing or LinkTiming()
         self.incarnation = incarnation
         """How often the node has lost its state."""
-        self._incarnation = incarnation * SESSIONS_MAX
+        self.next_session = incarnation * SESSIONS_MAX
         """The incarnation of the next session: never one that was used, whatever was forgotten."""
         self._used: dict[LinkId, LinkSession] = {}
         self._facts: list[Fact] = []
@@ -219,7 +220,7 @@ class Node(ABC):
         """All that a node made from the same settings needs to continue exactly as this one."""
         node = KeptNode(
             incarnation=self.incarnation,
-            next_session=self._incarnation,
+            next_session=self.next_session,
             deadline=self.deadline,
             links=[
                 KeptLink(
@@ -254,7 +255,7 @@ class Node(ABC):
     def restore(self, kept: Mapping[str, Any], reader: Reader) -> None:
         """Continue with what a snapshot has held, by the names of components."""
         node: KeptNode = kept[NODE]
-        self.incarnation, self._incarnation = node.incarnation, node.next_session
+        self.incarnation, self.next_session = node.incarnation, node.next_session
         self.deadline = node.deadline
         for each in node.links:
             session = LinkSession(each.session.incarnation, self._timing)
@@ -317,8 +318,9 @@ class Node(ABC):
         """Work by other settings from now on, with all that is held."""
         if not self.arrangement.is_configurable:
             raise LocalProtocolError(f"{self.id} was made from components, not from settings")
+        made = self.arrangement.prepare(given.settings, self.id)  # It may refuse them.
         before, self.settings = self.settings, given.settings
-        self.arrangement.configure(before, given.settings, now)
+        self.arrangement.configure(before, given.settings, made, now)
         self.reconfigured(before, now)
 
     def reconfigured(self, before: Settings, now: Time) -> None:
@@ -384,8 +386,8 @@ class Node(ABC):
         link = given.link
         self._link_down(inputs.LinkDown(link=link), now)  # The old connection, if there is one.
         if link not in self._sessions:
-            self._sessions[link] = LinkSession(self._incarnation, self._timing)
-            self._incarnation += 1
+            self._sessions[link] = LinkSession(self.next_session, self._timing)
+            self.next_session += 1
         self.peers[link] = given.peer
         self.link_made(given, now)
         self._sessions[link].open(now)

@@ -16,6 +16,9 @@ class Courier:
     def __init__(self) -> None:
         self._held: dict[LinkId, list[Message]] = {}
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def send(self, broker: Broker, link: LinkId, message: Message, now: Time) -> None:
         """Send a message, once the link is up."""
         if link in broker.up:

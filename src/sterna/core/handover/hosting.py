@@ -34,7 +34,7 @@ from sterna.core.handover.options import HandoverOptions
 from sterna.core.handover.roaming import NEWS_US
 from sterna.core.handover.trails import Trails
 from sterna.core.location.messages import MovingChange
-from sterna.core.messages import Events, Message
+from sterna.core.messages import Events, Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.settings import Settings
 from sterna.core.sizes import batches
@@ -62,9 +62,14 @@ class Hosting(BrokerComponent):
         self.look_after_guests(now)
 
     def begin(self, now: Time) -> None:
+        """Receive the clients that are known, and ask the neighbours which ones they know."""
+        self.resume(now)
+        self.announce(Located(client=self.broker.id, born=0), None, now)
+
+    def resume(self, now: Time) -> None:
         """Clients that are known already are guests from now on; they have not been born yet."""
         for link, peer in self.broker.peers.items():
-            if peer is Peer.CLIENT:
+            if peer is Peer.CLIENT and link not in self.guests:
                 guest = self.guests.admit(link, 0, 0, is_here=link in self.broker.up)
                 guest.away_since = None if guest.is_here else now
                 self.look_for(guest, now)
@@ -75,9 +80,26 @@ class Hosting(BrokerComponent):
             if not guest.waits and guest.presence is not Presence.FORGETFUL:
                 events = self.take(client, now)
                 del self.guests[client]
-                for batch in batches(events):
-                    self.broker.send(client, Events(events=batch), now)
-        return not self.guests and self.is_settled
+                if client in self.broker.peers:  # Else another protocol has forgotten it.
+                    self._leave_on_link(client, guest, events, now)
+        return not self.guests and not self.courier and self.is_settled
+
+    def _leave_on_link(
+        self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time
+    ) -> None:
+        """Have what was kept for a guest, and the news of what was not, wait for its connection."""
+        if guest.missed or guest.moving:
+            self.replay(client, guest, events, now)
+            return
+        for batch in batches(events):
+            self.broker.send(client, Events(events=batch), now)
+
+    def subscriptions_changed(self, change: SubscriptionChange, link: LinkId, now: Time) -> None:
+        """A guest that introduces itself without an arrival is not handed over any more."""
+        del change, now
+        guest = self.guests.get(link)
+        if guest is not None and guest.presence is Presence.FORGETFUL and self.is_ending:
+            guest.pass_through(Moment.ARRIVAL)
 
     # ---- Events
 
@@ -117,12 +139,13 @@ class Hosting(BrokerComponent):
             self.broker.send(client, Welcome(published=guest.published, born=guest.born), now)
         if events or guest.missed:
             guest.sent += len(events)
-            missed, guest.missed = tuple(guest.missed), []
-            replayed = Replayed(
-                events=tuple(events), missed=missed, moving=tuple(guest.moving.items())
-            )
-            guest.moving = {}
-            self.broker.send(client, replayed, now)
+            self.replay(client, guest, events, now)
+
+    def replay(self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time) -> None:
+        """Send a guest what was kept for it, and the news of what was discarded."""
+        missed, guest.missed = tuple(guest.missed), []
+        moving, guest.moving = tuple(guest.moving.items()), {}
+        self.broker.send(client, Replayed(events=tuple(events), missed=missed, moving=moving), now)
 
     # ---- Births
 
@@ -165,6 +188,8 @@ class Hosting(BrokerComponent):
     def on_located(self, message: Located, link: LinkId, now: Time) -> None:
         """A new client is somewhere behind a link."""
         client = message.client
+        if not message.born:
+            self._send_news(link, now)
         if not self.trails.locate(message, link):
             return
         if client in self.guests and self.guests[client].visit < message.born:
@@ -180,6 +205,11 @@ class Hosting(BrokerComponent):
         for link, peer in self.broker.peers.items():
             if peer is Peer.BROKER and link != source:
                 self.courier.send(self.broker, link, message, now)
+
+    def _send_news(self, link: LinkId, now: Time) -> None:
+        """Send a neighbouring broker everything that is news to it."""
+        for message in self.trails.news_for(link):
+            self.courier.send(self.broker, link, message, now)
 
     def introduce(self, message: Arrival, client: NodeId, now: Time) -> None:
         """Subscribe and advertise what a client brings along, and nothing else."""
@@ -242,8 +272,7 @@ class Hosting(BrokerComponent):
 
     def link_new(self, link: LinkId, now: Time) -> None:
         if self.broker.peers[link] is Peer.BROKER:
-            for message in self.trails.news_for(link):
-                self.courier.send(self.broker, link, message, now)
+            self._send_news(link, now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
         self.courier.link_up(self.broker, link, now)
@@ -260,7 +289,8 @@ class Hosting(BrokerComponent):
             guest.pass_through(Moment.LINK_DOWN)
             guest.away_since = now
             self.look_for(guest, now)
-        elif self.broker.peers[link] is Peer.CLIENT:  # It left before it introduced itself.
+        elif self.broker.peers[link] is Peer.CLIENT and not self.is_ending:
+            # It left before it introduced itself.
             self.returning.pop(link, None)
             self.broker.forget(link, now)
 

@@ -59,10 +59,15 @@ class Replayed(Message, frozen=True, kw_only=True):
 
 
 class Located(Message, frozen=True, kw_only=True):
-    """To all brokers: a new client is in the direction that this comes from."""
+    """To all brokers: a new client is in the direction that this comes from.
+
+    A broker that has just begun to hand clients over asks its neighbours for all their news with
+    one about itself, which was never born. Release 0.1 takes that for old news.
+    """
 
     client: NodeId
     born: int
+    """The visit on which the client was welcomed for the first time; 0 in a question for news."""
 
 
 class Request(Message, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ import msgspec
 
 from sterna.core import facts
 from sterna.core.handover.cache import after
+from sterna.core.handover.declining import forget_absent
 from sterna.core.handover.guests import (
     Guest,
     KeptForMoving,
@@ -141,6 +142,7 @@ class Relocation(Hosting):
         client = request.client
         guest = self.guests.get(client)
         if guest is None or not request.path:  # It left nothing behind.
+            forget_absent(self.broker, client, now)
             self._replay(request, (), (), {}, 0, now, forgotten=True)
             return
         unconfirmed = self.broker.unconfirmed(client)
@@ -224,6 +226,9 @@ class Relocation(Hosting):
         if trail is None or trail.born != request.born:
             self._await_news(Stranger(request, source, now), now)
             return
+        if source is not None and trail.link == source:  # What was here was lost with the trail.
+            self._answer_forgotten(request, now)
+            return
         self.trails.lay(request.client, source, trail.born)
         if trail.link is None:
             self._hand_over(request, now)
@@ -272,16 +277,16 @@ class Relocation(Hosting):
         """
         request = stranger.request
         if self.trails.last_departure(request.client) >= request.born:
-            self._answer_forgotten(stranger, now)
+            self._answer_forgotten(request, now)
             return
         self.look_again_by(stranger.since + NEWS_US, NEWS_US, now)
         oldest = self.strangers.add(stranger)
         if oldest is not None:
-            self._answer_forgotten(oldest, now)
+            self._answer_forgotten(oldest.request, now)
 
-    def _answer_forgotten(self, stranger: Stranger, now: Time) -> None:
-        published = self.trails.last_published(stranger.request.client)
-        self._replay(stranger.request, (), (), {}, published, now, forgotten=True)
+    def _answer_forgotten(self, request: Request, now: Time) -> None:
+        published = self.trails.last_published(request.client)
+        self._replay(request, (), (), {}, published, now, forgotten=True)
 
     def learned(self, client: NodeId, now: Time) -> None:
         trail = self.trails.get(client)
@@ -307,7 +312,7 @@ class Relocation(Hosting):
         for client in self.strangers.clients():
             for stranger in self.strangers.take(client):
                 if stranger.since + NEWS_US <= now:
-                    self._answer_forgotten(stranger, now)
+                    self._answer_forgotten(stranger.request, now)
                 else:
                     self._await_news(stranger, now)
         self.look_after_returning(now)

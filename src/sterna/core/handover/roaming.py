@@ -51,7 +51,9 @@ class Roaming(ClientComponent):
         return self._is_welcome
 
     def link_new(self, link: LinkId, now: Time) -> None:
-        self._visit = max(self._visit, self.client.incarnation << 32) + 1
+        if not self._visit:  # It may have roamed before, and had a session on each visit.
+            self._visit = self.client.next_session - 1
+        self._visit += 1
         self._is_welcome = False
         subscriptions, advertisements, others = (
             self.client.introduction() if self._born else ((), (), ())
@@ -69,6 +71,7 @@ class Roaming(ClientComponent):
         self.client.send(link, arrival, now)
 
     def begin(self, now: Time) -> None:
+        self.client.next_session += 1  # Another visit, even if the link is the same as before.
         link = self.client.link
         if link is not None and link in self.client.up:
             self.link_new(link, now)
