@@ -142,6 +142,13 @@ class Asking(ClientComponent):
         del now
         self._is_mute = True
 
+    def end(self, now: Time) -> bool:
+        """Answer all questions: the broker cannot be asked any more."""
+        unknown = (self.client.link or self.client.id,)
+        for name in (*self._asked, *self._unasked):
+            self._known(name, unknown, now)
+        return True
+
     def keep(self, writer: Writer) -> KeptAsking:
         del writer
         return KeptAsking(
