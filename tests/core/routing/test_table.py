@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.core.messages import Route
-from sterna.core.routing.table import RoutingTable
+from sterna.core.routing.table import KeptTable, RoutingTable
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from tests.scale import examples
@@ -101,3 +101,6 @@ def test_a_restored_table_gives_links_in_the_same_order(filters: list[Filter]) -
         for events in ([event], [event, other]):
             assert list(restored.match(events).items()) == list(table.match(events).items())
         assert restored.keep() == table.keep()
+        older = RoutingTable()  # From a snapshot that holds no order.
+        older.restore(KeptTable(restored.keep().routes, restored.keep().entered))
+        assert older.match([event, other]) == table.match([event, other])

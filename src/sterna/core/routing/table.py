@@ -201,7 +201,7 @@ class KeptTable(msgspec.Struct, frozen=True):
     """The links with filters that match everything, in their order."""
     order: list[tuple[int, list[LinkId]]] = []
     """The other filters in their order: for each, its first place in `filters`, and its links in
-    their order if it has several. Snapshots of release 0.1 have none."""
+    their order if it has several. Older snapshots have none."""
 
     def filters(self) -> Iterator[Filter]:
         """The filters of all entries, some of them more than once."""
