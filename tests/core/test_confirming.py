@@ -304,6 +304,19 @@ def test_so_does_a_broker_that_takes_part_no_more() -> None:
     assert known(overlay) == [("ann/1", ("B2",))]
 
 
+def test_nobody_waits_for_an_answer_when_a_client_takes_part_no_more() -> None:
+    """Neither for one that was asked for, nor for one that could not be asked for yet."""
+    overlay = network(line(2), {"ann": "B1", "bob": "B1"}, handover=RELOCATION)
+    settings = msgspec.structs.replace(overlay.simulation.script.settings(), protocols=())
+    overlay.detach("bob").settle().subscribe("bob", "x = 1").confirm("bob")
+    overlay.fault(Pause(broker="B2", us=FAR_US)).subscribe("ann", "x = 1").confirm("ann")
+    overlay.wait(10_000).fault(Slow(a="B1", b="ann", latency_us=FAR_US))
+    overlay.fault(Reconfigure(broker="B1", settings=settings, tells=True))  # type: ignore[arg-type]
+    assert known(overlay) == [("ann/1", ("B1",))]
+    overlay.attach("bob", "B1").settle()
+    assert known(overlay) == [("ann/1", ("B1",)), ("bob/1", ("B1",))]
+
+
 def test_a_client_whose_broker_does_not_take_part_is_told_at_once() -> None:
     overlay = network(line(1), {"ann": "B1"})
     client = overlay.client("ann")

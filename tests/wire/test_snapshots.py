@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from sterna.core.assembly import make_broker, make_client
 from sterna.core.catalogue import LIVE
-from sterna.core.facts import Fact
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import Input, MoveTo, Publish, SetVariable, Subscribe
 from sterna.core.link import LinkTiming
@@ -74,23 +73,10 @@ class Twins(Simulation):
         return make(twin.id, twin.settings, timing=timing, incarnation=lives)
 
 
-def _told(turn: Turn) -> tuple[list[bytes], list[list[bytes]]]:
-    """What a turn says; to whom first does not matter, nor in which order links are named."""
-    by_link: dict[str, list[bytes]] = {}
-    for action in turn.actions:
-        told = type(action).__name__.encode() + to_msgpack(action)
-        by_link.setdefault(getattr(action, "link", ""), []).append(told)
-    actions = [each for link in sorted(by_link) for each in by_link[link]]
-    return actions, sorted(_stated(fact) for fact in turn.facts)
-
-
-def _stated(fact: Fact) -> list[bytes]:
-    fields = {name: getattr(fact, name) for name in fact.__struct_fields__}
-    to = fields.pop("to", {})
+def _told(turn: Turn) -> list[bytes]:
+    """What a turn does and states, in its order."""
     return [
-        type(fact).__name__.encode(),
-        *map(to_msgpack, fields.items()),
-        *sorted(map(to_msgpack, to.items())),
+        type(each).__name__.encode() + to_msgpack(each) for each in (*turn.actions, *turn.facts)
     ]
 
 

@@ -1,11 +1,13 @@
 """The routing table, against asking every filter about every event."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.core.messages import Route
-from sterna.core.routing.table import RoutingTable
+from sterna.core.routing.table import KeptTable, RoutingTable
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from tests.scale import examples
@@ -75,3 +77,30 @@ def test_links_that_want_the_same_get_the_same_tuple() -> None:
     first, second, third = table.match(events).values()
 
     assert first is second is third
+
+
+@pytest.mark.spec("LV-9")
+@pytest.mark.parametrize("filters", [FILTERS, [Filter(f"a < {n}") for n in range(2, 80)]])
+def test_a_restored_table_gives_links_in_the_same_order(filters: list[Filter]) -> None:
+    """Whatever came and went before, and however many filters there were then."""
+    event = Event(publisher="p", seq=1, time_us=0, attributes={"a": 1, "b": "x"})
+    other = Event(publisher="p", seq=2, time_us=0, attributes={"a": 5})
+    for seed in range(20):
+        rng = random.Random(seed)  # noqa: S311 - reproducible.
+        table = RoutingTable()
+        for number in range(300):
+            link, id_ = f"c{rng.randrange(9)}", str(rng.randrange(30))
+            if table.remove(link, id_) is None:
+                route = Route(f"B#{number}", rng.choice(filters))
+                table.add(link, id_, route)
+                if rng.random() < 0.1:
+                    table.withdraw(link, "moving")
+                    table.enter(link, "moving", rng.choice(filters), route)
+        restored = RoutingTable()
+        restored.restore(table.keep())
+        for events in ([event], [event, other]):
+            assert list(restored.match(events).items()) == list(table.match(events).items())
+        assert restored.keep() == table.keep()
+        older = RoutingTable()  # From a snapshot that holds no order.
+        older.restore(KeptTable(restored.keep().routes, restored.keep().entered))
+        assert older.match([event, other]) == table.match([event, other])

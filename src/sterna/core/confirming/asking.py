@@ -49,26 +49,30 @@ class Asking(ClientComponent):
     Kept = KeptAsking
 
     def __init__(self) -> None:
-        self._questions: dict[str, Asked | None] = {}
-        """The open questions by subscription; None if the broker has not been asked yet."""
+        self._unasked: dict[str, None] = {}
+        """The subscriptions that the broker has not been asked about yet."""
+        self._asked: dict[str, Asked] = {}
+        """The questions that the broker has, by subscription."""
+        self._numbers: dict[int, str] = {}
+        """The subscriptions that these are about, by the numbers of the questions."""
         self._number = 0
         self._is_mute = False
         """Whether the broker does not take part in the protocol."""
 
     def ask(self, name: str, now: Time) -> None:
         """State `SubscriptionKnown` when every broker that matters knows a subscription."""
-        self._questions.setdefault(name, None)
-        self._send(now)
+        if name not in self._asked:
+            self._unasked[name] = None
+            self._send(now)
 
     def on_confirmation(self, message: Confirmation, _link: LinkId, now: Time) -> None:
-        numbers = {asked.number: name for name, asked in self._questions.items() if asked}
-        name = numbers.get(message.number)
+        name = self._numbers.get(message.number)
         if name is None or not self.client.is_introduced:
             return  # The subscription has ended or changed, or the broker was told farewell since.
-        if self._questions[name] == self._question(name, message.number):
+        if self._close(name) == self._question(name, message.number):
             self._known(name, message.but_not, now)
         else:
-            self._questions[name] = None
+            self._unasked[name] = None
             self._send(now)
 
     def on_echo_asked(self, message: EchoAsked, link: LinkId, now: Time) -> None:
@@ -80,12 +84,13 @@ class Asking(ClientComponent):
         client = self.client
         if client.link is None or not client.may_publish:
             return
-        for name in [name for name, asked in self._questions.items() if asked is None]:
+        unasked, self._unasked = self._unasked, {}
+        for name in unasked:
             if self._is_mute:
                 self._known(name, (client.link,), now)
                 continue
             self._number += 1
-            self._questions[name] = self._question(name, self._number)
+            self._open(name, self._question(name, self._number))
             asked = ConfirmationAsked(subscription=client.route(name), number=self._number)
             client.send(client.link, asked, now)
 
@@ -95,8 +100,17 @@ class Asking(ClientComponent):
         at = wants.whereabouts.context.location if depends else None
         return Asked(number, wants.told(name).filter, at)
 
+    def _open(self, name: str, asked: Asked) -> None:
+        self._asked[name] = asked
+        self._numbers[asked.number] = name
+
+    def _close(self, name: str) -> Asked | None:
+        asked = self._asked.pop(name, None)
+        if asked is not None:
+            del self._numbers[asked.number]
+        return asked
+
     def _known(self, name: str, but_not: tuple[NodeId, ...], now: Time) -> None:
-        del self._questions[name]
         client = self.client
         client.state(SubscriptionKnown(at=client.id, time=now, subscription=name, but_not=but_not))
 
@@ -112,12 +126,14 @@ class Asking(ClientComponent):
 
     def introduction_sent(self, now: Time) -> None:
         """The broker knows nothing of what was asked before."""
-        self._questions = dict.fromkeys(self._questions)
+        self._unasked = dict.fromkeys((*self._asked, *self._unasked))
+        self._asked, self._numbers = {}, {}
         self._send(now)
 
     def unsubscribed(self, name: str, now: Time) -> None:
         del now
-        self._questions.pop(name, None)
+        self._unasked.pop(name, None)
+        self._close(name)
 
     # ---- Settings and snapshots
 
@@ -126,13 +142,26 @@ class Asking(ClientComponent):
         del now
         self._is_mute = True
 
+    def end(self, now: Time) -> bool:
+        """Answer all questions: the broker cannot be asked any more."""
+        unknown = (self.client.link or self.client.id,)
+        for name in (*self._asked, *self._unasked):
+            self._known(name, unknown, now)
+        return True
+
     def keep(self, writer: Writer) -> KeptAsking:
         del writer
         return KeptAsking(
-            questions=list(self._questions.items()), number=self._number, is_mute=self._is_mute
+            questions=[*self._asked.items(), *self._unasked.items()],
+            number=self._number,
+            is_mute=self._is_mute,
         )
 
     def restore(self, kept: KeptAsking, reader: Reader) -> None:
         del reader
-        self._questions = dict(kept.questions)
+        for name, asked in kept.questions:
+            if asked is None:
+                self._unasked[name] = None
+            else:
+                self._open(name, asked)
         self._number, self._is_mute = kept.number, kept.is_mute

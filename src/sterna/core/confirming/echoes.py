@@ -24,6 +24,7 @@ message of it; the answer names that neighbour instead.
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeVar
 
 import msgspec
 
@@ -39,11 +40,14 @@ from sterna.core.confirming.messages import (
 )
 from sterna.core.inputs import LinkUp
 from sterna.core.keeping import Reader, Writer
-from sterna.core.messages import Message
+from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.protocol import Protocol
 from sterna.core.settings import Settings
 from sterna.model.filters import Filter
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Progress(Enum):
@@ -67,6 +71,11 @@ class Question:
     links: dict[LinkId, Progress] = field(default_factory=dict)
     but_not: dict[NodeId, None] = field(default_factory=dict)
     """The nodes that could not be asked."""
+
+    @property
+    def key(self) -> RouteId | int:
+        """What the asker knows it by: a client has one question for each subscription."""
+        return self.number if self.subscription is None else self.subscription
 
 
 class KeptEcho(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +102,10 @@ class Echoes(BrokerComponent):
     """Passes questions on, and answers them when all who were asked have answered.
 
     A client has at most one question for each of its subscriptions, so the limit of subscriptions
-    bounds the questions as well.
+    bounds the questions as well. A question ends with its subscription; one about a subscription
+    that a component answers for may stay until the client has twice as many questions as names.
+
+    What a message costs does not depend on how many questions are open.
     """
 
     name = CONFIRMING
@@ -103,8 +115,10 @@ class Echoes(BrokerComponent):
     def __init__(self) -> None:
         self._questions: dict[int, Question] = {}
         """The open questions, by the numbers that this broker gives them."""
-        self._askers: dict[LinkId, dict[int, Question]] = {}
-        """The same, by who has asked."""
+        self._askers: dict[LinkId, dict[RouteId | int, int]] = {}
+        """Their numbers, by who has asked and what the asker knows them by."""
+        self._concerned: dict[LinkId, dict[int, None]] = {}
+        """Their numbers, by who was asked or has to be."""
         self._mute: dict[LinkId, None] = {}
         """The links whose other end does not take part in the protocol."""
         self._number = 0
@@ -113,17 +127,15 @@ class Echoes(BrokerComponent):
 
     def on_confirmation_asked(self, message: ConfirmationAsked, link: LinkId, now: Time) -> None:
         """A client asks; a question that it asked before about the same subscription ends."""
-        table = self.broker.router.subscriptions
-        for number, question in self._asked_by(link):
-            name = question.subscription or ""
-            if name == message.subscription or table.widest_of(link, name) is None:
-                self._drop(number, now)
-        filter_ = table.widest_of(link, message.subscription)
+        self._drop_if_asked(link, message.subscription, now)
+        self._drop_ended(link, now)
+        filter_ = self._filter(link, message.subscription)
         if filter_ is not None:  # Else the client has unsubscribed.
             self._begin(Question(link, message.number, filter_, message.subscription), now)
 
     def on_echo_asked(self, message: EchoAsked, link: LinkId, now: Time) -> None:
         """A neighbour asks for all that lies behind this broker."""
+        self._drop_if_asked(link, message.number, now)
         self._begin(Question(link, message.number, message.filter), now)
 
     def on_echo(self, message: Echo, link: LinkId, now: Time) -> None:
@@ -136,9 +148,7 @@ class Echoes(BrokerComponent):
 
     def on_echo_dropped(self, message: EchoDropped, link: LinkId, now: Time) -> None:
         """A neighbour does not wait for the answer any more."""
-        for number, question in self._asked_by(link):
-            if question.number == message.number:
-                self._drop(number, now)
+        self._drop_if_asked(link, message.number, now)
 
     # ---- Questions
 
@@ -149,13 +159,15 @@ class Echoes(BrokerComponent):
 
     def _open(self, number: int, question: Question) -> None:
         self._questions[number] = question
-        self._askers.setdefault(question.asker, {})[number] = question
+        self._askers.setdefault(question.asker, {})[question.key] = number
+        for link in question.links:
+            self._concerned.setdefault(link, {})[number] = None
 
     def _close(self, number: int) -> Question:
         question = self._questions.pop(number)
-        del self._askers[question.asker][number]
-        if not self._askers[question.asker]:
-            del self._askers[question.asker]
+        _remove(self._askers, question.asker, question.key)
+        for link in question.links:
+            _remove(self._concerned, link, number)
         return question
 
     def _pursue(self, number: int, now: Time) -> None:
@@ -163,8 +175,9 @@ class Echoes(BrokerComponent):
         broker, question = self.broker, self._questions[number]
         for link in broker.router.sources(question.filter):
             waits = broker.peers[link] is Peer.BROKER or link in broker.up
-            if waits and link != question.asker:
-                question.links.setdefault(link, Progress.TO_ASK)
+            if waits and link != question.asker and link not in question.links:
+                question.links[link] = Progress.TO_ASK
+                self._concerned.setdefault(link, {})[number] = None
         for link, progress in question.links.items():
             if progress is not Progress.TO_ASK or link not in broker.up:
                 continue
@@ -196,8 +209,29 @@ class Echoes(BrokerComponent):
             if progress is Progress.ASKED and self.broker.peers[link] is Peer.BROKER:
                 self.broker.send(link, EchoDropped(number=number), now)
 
-    def _asked_by(self, link: LinkId) -> list[tuple[int, Question]]:
-        return list(self._askers.get(link, {}).items())
+    def _drop_if_asked(self, asker: LinkId, key: RouteId | int, now: Time) -> None:
+        number = self._askers.get(asker, {}).get(key)
+        if number is not None:
+            self._drop(number, now)
+
+    def _drop_ended(self, asker: LinkId, now: Time) -> None:
+        """Drop what a client asked about subscriptions that have ended since.
+
+        Nobody says when an entry that a component made in the routing table ends. So it is looked
+        up, but only when at least half of the questions must have ended.
+        """
+        asked = self._askers.get(asker, {})
+        if len(asked) > 2 * sum(len(names) for _, names in self.broker.claimed(asker)):
+            for key, number in list(asked.items()):
+                if self._filter(asker, str(key)) is None:
+                    self._drop(number, now)
+
+    def _drop_all(self, asker: LinkId, now: Time) -> None:
+        for number in list(self._askers.get(asker, {}).values()):
+            self._drop(number, now)
+
+    def _filter(self, client: LinkId, subscription: RouteId) -> Filter | None:
+        return self.broker.router.subscriptions.widest_of(client, subscription)
 
     # ---- Moments
 
@@ -219,30 +253,32 @@ class Echoes(BrokerComponent):
     def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         """The other end knows nothing of its own questions, nor of those it was asked."""
         del unconfirmed
-        for number, _ in self._asked_by(link):
-            self._drop(number, now)
+        self._drop_all(link, now)
         if self.broker.peers[link] is Peer.CLIENT:
             self._do_without(link, now)
-        for question in self._questions.values():
-            if link in question.links:
-                question.links[link] = Progress.TO_ASK
+        for number in self._concerned.get(link, {}):
+            self._questions[number].links[link] = Progress.TO_ASK
 
     def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         del unconfirmed
         self._mute.pop(link, None)
-        for number, _ in self._asked_by(link):
-            self._drop(number, now)
+        self._drop_all(link, now)
         self._do_without(link, now)
 
     def _do_without(self, link: LinkId, now: Time) -> None:
-        for number, question in list(self._questions.items()):
-            if question.links.pop(link, None) is not None:
-                self._answer_if_done(number, now)
+        for number in sorted(self._concerned.pop(link, {})):
+            del self._questions[number].links[link]
+            self._answer_if_done(number, now)
+
+    def subscriptions_changed(self, change: SubscriptionChange, link: LinkId, now: Time) -> None:
+        """A question ends with its subscription."""
+        if link in self._askers:
+            for id_ in change.removed:
+                self._drop_if_asked(link, id_, now)
 
     def advertisements_changed(self, link: LinkId, now: Time) -> None:
-        """Events may come from elsewhere now: tell the neighbours there first, and then ask."""
-        del link
-        if self._questions:
+        """Events may come from a neighbour now: tell it what is wanted first, and then ask."""
+        if self._questions and self.broker.peers.get(link) is Peer.BROKER:
             self.broker.router.tell(now)
             self._pursue_all(now)
 
@@ -297,6 +333,12 @@ class Echoes(BrokerComponent):
             self._open(each.own_number, question)
         self._mute = dict.fromkeys(kept.mute)
         self._number = kept.number
+
+
+def _remove(index: dict[LinkId, dict[K, V]], link: LinkId, key: K) -> None:
+    del index[link][key]
+    if not index[link]:
+        del index[link]
 
 
 PROTOCOL = Protocol(name=CONFIRMING, broker=Echoes, client=Asking, is_last=True)

@@ -88,6 +88,12 @@ class Recent(BrokerComponent):
         self._events_max = settings.history.events_max
         self._bytes_max = settings.history.bytes_max
 
+    def end(self, now: Time) -> bool:
+        """Answer who waits for the archive with what the broker has itself."""
+        for number in list(self._questions):
+            self.looked_up(number, (), now)
+        return True
+
     def keep(self, writer: Writer) -> KeptRecent:
         return KeptRecent(
             batches=[[writer.event(event) for event in events] for events, _ in self._batches],
@@ -269,6 +275,18 @@ class Recall(ClientComponent):
         """For each subscription, the last event of each publisher that its past had: a broker where
         the client has been may have kept some of them for it."""
         self._number = 0
+
+    def end(self, now: Time) -> bool:
+        """Go on without the past that has not come: deliver what waits for it.
+
+        A broker that ignores a request does not know the subscription either, so it is announced.
+        Whether no past is left that a broker may have kept for the client as well.
+        """
+        self.client.wants.tell_again([self._name(id_) for id_ in self._asked], now)
+        self._asked.clear()
+        self._requested.clear()
+        self._release(now)
+        return not self._recalled
 
     def keep(self, writer: Writer) -> KeptRecall:
         return KeptRecall(

@@ -1,6 +1,6 @@
 """The routing table: which filters were announced over which link, and where an event must go."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count
 
 import msgspec
@@ -92,10 +92,15 @@ class RoutingTable:
     def _match_to(self, link: LinkId, filter_: Filter) -> None:
         links = self._links_of(filter_)
         if links is None:
-            number = self._numbers[filter_] = next(self._numbered)
-            links = self._wanting[number] = {}
-            self._index.add(number, filter_)
+            links = self._begin(filter_)
         links[link] = links.get(link, 0) + 1
+
+    def _begin(self, filter_: Filter) -> dict[LinkId, int]:
+        """Match a filter that was in the table for no link so far."""
+        number = self._numbers[filter_] = next(self._numbered)
+        self._index.add(number, filter_)
+        links = self._wanting[number] = {}
+        return links
 
     def _match_no_more(self, link: LinkId, filter_: Filter) -> None:
         links = self._links_of(filter_) or {}
@@ -116,13 +121,30 @@ class RoutingTable:
 
     def keep(self) -> "KeptTable":
         """What a snapshot has to hold."""
-        return KeptTable(
+        kept = KeptTable(
             routes={link: dict(routes) for link, routes in self._routes.items()},
             entered=[(*key, filter_, route) for key, (filter_, route) in self._entered.items()],
+            always=list(self._always),
         )
+        return msgspec.structs.replace(kept, order=self._order(kept.filters()))
+
+    def _order(self, filters: Iterable[Filter]) -> list[tuple[int, list[LinkId]]]:
+        places: dict[int, int] = {}
+        for place, filter_ in enumerate(filters):
+            number = self._numbers.get(filter_)
+            if number is not None:
+                places.setdefault(number, place)
+        return [
+            (places[number], list(links) if len(links) > 1 else [])
+            for number, links in self._wanting.items()
+        ]
 
     def restore(self, kept: "KeptTable") -> None:
         """Go on with what a snapshot has held."""
+        filters = list(kept.filters())
+        for place, links in kept.order:
+            self._begin(filters[place]).update(dict.fromkeys(links, 0))
+        self._always.update(dict.fromkeys(kept.always, 0))
         for link, routes in kept.routes.items():
             for id_, route in routes.items():
                 self.add(link, id_, route)
@@ -132,12 +154,16 @@ class RoutingTable:
     def match(self, events: Sequence[Event]) -> dict[LinkId, tuple[Event, ...]]:
         """For each link, the events that are wanted there, in their order.
 
+        Links come in the order of their filters, and filters in the order in which they began. The
+        index has an order of its own, which depends on what else it has held.
         Links that want the same events get the very same tuple, which is encoded once.
         """
         if len(events) == 1:
             only = (events[0],)
             to: dict[LinkId, tuple[Event, ...]] = dict.fromkeys(self._always, only)
-            for number in self._index.match(only[0].attributes):
+            numbers = self._index.match(only[0].attributes)
+            numbers.sort()
+            for number in numbers:
                 to |= dict.fromkeys(self._wanting[number], only)
             return to
         found = self._index.match_each([event.attributes for event in events])
@@ -149,7 +175,8 @@ class RoutingTable:
         everything = tuple(events)
         to = dict.fromkeys(self._always, everything)
         several: dict[LinkId, list[int]] = {}
-        for number, places in found.items():
+        for number in sorted(found):
+            places = found[number]
             wanted = everything
             if len(places) < len(events):
                 wanted = tuple([events[place] for place in places])
@@ -170,3 +197,16 @@ class KeptTable(msgspec.Struct, frozen=True):
 
     routes: dict[LinkId, dict[RouteId, Route]]
     entered: list[tuple[LinkId, RouteId, Filter, Route]]
+    always: list[LinkId] = []
+    """The links with filters that match everything, in their order."""
+    order: list[tuple[int, list[LinkId]]] = []
+    """The other filters in their order: for each, its first place in `filters`, and its links in
+    their order if it has several. Older snapshots have none."""
+
+    def filters(self) -> Iterator[Filter]:
+        """The filters of all entries, some of them more than once."""
+        for routes in self.routes.values():
+            for route in routes.values():
+                yield route.filter
+        for _, _, filter_, _ in self.entered:
+            yield filter_

@@ -14,7 +14,7 @@ from sterna.core.routing.overlaps import KeptOverlaps
 from sterna.core.routing.router import KeptRouter
 from sterna.core.routing.stages import KeptDifference, KeptDistinct, KeptEverything
 from sterna.core.routing.strategies import KeptStage
-from sterna.core.routing.table import KeptTable
+from sterna.core.routing.table import KeptTable, RoutingTable
 from sterna.net.release_0_1.reading import Old
 
 
@@ -35,9 +35,11 @@ def router(old: Old, _writer: Writer) -> KeptRouter:
 
 
 def routing_table(old: Old) -> KeptTable:
-    """Which filters were announced over which link."""
+    """Which filters were announced over which link; the order of links is made anew."""
     entered = [(*key, filter_, route) for key, (filter_, route) in old._entered.items()]
-    return KeptTable(routes=old._routes, entered=entered)
+    table = RoutingTable()
+    table.restore(KeptTable(routes=old._routes, entered=entered))
+    return table.keep()
 
 
 def neighbour(old: Old, *, is_publisher: bool) -> KeptNeighbour:
