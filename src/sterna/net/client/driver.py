@@ -143,9 +143,10 @@ class ClientDriver(Driver):
                 f"the state in {self.log.directory} belongs to {found.began.node!r}, not to "
                 f"{self._life.name!r}; give each client a state of its own"
             )
-        self.engine = Engine(found.node, self, found.began, level=Durability.BATCH, log=self.log)
+        engine = Engine(found.node, self, found.began, level=Durability.BATCH, log=self.log)
         self._recovering = found.node
-        self.engine.recover(found)
+        engine.recover(found)
+        self.engine = engine  # Not before: a node that is half recovered must not be kept.
         self._deliveries.resume(found.node.subscriptions)
         settings = live_settings(found.node.settings)
         if settings != found.node.settings:  # Its state is from an older release.
