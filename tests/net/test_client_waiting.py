@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 import sterna
+from sterna.net import connection
 from sterna.net.local import LocalNetwork
 from tests.net.live import SETTLE_S, Client, connect, network_in, until
 from tests.net.proxy import Proxy
@@ -104,6 +105,32 @@ def test_attaching_takes_the_time_of_connecting_unless_it_is_given_its_own(
         proxy.heal()
         await client.attach(timeout=SETTLE_S)
         await client.close(timeout=SETTLE_S)
+        await proxy.stop()
+
+    asyncio.run(run())
+
+
+def test_attaching_does_not_wait_for_a_broker_that_reads_nothing(
+    network: LocalNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that one has not taken goes to the next one."""
+    monkeypatch.setattr(connection, "CLOSE_S", 10 * SETTLE_S)
+
+    async def run() -> None:
+        rng = random.Random("proxy")  # noqa: S311 - reproducible, not secret.
+        proxy = await Proxy(network.addresses["B1"], rng).start()
+        client = await connect(proxy.url, client="stuck")
+        proxy.freeze()
+        for number in range(100):
+            client.publish({"stuck": number}, bytes(200_000))
+        async with asyncio.timeout(SETTLE_S):
+            with pytest.raises(sterna.NotConnectedError):
+                await client.attach(network.url("B1"), timeout=0.05)
+        assert not client.is_connected
+        assert not client.is_on_its_way
+        await client.attach(network.url("B1"), timeout=SETTLE_S)
+        await client.drain(timeout=SETTLE_S)
+        await client.close()
         await proxy.stop()
 
     asyncio.run(run())

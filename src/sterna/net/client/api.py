@@ -321,15 +321,15 @@ class Client:
         """
         self._life.check()
         first = [] if url is None else [Address.from_url(url)]
-        if url is not None:
-            await self.detach()
         addresses = [*first, *(each for each in self._addresses if each not in first)]
-        self._keeper.keep(addresses)
         try:
             async with asyncio.timeout(self._timeout if timeout is None else timeout):
+                if url is not None:
+                    await self.detach()
+                self._keeper.keep(addresses)
                 await self._keeper.welcome()
         except TimeoutError:
-            await self._keeper.let_go()
+            await self._keeper.let_go(at_once=True)
             tried = tuple(address.url for address in addresses)
             raise NotConnectedError(
                 f"no broker answers at {', '.join(tried)}; is one running (`sterna up`)?",
