@@ -4,6 +4,7 @@ The core's actions go to the parts that carry them out: frames and connections t
 to the deliveries. Inputs from the application and from brokers come in through `give`.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -76,6 +77,7 @@ class ClientDriver(Driver):
         self._journal: Journal | None = None
         self._recovery: Recovery | None = None
         self._recovering: Node
+        self._stopping: asyncio.Task[None] | None = None
         self._bodies = Bodies()
         self._keeper: Keeper
         self._deliveries: Deliveries
@@ -118,13 +120,24 @@ class ClientDriver(Driver):
             self.give(Configured(settings=settings))
 
     async def stop(self) -> None:
-        """Release what is left, and save the state."""
-        if self.engine is not None:
-            await self.engine.stop(snapshot=self._life.failure is None)
-        elif self.log is not None:
-            self.log.close()
-        if self._journal is not None:
-            self._journal.close()
+        """Release what is left, and save the state; also if this call is cancelled meanwhile."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        try:
+            await asyncio.shield(self._stopping)
+        except asyncio.CancelledError:
+            await asyncio.wait([self._stopping])
+            raise
+
+    async def _stop(self) -> None:
+        try:
+            if self.engine is not None:
+                await self.engine.stop(snapshot=self._life.failure is None)
+        finally:
+            if self.log is not None:
+                self.log.close()
+            if self._journal is not None:
+                self._journal.close()
 
     def _start(self, settings: Settings) -> None:
         new = Began(
