@@ -110,6 +110,43 @@ def test_attaching_takes_the_time_of_connecting_unless_it_is_given_its_own(
     asyncio.run(run())
 
 
+def test_a_timeout_of_the_events_themselves_is_theirs(network: LocalNetwork) -> None:
+    """What is published may come from something that times out by itself."""
+
+    def readings() -> Iterator[dict[str, object]]:
+        yield {"n": 1}
+        raise TimeoutError("the sensor does not answer")
+
+    async def run() -> None:
+        async with connect(network.url("B1"), client="senses") as client:
+            for timeout in (None, SETTLE_S):
+                with pytest.raises(TimeoutError, match="the sensor") as error:
+                    await client.publish_all(readings(), timeout=timeout)
+                assert not isinstance(error.value, sterna.TimedOutError)
+
+    asyncio.run(run())
+
+
+def test_calls_that_waited_in_vain_are_forgotten(network: LocalNetwork) -> None:
+    async def run() -> None:
+        proxy, client = await shut_off(network, "in-vain")
+        first = asyncio.create_task(client.publish(n=0).wait())
+        last = client.publish(n=1)
+        for _ in range(20):
+            with pytest.raises(sterna.TimedOutError):
+                await client.drain(timeout=0)
+            with pytest.raises(sterna.TimedOutError):
+                await last.wait(timeout=0)
+        assert len(client._publications._receipts) == 1
+        proxy.heal()
+        await asyncio.wait_for(first, SETTLE_S)
+        assert not client._publications._receipts
+        await client.close()
+        await proxy.stop()
+
+    asyncio.run(run())
+
+
 def test_attaching_does_not_wait_for_a_broker_that_reads_nothing(
     network: LocalNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:

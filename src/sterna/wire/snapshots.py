@@ -76,7 +76,7 @@ def restore_node(data: bytes, node: N) -> N:
     records = node.records()
     kept = {part.name: _kept(part, records.get(part.name), decode) for part in found.parts}
     formats = codec.formats()
-    messages = decode(found.messages, list[formats.any_message | list[int]])
+    messages = decode(found.messages, list[formats.any_message | list[int]])  # type: ignore[name-defined]
     meant = [tuple(each) if isinstance(each, list) else formats.meant(each) for each in messages]
     node.restore(kept, Reader(found.events, meant))
     return node

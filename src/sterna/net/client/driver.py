@@ -254,7 +254,7 @@ class ClientDriver(Driver):
         self.stated_before(position, stated)
         for fact in stated:
             if self._tell is not None:
-                self._tell(fact)
+                _call(self._tell, fact)
             if isinstance(fact, facts.Missed):
                 self._deliveries.missed_more(len(fact.events))
             elif isinstance(fact, SubscriptionKnown):
@@ -298,6 +298,13 @@ class ClientDriver(Driver):
 
     def remember(self, memory: bytes) -> None:
         self._deliveries.remember(decode_memory(memory))
+
+
+def _call(tell: Callable[[Fact], None], fact: Fact) -> None:
+    try:
+        tell(fact)
+    except Exception:
+        log.exception("the callback for facts failed")
 
 
 def _make(began: Began) -> Node:
