@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from copy import copy, deepcopy
 from importlib import import_module
 from pathlib import Path
 
@@ -66,26 +67,43 @@ def test_errors_are_also_what_python_calls_them(name: str, also: type[Exception]
     assert issubclass(getattr(sterna, name), also)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        sterna.EventTooLargeError("too large", size=7, limit=5),
-        sterna.SubscriptionTooLargeError("too large", size=7, limit=5),
-        sterna.NotConnectedError("nobody", brokers=("sterna://a:1", "sterna://b:2")),
-        sterna.ClosedError("refused", broker="B1"),
-        sterna.DiscardedError("given up", limit=3),
-        sterna.TimedOutError("late", timeout=0.5),
-        sterna.FilterError("what is this", "a >", 3),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_errors_keep_their_fields_between_processes(error: sterna.SternaError) -> None:
-    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - just made.
+WITH_FIELDS = [
+    sterna.TooLargeError("too large", size=7, limit=5),
+    sterna.EventTooLargeError("too large", size=7, limit=5),
+    sterna.SubscriptionTooLargeError("too large", size=7, limit=5),
+    sterna.NotConnectedError("nobody", brokers=("sterna://a:1", "sterna://b:2")),
+    sterna.ClosedError("refused", broker="B1"),
+    sterna.DiscardedError("given up", limit=3),
+    sterna.TimedOutError("late", timeout=0.5),
+    sterna.FilterError("what is this", "a >", 3),
+    sterna.UnknownProtocolError("round-trips"),
+    sterna.UnconfirmedError("too old", nodes=("B1", "B2")),
+    sterna.FactsMissingError("gone", 7),
+    sterna.ConfigError(["a: is not a key", "b: is no number"]),
+    sterna.MissingExtraError("not installed", extra="plots"),
+]
 
-    assert type(copy) is type(error)
-    assert str(copy) == str(error)
-    assert vars(copy) == vars(error)
-    assert vars(error)
+
+def errors() -> Iterator[sterna.SternaError]:
+    """An example of each error that is exported."""
+    yield from WITH_FIELDS
+    for name in sterna.__all__:
+        kind = getattr(sterna, name)
+        if name.endswith("Error") and kind not in map(type, WITH_FIELDS):
+            yield kind("why")
+
+
+@pytest.mark.parametrize("error", [*errors()], ids=lambda error: type(error).__name__)
+def test_errors_are_the_same_in_other_processes_and_as_copies(error: sterna.SternaError) -> None:
+    """A client raises a copy of its failure at each call."""
+    sent = pickle.loads(pickle.dumps(error))  # noqa: S301 - just made.
+    for again in (sent, copy(error), deepcopy(error)):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert again.args == error.args
+        assert vars(again) == vars(error)
+        assert getattr(again, "msg", None) == getattr(error, "msg", None)
+    assert bool(vars(error)) == (error in WITH_FIELDS)
 
 
 def test_the_first_address_of_an_error_is_its_broker() -> None:

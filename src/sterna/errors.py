@@ -1,10 +1,24 @@
 """The root of all errors that Sterna raises, and those that need no extra to be caught."""
 
-from typing import Self
+from typing import Any
 
 
 class SternaError(Exception):
     """The root of all errors that Sterna raises; the message says what to do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, vars(self))
+
+
+def _again(kind: type[SternaError], args: tuple[Any, ...], fields: dict[str, Any]) -> SternaError:
+    """An error that was copied, or came from another process.
+
+    The constructor of its class is not called: what it composes a message from is not kept.
+    """
+    error = kind.__new__(kind)
+    super(SternaError, error).__init__(*args)
+    vars(error).update(fields)
+    return error
 
 
 class MissingExtraError(SternaError, ImportError):
@@ -105,9 +119,6 @@ class FactsMissingError(SternaError):
         super().__init__(message)
         self.following = following
         """The position with which it can go on."""
-
-    def __reduce__(self) -> tuple[type[Self], tuple[str, int]]:
-        return type(self), (str(self), self.following)
 
 
 class ArchiveError(SternaError):

@@ -164,6 +164,25 @@ def test_callbacks_come_and_go_and_one_that_fails_is_logged(
     assert caplog.text.count("ZeroDivisionError") >= 2
 
 
+@pytest.mark.parametrize("has_state", [False, True])
+def test_a_callback_for_facts_that_fails_is_logged(
+    network: LocalNetwork, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, has_state: bool
+) -> None:
+    def fails(_fact: object) -> None:
+        raise ZeroDivisionError
+
+    async def run() -> None:
+        client = f"facts-{has_state}"
+        state = tmp_path if has_state else None
+        async with connect(network.url("B1"), client=client, facts=fails, state=state) as told:
+            wanted = told.subscribe("facts = 1")
+            await told.publish({"facts": 1})
+            assert (await wanted.get(SETTLE_S)).attributes == {"facts": 1}
+
+    asyncio.run(run())
+    assert "the callback for facts failed" in caplog.text
+
+
 def test_a_reader_that_does_not_read_keeps_the_newest_only() -> None:
     async def run() -> None:
         changes = Changes(Life("idle"))

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 import sterna
+from sterna.net import connection
 from sterna.net.local import LocalNetwork
 from tests.net.live import SETTLE_S, Client, connect, network_in, until
 from tests.net.proxy import Proxy
@@ -104,6 +105,69 @@ def test_attaching_takes_the_time_of_connecting_unless_it_is_given_its_own(
         proxy.heal()
         await client.attach(timeout=SETTLE_S)
         await client.close(timeout=SETTLE_S)
+        await proxy.stop()
+
+    asyncio.run(run())
+
+
+def test_a_timeout_of_the_events_themselves_is_theirs(network: LocalNetwork) -> None:
+    """What is published may come from something that times out by itself."""
+
+    def readings() -> Iterator[dict[str, object]]:
+        yield {"n": 1}
+        raise TimeoutError("the sensor does not answer")
+
+    async def run() -> None:
+        async with connect(network.url("B1"), client="senses") as client:
+            for timeout in (None, SETTLE_S):
+                with pytest.raises(TimeoutError, match="the sensor") as error:
+                    await client.publish_all(readings(), timeout=timeout)
+                assert not isinstance(error.value, sterna.TimedOutError)
+
+    asyncio.run(run())
+
+
+def test_calls_that_waited_in_vain_are_forgotten(network: LocalNetwork) -> None:
+    async def run() -> None:
+        proxy, client = await shut_off(network, "in-vain")
+        first = asyncio.create_task(client.publish(n=0).wait())
+        last = client.publish(n=1)
+        for _ in range(20):
+            with pytest.raises(sterna.TimedOutError):
+                await client.drain(timeout=0)
+            with pytest.raises(sterna.TimedOutError):
+                await last.wait(timeout=0)
+        assert len(client._publications._receipts) == 1
+        proxy.heal()
+        await asyncio.wait_for(first, SETTLE_S)
+        assert not client._publications._receipts
+        await client.close()
+        await proxy.stop()
+
+    asyncio.run(run())
+
+
+def test_attaching_does_not_wait_for_a_broker_that_reads_nothing(
+    network: LocalNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that one has not taken goes to the next one."""
+    monkeypatch.setattr(connection, "CLOSE_S", 10 * SETTLE_S)
+
+    async def run() -> None:
+        rng = random.Random("proxy")  # noqa: S311 - reproducible, not secret.
+        proxy = await Proxy(network.addresses["B1"], rng).start()
+        client = await connect(proxy.url, client="stuck")
+        proxy.freeze()
+        for number in range(100):
+            client.publish({"stuck": number}, bytes(200_000))
+        async with asyncio.timeout(SETTLE_S):
+            with pytest.raises(sterna.NotConnectedError):
+                await client.attach(network.url("B1"), timeout=0.05)
+        assert not client.is_connected
+        assert not client.is_on_its_way
+        await client.attach(network.url("B1"), timeout=SETTLE_S)
+        await client.drain(timeout=SETTLE_S)
+        await client.close()
         await proxy.stop()
 
     asyncio.run(run())

@@ -7,8 +7,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
+from sterna.core import protocol as protocols
+from sterna.core.component import ClientComponent
+from sterna.core.inputs import Configured
 from sterna.core.names import LocalProtocolError
+from sterna.core.protocol import Protocol, UnknownProtocolError
 from sterna.errors import DiscardedError, NotConnectedError
 from sterna.net.client import search
 from sterna.net.client.deliveries import QUEUE_EVENTS_MAX
@@ -253,5 +258,53 @@ def test_a_state_can_be_used_again_after_no_broker_was_there(
             await connect("sterna://127.0.0.1:1", client="early", state=tmp_path, timeout=0.2)
         async with connect(network.url("B1"), client="early", state=tmp_path) as client:
             await client.publish(n=1)
+
+    asyncio.run(run())
+
+
+class Added(ClientComponent):
+    """What a protocol of another package adds to a client: nothing."""
+
+    name = "added"
+
+
+ADDED = Protocol(name="added", client=Added)
+
+
+@pytest.mark.spec("LV-2", "LV-10")
+def test_a_state_that_cannot_be_read_to_its_end_stays_as_it_is(
+    network: LocalNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that starts without a package that it needs has lost nothing with it."""
+    url, state = network.url("B1"), tmp_path / "state"
+    without, known = protocols._protocols, {**protocols._protocols, ADDED.name: ADDED}
+
+    async def run() -> None:
+        monkeypatch.setattr(protocols, "_protocols", known)
+        async with connect(url, client="half", state=state) as client:
+            await client.publish(half=0)
+            await client.detach()
+            settings = client._driver.node.settings
+            more = replace(settings, protocols=(*settings.protocols, ADDED.name))
+            client._driver.give(Configured(settings=more))
+            for number in range(1, 6):
+                client.publish(half=number)
+            published = client.published
+            await until(lambda: client._publications.is_settled)
+            await _crash(client)
+
+        monkeypatch.setattr(protocols, "_protocols", without)
+        for _ in range(2):
+            with pytest.raises(UnknownProtocolError, match="'added'"):
+                await connect(url, client="half", state=state)
+
+        monkeypatch.setattr(protocols, "_protocols", known)
+        async with connect(url, client="half-s") as subscriber:
+            wanted = subscriber.subscribe("half >= 0")
+            await settle(network, [subscriber])
+            async with connect(url, client="half", state=state) as client:
+                assert client.published == published
+                events = await gather_events(wanted, 5)
+        assert [event.attributes["half"] for event in events] == [1, 2, 3, 4, 5]
 
     asyncio.run(run())

@@ -2,17 +2,23 @@
 
 import gc
 import weakref
+from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna.core import protocol as protocols
+from sterna.core.component import BrokerComponent
+from sterna.core.handover.messages import Arrival
 from sterna.core.link import Data, Frame
-from sterna.core.messages import Message, OtherMessage
-from sterna.core.protocol import message_types
+from sterna.core.messages import Message, OtherMessage, Route
+from sterna.core.protocol import Protocol, message_types, register
 from sterna.model.filters import Filter
+from sterna.wire import codec
 from sterna.wire.codec import Bodies, MalformedError, decode, encode, from_json, size
 from sterna.wire.frames import (
     Ask,
@@ -131,6 +137,95 @@ def test_a_message_of_another_protocol_is_told_from_a_malformed_one(*, short_fil
     ):
         with pytest.raises(MalformedError):
             decode(msgspec.msgpack.encode(malformed), short_filters=short_filters)
+
+
+# ---- Protocols that become known while frames are decoded
+
+
+class Overtaken(Message, frozen=True, kw_only=True):
+    """A message of a protocol that becomes known late."""
+
+    by: str
+
+
+class Overtaking(BrokerComponent):
+    """A component of that protocol."""
+
+    name = "overtaking"
+    handles = (Overtaken,)
+
+    def on_overtaken(self, message: Overtaken, link: str, now: int) -> None:
+        """Do nothing."""
+
+
+OVERTAKING = Protocol(name="overtaking", broker=Overtaking)
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[Protocol]:
+    """A protocol to register, known to no other test."""
+    with monkeypatch.context() as patched:
+        patched.setattr(protocols, "_protocols", dict(protocols._protocols))
+        yield OVERTAKING
+    codec._renew_formats()
+
+
+class InTheMidst(dict[str, Filter]):
+    """Takes the place of the filters in use: registers a protocol when one of them is decoded."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+
+    def get(self, text: str, default: Any = None) -> Any:
+        register(self._protocol)
+        return super().get(text, default)
+
+
+@pytest.mark.spec("LV-10")
+@pytest.mark.parametrize("short_filters", [False, True])
+def test_a_frame_is_decoded_though_a_protocol_becomes_known_meanwhile(
+    late: Protocol, monkeypatch: pytest.MonkeyPatch, *, short_filters: bool
+) -> None:
+    """`sterna reload` registers protocols in a thread, and the broker goes on with its clients."""
+    route = Route("1", Filter("price < 3"))
+    sent = Data(1, 0, Arrival(visit=1, born=1, stay=1, received=0, subscriptions=(route,)))
+    body = b"".join(encode(sent, Bodies()))
+    monkeypatch.setattr(codec, "_filters", InTheMidst(late))
+
+    found = decode(body, short_filters=short_filters)
+
+    assert late in protocols.registered()
+    assert found == sent
+    assert isinstance(found, Data)
+    assert type(found.message) is Arrival
+
+
+@pytest.mark.spec("LV-10")
+def test_an_unknown_message_is_not_malformed_though_it_becomes_known_meanwhile(
+    late: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = msgspec.msgpack.encode((0, 5, 3, {"type": "Overtaken", "by": "car"}))
+    other = codec._other_decoder
+
+    class Late:
+        def decode(self, body: bytes) -> object:
+            register(late)
+            return other.decode(body)
+
+    monkeypatch.setattr(codec, "_other_decoder", Late())
+
+    assert decode(body) == Data(5, 3, OtherMessage(kind="Overtaken"))
+    assert decode(body) == Data(5, 3, Overtaken(by="car"))
+
+
+def test_those_who_go_through_protocols_see_none_that_is_registered_meanwhile(
+    late: Protocol,
+) -> None:
+    """Else a dictionary would change under them."""
+    through = protocols._parts()
+    first = next(through)
+    register(late)
+    assert Overtaking not in (first, *through)
 
 
 # ---- Frames on a connection

@@ -131,7 +131,7 @@ def fact_types() -> tuple[type[Fact], ...]:
 
 
 def _parts() -> Iterator[type[Component]]:
-    for protocol in _protocols.values():
+    for protocol in registered():  # Another thread may register one meanwhile.
         yield from protocol.parts
 
 

@@ -1,8 +1,9 @@
 """Records as bytes: MessagePack for the network, JSON for people."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
+from threading import Lock
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from weakref import WeakValueDictionary
@@ -87,28 +88,29 @@ def decode(body: bytes | memoryview, *, short_filters: bool = False) -> Frame:
     A message of a type that is not known is an `OtherMessage`. With `short_filters`, a frame with a
     filter that takes long to read is malformed.
     """
+    formats = _formats  # The same to the end, even if another thread registers a protocol.
     try:
-        form = (_short_decoder if short_filters else _decoder).decode(body)
+        form = (formats.short_decoder if short_filters else formats.decoder).decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        other = _with_other_message(body)
+        other = _with_other_message(body, formats)
         if other is None:
             raise MalformedError(f"not a frame of this protocol: {error}") from None
         return other
-    if type(form) is _Data:
-        return Data(form.seq, form.acknowledged, meant(form.message))
+    if type(form) is formats.data:
+        return Data(form.seq, form.acknowledged, formats.meant(form.message))
     if type(form) is _Ack:
         return Ack(form.acknowledged)
     return Resume(form.incarnation, form.partner, form.acknowledged, form.answers)
 
 
-def _with_other_message(body: bytes | memoryview) -> Data | None:
+def _with_other_message(body: bytes | memoryview, formats: "Formats") -> Data | None:
     """The frame, if all that is wrong with it is that the type of its message is not known."""
     try:
         form = _other_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError):
         return None
     kind = form.message.type
-    if kind in {known.__name__ for known in message_types()}:
+    if kind in formats.names:
         return None
     return Data(form.seq, form.acknowledged, OtherMessage(kind=kind))
 
@@ -118,17 +120,48 @@ def size(frame: Frame) -> int:
     return LENGTH_BYTES + sum(map(len, encode(frame, Bodies())))
 
 
-def any_message() -> Any:
-    """The type that any message is decoded as; `meant` makes a message of it."""
-    return _any_message
+def formats() -> "Formats":
+    """How the messages of the protocols that are known now are decoded."""
+    return _formats
 
 
-def meant(form: Any) -> Message:
-    """The message that was decoded in a form of its own."""
-    kind = _MEANT.get(type(form))
-    if kind is None:
-        return form  # type: ignore[no-any-return]
-    return kind(**{name: getattr(form, name) for name in form.__struct_fields__})
+class Formats:
+    """How messages are decoded. It never changes: another protocol comes with another one.
+
+    What one of them has decoded, only the same one can make a message of.
+    """
+
+    __slots__ = ("_kinds", "any_message", "data", "decoder", "names", "short_decoder")
+
+    def __init__(self, kinds: Sequence[type[Message]]) -> None:
+        with_arrival: Any = reduce(or_, [kind for kind in kinds if kind.with_arrival])
+        forms = {kind: _form(kind, with_arrival) for kind in kinds}
+        self._kinds = {form: kind for kind, form in forms.items() if form is not kind}
+        """The messages that are decoded in another form than their own, by that form."""
+        self.names = frozenset(kind.__name__ for kind in kinds)
+        """The types of messages that are known."""
+        self.any_message: Any = reduce(or_, forms.values())
+        """The type that any message is decoded as; `meant` makes a message of it."""
+        self.data: Any = msgspec.defstruct(
+            "_Data",
+            [("seq", int), ("acknowledged", int), ("message", self.any_message)],
+            array_like=True,
+            tag=_DATA,
+            gc=False,
+        )
+        """The type that a data frame is decoded as."""
+        any_frame: Any = self.data | _Ack | _Resume
+        self.decoder = msgspec.msgpack.Decoder(any_frame, dec_hook=_decode)
+        """Decodes any frame."""
+        self.short_decoder = msgspec.msgpack.Decoder(any_frame, dec_hook=_decode_short)
+        """Decodes any frame without long filters."""
+
+    def meant(self, form: Any) -> Message:
+        """The message that was decoded in a form of its own."""
+        kind = self._kinds.get(type(form))
+        if kind is None:
+            return form  # type: ignore[no-any-return]
+        return kind(**{name: getattr(form, name) for name in form.__struct_fields__})
 
 
 SHORT_FILTER_CHARACTERS_MAX = 32_768
@@ -247,31 +280,15 @@ def _decode_short(kind: type, value: Any) -> object:
     return _decode(kind, value)
 
 
-def _build() -> None:
-    """Make the decoders for every message of every protocol that is known."""
-    global _MEANT, _Data, _any_message, _decoder, _short_decoder  # noqa: PLW0603 - rebuilt for each protocol.
-    kinds = message_types()
-    with_arrival: Any = reduce(or_, [kind for kind in kinds if kind.with_arrival])
-    forms = {kind: _form(kind, with_arrival) for kind in kinds}
-    _MEANT = {form: kind for kind, form in forms.items() if form is not kind}
-    _any_message = reduce(or_, forms.values())
-    _Data = msgspec.defstruct(
-        "_Data",
-        [("seq", int), ("acknowledged", int), ("message", _any_message)],
-        array_like=True,
-        tag=_DATA,
-        gc=False,
-    )
-    any_frame: Any = _Data | _Ack | _Resume
-    _decoder = msgspec.msgpack.Decoder(any_frame, dec_hook=_decode)
-    _short_decoder = msgspec.msgpack.Decoder(any_frame, dec_hook=_decode_short)
+def _renew_formats() -> None:
+    """Decode the messages of every protocol that is known."""
+    global _formats  # noqa: PLW0603 - replaced as a whole: frames are decoded meanwhile.
+    with _renewing:
+        _formats = Formats(message_types())
 
 
-_MEANT: dict[Any, type[Message]]
-"""The messages that are decoded in another form than their own."""
-_Data: Any
-_any_message: Any
-_decoder: Any
-_short_decoder: Any
-_build()
-when_registered(_build)
+_renewing = Lock()
+"""Held while the formats are made, so that those with fewer protocols do not replace the others."""
+_formats: Formats
+_renew_formats()
+when_registered(_renew_formats)

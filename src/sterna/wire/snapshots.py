@@ -81,8 +81,9 @@ def restore_node(data: bytes, node: N, require: Require = lambda _: None) -> N:
     _bring_back_what_ends(found.parts, node, decode, require)
     records = node.records()
     kept = {part.name: _kept(part, records.get(part.name), decode) for part in found.parts}
-    messages = decode(found.messages, list[codec.any_message() | list[int]])  # type: ignore[misc]
-    meant = [tuple(each) if isinstance(each, list) else codec.meant(each) for each in messages]
+    formats = codec.formats()
+    messages = decode(found.messages, list[formats.any_message | list[int]])  # type: ignore[name-defined]
+    meant = [tuple(each) if isinstance(each, list) else formats.meant(each) for each in messages]
     node.restore(kept, Reader(found.events, meant))
     return node
 

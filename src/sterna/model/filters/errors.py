@@ -21,9 +21,6 @@ class FilterError(SternaError, ValueError):
         self.column = self.position - text.rfind("\n", 0, self.position)
         super().__init__(f"line {self.line}, column {self.column}: {problem}\n{self._caret()}")
 
-    def __reduce__(self) -> tuple[type["FilterError"], tuple[str, str, int, int]]:
-        return FilterError, (self.problem, self.text, self.position, self.width)
-
     def _caret(self) -> str:
         start = self.position - self.column + 1
         end = self.text.find("\n", start)

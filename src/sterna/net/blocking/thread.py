@@ -7,8 +7,8 @@ from concurrent.futures import CancelledError
 from time import monotonic
 from typing import Any, TypeVar
 
-from sterna.errors import ClosedError, TimedOutError
-from sterna.net.client.waiting import timed_out
+from sterna.errors import ClosedError
+from sterna.net.client.waiting import time_limit
 from sterna.net.loop import new_event_loop
 
 Answer = TypeVar("Answer")
@@ -31,7 +31,7 @@ class LoopThread:
         """Run a coroutine in the thread, and wait for it; TimedOutError says `problem`."""
 
         async def do() -> Answer:
-            async with asyncio.timeout(timeout):
+            async with time_limit(timeout, problem):
                 return await what()
 
         doing = do()
@@ -44,10 +44,6 @@ class LoopThread:
             return future.result()
         except CancelledError:
             raise ClosedError("the client is closed") from None
-        except TimedOutError:
-            raise
-        except TimeoutError:
-            raise timed_out(timeout, problem) from None
         except BaseException:
             future.cancel()
             raise

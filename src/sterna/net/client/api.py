@@ -115,6 +115,7 @@ class Client:
         await self._close(CLOSE_S)
 
     async def _start(self) -> None:
+        self._life.check()  # Nobody would close the state of a client that is closed.
         try:
             self._driver.open(self._state)
             self._keeper.broker = self._keeper.welcomed_by = self._driver.link
@@ -131,10 +132,10 @@ class Client:
     ) -> None:
         """Send what is left to send, and end. Without a `state`, the network forgets the client.
 
-        After `timeout` seconds, it ends in any case. With a `state`, this acknowledges the events
-        that the application has taken, unless it acknowledges by hand. To have the last one
-        delivered again, leave the `async with` with an error. `wait_s` is the old name of
-        `timeout`.
+        After `timeout` seconds, it ends in any case; so it does if this call is cancelled. With a
+        `state`, this acknowledges the events that the application has taken, unless it acknowledges
+        by hand. To have the last one delivered again, leave the `async with` with an error.
+        `wait_s` is the old name of `timeout`.
         """
         timeout = renamed("wait_s", wait_s, timeout)
         self._deliveries.closing()
@@ -142,19 +143,19 @@ class Client:
 
     async def _close(self, timeout: float | None) -> None:
         life = self._life
-        if life.is_closed:
-            return
-        self._publications.flush()
-        life.is_closing = True
-        self._keeper.resume()  # Acknowledgements arrive behind the events that wait.
         try:
-            async with asyncio.timeout(timeout):
-                if self._keeper.is_welcome and life.failure is None:
-                    await self._send_the_rest()
+            if not life.is_closed:
+                self._publications.flush()
+                life.is_closing = True
+                self._keeper.resume()  # Acknowledgements arrive behind the events that wait.
+                async with asyncio.timeout(timeout):
+                    if self._keeper.is_welcome and life.failure is None:
+                        await self._send_the_rest()
         except (TimeoutError, SternaError):
             log.warning("%s closes before its broker has acknowledged everything", self.name)
-        life.close()
-        await self._driver.stop()
+        finally:
+            life.close()
+            await self._driver.stop()
 
     async def _send_the_rest(self) -> None:
         node = self._driver.node
@@ -321,15 +322,15 @@ class Client:
         """
         self._life.check()
         first = [] if url is None else [Address.from_url(url)]
-        if url is not None:
-            await self.detach()
         addresses = [*first, *(each for each in self._addresses if each not in first)]
-        self._keeper.keep(addresses)
         try:
             async with asyncio.timeout(self._timeout if timeout is None else timeout):
+                if url is not None:
+                    await self.detach()
+                self._keeper.keep(addresses)
                 await self._keeper.welcome()
         except TimeoutError:
-            await self._keeper.let_go()
+            await self._keeper.let_go(at_once=True)
             tried = tuple(address.url for address in addresses)
             raise NotConnectedError(
                 f"no broker answers at {', '.join(tried)}; is one running (`sterna up`)?",

@@ -4,6 +4,7 @@ The core's actions go to the parts that carry them out: frames and connections t
 to the deliveries. Inputs from the application and from brokers come in through `give`.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -76,6 +77,7 @@ class ClientDriver(Driver):
         self._journal: Journal | None = None
         self._recovery: Recovery | None = None
         self._recovering: Node
+        self._stopping: asyncio.Task[None] | None = None
         self._bodies = Bodies()
         self._keeper: Keeper
         self._deliveries: Deliveries
@@ -118,13 +120,24 @@ class ClientDriver(Driver):
             self.give(Configured(settings=settings))
 
     async def stop(self) -> None:
-        """Release what is left, and save the state."""
-        if self.engine is not None:
-            await self.engine.stop(snapshot=self._life.failure is None)
-        elif self.log is not None:
-            self.log.close()
-        if self._journal is not None:
-            self._journal.close()
+        """Release what is left, and save the state; also if this call is cancelled meanwhile."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        try:
+            await asyncio.shield(self._stopping)
+        except asyncio.CancelledError:
+            await asyncio.wait([self._stopping])
+            raise
+
+    async def _stop(self) -> None:
+        try:
+            if self.engine is not None:
+                await self.engine.stop(snapshot=self._life.failure is None)
+        finally:
+            if self.log is not None:
+                self.log.close()
+            if self._journal is not None:
+                self._journal.close()
 
     def _start(self, settings: Settings) -> None:
         new = Began(
@@ -143,9 +156,10 @@ class ClientDriver(Driver):
                 f"the state in {self.log.directory} belongs to {found.began.node!r}, not to "
                 f"{self._life.name!r}; give each client a state of its own"
             )
-        self.engine = Engine(found.node, self, found.began, level=Durability.BATCH, log=self.log)
+        engine = Engine(found.node, self, found.began, level=Durability.BATCH, log=self.log)
         self._recovering = found.node
-        self.engine.recover(found)
+        engine.recover(found)
+        self.engine = engine  # Not before: a node that is half recovered must not be kept.
         self._deliveries.resume(found.node.subscriptions)
         settings = live_settings(found.node.settings)
         if settings != found.node.settings:  # Its state is from an older release.
@@ -240,7 +254,7 @@ class ClientDriver(Driver):
         self.stated_before(position, stated)
         for fact in stated:
             if self._tell is not None:
-                self._tell(fact)
+                _call(self._tell, fact)
             if isinstance(fact, facts.Missed):
                 self._deliveries.missed_more(len(fact.events))
             elif isinstance(fact, SubscriptionKnown):
@@ -284,6 +298,13 @@ class ClientDriver(Driver):
 
     def remember(self, memory: bytes) -> None:
         self._deliveries.remember(decode_memory(memory))
+
+
+def _call(tell: Callable[[Fact], None], fact: Fact) -> None:
+    try:
+        tell(fact)
+    except Exception:
+        log.exception("the callback for facts failed")
 
 
 def _make(began: Began) -> Node:

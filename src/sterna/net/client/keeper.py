@@ -92,14 +92,20 @@ class Keeper:
             self._life.check()
             await self._life.change()
 
-    async def let_go(self) -> None:
-        """End the connection and look for no other one; if the core is attached, it detaches."""
+    async def let_go(self, *, at_once: bool = False) -> None:
+        """End the connection and look for no other one; if the core is attached, it detaches.
+
+        With `at_once`, it does not wait until everything is sent; what is not sent yet goes over
+        the next connection.
+        """
         if self._search.is_on or self.connection is not None:
             if self._driver.link is not None:
                 self._driver.give(Detach())
             else:
                 self._hang_up()
         while self._search.is_on or self.connection is not None:
+            if at_once and self.connection is not None and self.connection.is_over:
+                self.connection.abort()
             await self._life.change()
 
     def end(self) -> None:

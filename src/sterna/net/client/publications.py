@@ -4,6 +4,7 @@ import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from sterna.core.inputs import PublishMany
 from sterna.core.sizes import BATCH_BYTES_MAX
@@ -120,12 +121,17 @@ class Publications:
         """Wait until a broker has accepted the events up to a sequence number."""
         if seq > self._driver.accepted:
             self._life.check()
-            future = asyncio.get_running_loop().create_future()
+            waiting = seq, asyncio.get_running_loop().create_future()
             if self._receipts and self._receipts[-1][0] > seq:
-                self._receipts = deque(sorted([*self._receipts, (seq, future)], key=lambda r: r[0]))
+                self._receipts = deque(sorted([*self._receipts, waiting], key=lambda r: r[0]))
             else:
-                self._receipts.append((seq, future))
-            await future
+                self._receipts.append(waiting)
+            try:
+                await waiting[1]
+            except asyncio.CancelledError:
+                with suppress(ValueError):  # It may have been accepted at the same moment.
+                    self._receipts.remove(waiting)
+                raise
         if seq in self._discarded:
             raise self._discarded_error()
         if seq > self._driver.accepted:

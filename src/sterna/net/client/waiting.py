@@ -11,12 +11,13 @@ from sterna.errors import TimedOutError
 @asynccontextmanager
 async def time_limit(timeout: float | None, problem: str) -> AsyncIterator[None]:
     """TimedOutError if the block takes longer than `timeout` seconds; None means no limit."""
+    limit = asyncio.timeout(timeout)
     try:
-        async with asyncio.timeout(timeout):
+        async with limit:
             yield
-    except TimedOutError:
-        raise
     except TimeoutError:
+        if not limit.expired():  # It is about something else, such as what the caller iterates.
+            raise
         raise timed_out(timeout, problem) from None
 
 
