@@ -33,10 +33,10 @@ PLAIN = {"name": "B1", "listen": "127.0.0.1:0"}
 class Reloading:
     """A broker in this process whose configuration is a file that the test writes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, text: str = "") -> None:
         self.directory = directory
         self.file = directory / "broker.toml"
-        self.write()
+        self.write(text)
         self.server = BrokerServer(self.read(), reread=self.read)
 
     def write(self, text: str = "", **top: str) -> None:

@@ -20,9 +20,7 @@ from sterna.net.connection import Connection
 from sterna.net.dialing import FRAME_BYTES_MAX
 from sterna.wire.codec import Bodies, MalformedError, encode
 from sterna.wire.frames import (
-    FEATURES,
     SETTINGS,
-    VERSION,
     Ask,
     Control,
     Hello,
@@ -229,18 +227,7 @@ class NativeDoor:
 
     def hello(self) -> Hello:
         """The handshake frame of this broker."""
-        configuration = self._configuration
-        return Hello(
-            versions=(VERSION, VERSION),
-            role=Role.BROKER,
-            node=configuration.name,
-            features=FEATURES,
-            address=self.address.url,
-            settings=configuration.client_settings,
-            digest=configuration.digest,
-            frame_bytes_max=configuration.limits.frame_bytes_max,
-            advertises=configuration.settings.routing.by_advertisements,
-        )
+        return self._configuration.hello(self.address.url)
 
     def _greeted(self, session: NativeSession, said: Hello) -> None:
         if not 0 < len(said.node) <= NAME_CHARACTERS_MAX or not said.node.isprintable():

@@ -102,6 +102,7 @@ class BrokerServer:
     async def start(self) -> None:
         """Recover, listen and connect. A start that fails leaves nothing open."""
         try:
+            self.configuration.try_out()
             self.driver.open()
             await self._listen()
         except BaseException:
