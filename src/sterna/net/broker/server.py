@@ -13,7 +13,7 @@ from sterna.net.address import Address
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.doors import Door, Parts
 from sterna.net.broker.driver import BrokerDriver
-from sterna.net.broker.limits import Limits
+from sterna.net.broker.limits import Limits, going_on
 from sterna.net.broker.native import NativeDoor
 from sterna.net.broker.observing import Observers
 from sterna.net.broker.pausing import Pausing
@@ -200,8 +200,10 @@ class BrokerServer:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
-            self._limits.check_queues()
-            await self.driver.journalist.flush_if_due()
+            with going_on("checking the queues"):
+                self._limits.check_queues()
+            with going_on("flushing the journal"):
+                await self.driver.journalist.flush_if_due()
 
     # ---- For observers
 
