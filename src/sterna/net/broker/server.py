@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sterna.core.broker import Broker
 from sterna.core.names import NodeId, Peer
-from sterna.errors import StartError
+from sterna.errors import StartError, SternaError
 from sterna.net.address import Address
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.doors import Door, Parts
@@ -25,7 +25,6 @@ from sterna.net.engine import Engine
 from sterna.net.http import HttpServer
 from sterna.net.librarian import Librarian
 from sterna.net.metrics import Gauges, Metrics
-from sterna.net.storage import LogError
 
 log = logging.getLogger("sterna.broker")
 
@@ -186,10 +185,10 @@ class BrokerServer:
             door.close()
         try:
             await self.driver.stop(snapshot=snapshot and self.failure is None)
-        except LogError as error:
+        except SternaError as error:
             if self.failure is None:
                 raise
-            log.debug("the log that failed cannot be closed either: %s", error)
+            log.debug("what failed cannot be closed either: %s", error)
         finally:
             self._librarian.stop()
             if self._http is not None:
