@@ -272,10 +272,13 @@ def test_a_journal_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
     fails_in_one_line(ended, "cannot be written")
 
 
-def test_a_journal_that_is_gone_when_it_stops_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("level", ["none", "batch"])
+def test_a_journal_that_is_gone_when_it_stops_is_one_line(tmp_path: Path, level: str) -> None:
+    """Whether it is noticed before the last snapshot or, without one, when the journal is closed."""
     data = tmp_path / "data"
     options = ["--name", "b1", "--listen", "127.0.0.1:0", "--data", str(data), "--json"]
-    environment = {**os.environ, "STERNA_JOURNAL_FLUSH_S": "1000"}
+    variables = {"STERNA_JOURNAL_FLUSH_S": "1000", "STERNA_DURABILITY_LEVEL": level}
+    environment = {**os.environ, **variables}
     with running("broker", *options, env=environment) as process:
         with library.blocking.connect(started(process), client="ann") as ann:
             ann.publish(n=1).wait(WAIT_S)
