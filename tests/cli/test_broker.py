@@ -274,7 +274,7 @@ def test_a_journal_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", ["none", "batch"])
 def test_a_journal_that_is_gone_when_it_stops_is_one_line(tmp_path: Path, level: str) -> None:
-    """Whether it is noticed before the last snapshot or, without one, when the journal is closed."""
+    """The last snapshot fails for it; without one, it is noticed when the journal is closed."""
     data = tmp_path / "data"
     options = ["--name", "b1", "--listen", "127.0.0.1:0", "--data", str(data), "--json"]
     variables = {"STERNA_JOURNAL_FLUSH_S": "1000", "STERNA_DURABILITY_LEVEL": level}
