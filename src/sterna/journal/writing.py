@@ -315,10 +315,10 @@ def _writable(pending: list[Recorded]) -> list[Recorded]:
         else:
             written.append(each)
     if lost:
-        (position, _, fact), error = lost[0]
+        (position, _, fact), reason = lost[0]
         log.error(
             "facts that the journal cannot hold are lost: %d, the first at position %d (%s): %s",
-            *(len(lost), position, type(fact).__name__, error),
+            *(len(lost), position, type(fact).__name__, reason),
         )
     return written
 
