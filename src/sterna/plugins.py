@@ -5,8 +5,11 @@ protocol is. A protocol that no package announces is named with its module:
 `my_package.round_trips:ROUND_TRIPS`.
 """
 
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
+from typing import Any
 
 from sterna.core.catalogue import LIVE  # Registers Sterna's own protocols.
 from sterna.core.names import LocalProtocolError
@@ -63,26 +66,43 @@ def _by_name(name: str) -> Protocol:
         return named(name)
     except UnknownProtocolError:
         for point in entry_points(group=GROUP, name=name):
-            protocol = point.load()
+            protocol = _loaded(point.load, f"the entry point {name!r} of {GROUP}")
             if not isinstance(protocol, Protocol) or protocol.name != name:
                 raise PluginError(
                     f"the entry point {name!r} of {GROUP} gives {protocol!r}, not that protocol"
                 ) from None
-            return register(protocol)
+            return _registered(protocol)
         raise
 
 
 def _in_module(place: str) -> Protocol:
     module, _, attribute = place.partition(":")
-    try:
-        protocol = getattr(import_module(module), attribute)
-    except (ImportError, ValueError) as error:  # ValueError: the module has no name.
-        raise PluginError(
-            f"{place!r} cannot be imported ({error}): write module:ATTRIBUTE, and see that the "
-            "module is on PYTHONPATH or installed"
-        ) from None
-    except AttributeError:
-        raise PluginError(f"the module {module} has no {attribute!r}") from None
+    loaded = _loaded(partial(import_module, module), repr(place))
+    if not hasattr(loaded, attribute):
+        raise PluginError(f"the module {module} has no {attribute!r}")
+    protocol = getattr(loaded, attribute)
     if not isinstance(protocol, Protocol):
         raise PluginError(f"{place!r} is a {type(protocol).__name__}, not a Protocol")
-    return register(protocol)
+    return _registered(protocol)
+
+
+def _loaded(load: Callable[[], Any], what: str) -> Any:
+    """What `load` gives; PluginError if it fails, for a module may do anything when imported."""
+    try:
+        return load()
+    except (ImportError, ValueError) as error:  # ValueError: the module has no name.
+        raise PluginError(
+            f"{what} cannot be imported ({error}): write module:ATTRIBUTE, and see that the "
+            "module is on PYTHONPATH or installed"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise PluginError(
+            f"{what} cannot be imported: its module fails with {type(error).__name__} ({error})"
+        ) from error
+
+
+def _registered(protocol: Protocol) -> Protocol:
+    try:
+        return register(protocol)
+    except ValueError as error:
+        raise PluginError(str(error)) from None

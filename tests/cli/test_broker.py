@@ -3,9 +3,11 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -208,6 +210,101 @@ def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in ended.stderr
+
+
+PLUG_IN = """
+from sterna.core.component import BrokerComponent
+from sterna.core.protocol import Protocol
+
+
+class Part(BrokerComponent):
+    name = "plug-in"
+
+
+PROTOCOL = Protocol(name="plug-in", broker=Part)
+"""
+
+
+def fails_in_one_line(ended: "subprocess.CompletedProcess[str]", said: str) -> None:
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "Traceback" not in ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert said in last
+
+
+def test_data_that_needs_a_protocol_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    """It was removed from the configuration together with its module."""
+    module = tmp_path / "plug_in.py"
+    module.write_text(PLUG_IN, encoding="utf-8")
+    python_path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": python_path}
+    options = ["--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), "--json"]
+    config = write(tmp_path / "b1.toml", 'name = "b1"\n[network]\nprotocols = ["plug_in:PROTOCOL"]')
+    with running("broker", "--config", config, *options, env=environment) as process:
+        started(process)
+        process.terminate()
+        process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0
+    module.unlink()
+
+    ended = subprocess.run(
+        [COMMAND, "broker", "--name", "b1", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+
+    fails_in_one_line(ended, "'plug_in:PROTOCOL' cannot be imported")
+
+
+def test_a_journal_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "journal").write_text("")
+    ended = subprocess.run(
+        [COMMAND, "broker", "--name", "b1", "--listen", "127.0.0.1:0", "--data", tmp_path / "data"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    fails_in_one_line(ended, "cannot be written")
+
+
+@pytest.mark.parametrize("level", ["none", "batch"])
+def test_a_journal_that_is_gone_when_it_stops_is_one_line(tmp_path: Path, level: str) -> None:
+    """The last snapshot fails for it; without one, it is noticed when the journal is closed."""
+    data = tmp_path / "data"
+    options = ["--name", "b1", "--listen", "127.0.0.1:0", "--data", str(data), "--json"]
+    variables = {"STERNA_JOURNAL_FLUSH_S": "1000", "STERNA_DURABILITY_LEVEL": level}
+    environment = {**os.environ, **variables}
+    with running("broker", *options, env=environment) as process:
+        with library.blocking.connect(started(process), client="ann") as ann:
+            ann.publish(n=1).wait(WAIT_S)
+        shutil.rmtree(data / "journal")
+        (data / "journal").write_text("")
+        process.terminate()
+        out, err = process.communicate(timeout=WAIT_S)
+
+    fails_in_one_line(subprocess.CompletedProcess([], process.returncode, out, err), "b1 stops: ")
+
+
+def test_a_graph_that_is_gone_when_it_starts_is_one_line(tmp_path: Path) -> None:
+    """It was there when the configuration was read."""
+    (tmp_path / "graph.csv").write_text("a,b\n")
+    config = write(tmp_path / "b1.toml", 'name = "b1"\n[places]\ngraph = "graph.csv"')
+    program = (
+        "import sys; from pathlib import Path; from sterna.net import daemon\n"
+        f"config = daemon.BrokerConfig.load(Path({config!r}))\n"
+        f"Path({str(tmp_path / 'graph.csv')!r}).unlink()\n"
+        "sys.exit(daemon.run_broker(config, print, daemon._complain))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    fails_in_one_line(ended, "graph.csv")
 
 
 def test_what_does_not_answer_is_no_broker() -> None:

@@ -122,6 +122,14 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
             "limits.connections_max: is 0; expected a whole number >= 1",
         ),
         (
+            'name = "b"\n[limits]\nqueue_bytes_max = "99999999999 GiB"',
+            "limits.queue_bytes_max: is 107374182398926258176; expected a whole number <= 92233720",
+        ),
+        (
+            f'name = "b"\n[durability]\nsnapshot_inputs = {2**63}',
+            "durability.snapshot_inputs: is 9223372036854775808; expected a whole number <= 9223",
+        ),
+        (
             'name = "b"\n[limits]\nconnections_max = true',
             "limits.connections_max: is True; expected a whole number",
         ),

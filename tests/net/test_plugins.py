@@ -405,6 +405,37 @@ def test_a_wrong_name_is_said_clearly(document: dict[str, Any], said: str) -> No
     assert said in problem(document)
 
 
+def test_a_component_without_a_handler_is_said_clearly(modules: Path) -> None:
+    text = (modules / "round_trips.py").read_text(encoding="utf-8")
+    (modules / "deaf.py").write_text(text.replace("def on_pong", "def pong"), encoding="utf-8")
+
+    assert problem(config(protocols=["deaf:ROUND_TRIPS"])).endswith("but has no method on_pong)")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def", "its module fails with SyntaxError (invalid syntax (broken.py, line 1))"),
+        ("1 / 0", "its module fails with ZeroDivisionError (division by zero)"),
+        ("import os\nos.no_such_thing", "fails with AttributeError (module 'os' has no attribute"),
+        ("raise SystemExit('not like this')", "its module fails with SystemExit (not like this)"),
+        ("import no_such_module", "cannot be imported (No module named 'no_such_module')"),
+    ],
+)
+def test_a_module_that_fails_is_said_clearly(modules: Path, text: str, said: str) -> None:
+    """Also if a package announces the protocol."""
+    (modules / "broken.py").write_text(text, encoding="utf-8")
+    package = modules / "broken-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[sterna.protocols]\nbroken = broken:P\n")
+
+    for name in ("broken:P", "broken"):
+        only = problem(config(protocols=[name]))
+        assert only.startswith("configuration: network.protocols: names a protocol")
+        assert said in only
+
+
 @pytest.mark.usefixtures("modules")
 def test_a_printed_configuration_has_protocols_and_their_options(tmp_path: Path) -> None:
     given = BrokerConfig.from_mapping(

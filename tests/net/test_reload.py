@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import PropertyMock, patch
@@ -16,12 +17,14 @@ import sterna
 from sterna.core.facts import Accepted
 from sterna.errors import SternaError
 from sterna.journal import facts_in, read_journal
-from sterna.net.broker import BrokerServer
+from sterna.net.broker import BrokerServer, native
 from sterna.net.broker.native import NativeSession
 from sterna.net.config import BrokerConfig, ConfigSection, all_keys
 from sterna.net.config.schema import is_for_start, keys, sections
+from sterna.net.connection import Connection
 from sterna.net.local import LocalNetwork
 from sterna.net.observer import ask
+from sterna.wire.frames import Control, Hello, control
 from tests.net.live import connect, gather_events, network_in, settle, until
 from tests.net.test_server import config_in, run
 
@@ -33,10 +36,10 @@ PLAIN = {"name": "B1", "listen": "127.0.0.1:0"}
 class Reloading:
     """A broker in this process whose configuration is a file that the test writes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, text: str = "") -> None:
         self.directory = directory
         self.file = directory / "broker.toml"
-        self.write()
+        self.write(text)
         self.server = BrokerServer(self.read(), reread=self.read)
 
     def write(self, text: str = "", **top: str) -> None:
@@ -232,6 +235,55 @@ def test_clients_follow_without_losing_their_connection(tmp_path: Path) -> None:
             assert isinstance(await changes.get(timeout=1), sterna.Connected)
             with pytest.raises(TimeoutError):
                 await changes.get(timeout=0.05)
+        await broker.server.stop()
+
+    run(reload())
+
+
+def test_new_settings_are_encoded_once_and_sent_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many clients and a large graph do not stop the broker: others have their turns between."""
+    encoded: list[Hello] = []
+    sent_at: list[int] = []
+    turns = 0
+
+    def encode(said: Control) -> bytes:
+        if isinstance(said, Hello):
+            encoded.append(said)
+        return control(said)
+
+    def send(session: NativeSession, data: bytes) -> None:
+        sent_at.append(turns)
+        Connection.say_encoded(session, data)
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        asyncio.get_running_loop().call_soon(turn)
+
+    async def reload() -> None:
+        broker = Reloading(tmp_path)
+        await broker.server.start()
+        url = broker.server.address.url
+        async with AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(connect(url, client=f"c{number}"))
+                for number in range(5)
+            ]
+            await until(lambda: all(client.is_connected for client in clients))
+            broker.write("[network]\nquenching = true")
+            monkeypatch.setattr(native, "control", encode)
+            monkeypatch.setattr(native, "INFORMING_BYTES", 0)
+            monkeypatch.setattr(NativeSession, "say_encoded", send, raising=False)
+            turn()
+            await broker.server.reload()
+            await until(
+                lambda: all(each._driver.node.settings.client.quenching for each in clients)
+            )
+            monkeypatch.undo()
+            assert len(encoded) == 1
+            assert len(sent_at) == len(set(sent_at)) == len(clients)
         await broker.server.stop()
 
     run(reload())

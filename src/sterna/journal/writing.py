@@ -42,6 +42,9 @@ class Place(NamedTuple):
     turn: int
 
 
+Recorded = tuple[int, int, Fact]
+"""A fact behind its position and its index there."""
+
 BEGINNING = Place(-1, -1)
 """Before the first fact."""
 
@@ -106,7 +109,7 @@ class Journal:
         self._flushing: Future[None] | None = None
         self._collecting = Lock()
         self._writing = Lock()
-        self._pending: list[tuple[int, int, Fact]] = []
+        self._pending: list[Recorded] = []
         self._pending_events = 0
         self._pending_bytes = 0
         self._pending_since = 0.0
@@ -156,7 +159,7 @@ class Journal:
             for turn, fact in enumerate(facts):
                 if turn > after:
                     self._pending.append((position, turn, fact))
-                    self._pending_events += events_in(fact)
+                    self._pending_events += _events_in(fact)
             self._pending_bytes += size_bytes
             self.last_position = max(self.last_position, Place(position, len(facts) - 1))
             is_much = (
@@ -217,8 +220,14 @@ class Journal:
         """How many bytes the journal of this node takes."""
         return sum(_size(segment.path) for segment in segments_in(self.directory, self._node))
 
-    def _write(self, pending: list[tuple[int, int, Fact]]) -> None:
-        batch = rows_of(pending)
+    def _write(self, pending: list[Recorded]) -> None:
+        try:
+            batch = rows_of(pending)
+        except Exception:  # noqa: BLE001 - protocols of other packages state facts, too.
+            pending = _writable(pending)
+            if not pending:
+                return
+            batch = rows_of(pending)
         if self._file is None:
             self._start(pending[0][0])
         self._append(batch_message(batch, self._messages))
@@ -285,6 +294,33 @@ class Journal:
             + ", then start the broker again"
         )
         raise self._failure from error
+
+
+def _events_in(fact: Fact) -> int:
+    """How many events a fact is about; if that cannot be said, it is found out at the write."""
+    try:
+        return events_in(fact)
+    except Exception:  # noqa: BLE001 - see `_write`.
+        return 0
+
+
+def _writable(pending: list[Recorded]) -> list[Recorded]:
+    """The facts that have a form in the journal; the others are reported, and lost."""
+    written, lost = [], []
+    for each in pending:
+        try:
+            rows_of([each])
+        except Exception as error:  # noqa: BLE001 - see `_write`.
+            lost.append((each, error))
+        else:
+            written.append(each)
+    if lost:
+        (position, _, fact), reason = lost[0]
+        log.error(
+            "facts that the journal cannot hold are lost: %d, the first at position %d (%s): %s",
+            *(len(lost), position, type(fact).__name__, reason),
+        )
+    return written
 
 
 def _finish_all(directory: Path, node: str) -> Recovery:

@@ -111,9 +111,12 @@ class Connection(asyncio.Protocol):
 
     def say(self, said: Control) -> None:
         """Send a control frame at once."""
+        self.say_encoded(control(said))
+
+    def say_encoded(self, data: bytes) -> None:
+        """Send a control frame at once that is encoded already, such as one that goes to many."""
         if self._transport is not None:
             self.flush()
-            data = control(said)
             self.sent_bytes += len(data)
             self._transport.write(data)
 

@@ -10,13 +10,13 @@ from enum import IntEnum
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 
-from sterna.net.broker import BrokerServer, StartError
+from sterna.errors import SternaError
+from sterna.net.broker import BrokerServer
 from sterna.net.broker.reloading import Report, Reread
 from sterna.net.collector import spare_the_collector
 from sterna.net.config import BrokerConfig, ConfigError
 from sterna.net.logs import set_up_logging
 from sterna.net.loop import new_event_loop
-from sterna.net.storage import LogError
 
 SWITCH_S = 0.0005
 """How many seconds the journal's thread may keep the processor from the event loop."""
@@ -109,10 +109,10 @@ async def _serve(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # The configuration was read just now.
     if until_input_ends:
         loop.add_reader(sys.stdin.fileno(), _look_for_the_end, loop, stopping)
-    server = BrokerServer(config, reread=reread)
     try:
+        server = BrokerServer(config, reread=reread)
         await server.start()
-    except (StartError, LogError) as error:
+    except SternaError as error:
         complain(str(error))
         return Ending.FAILED
     except OSError as error:
@@ -133,7 +133,7 @@ async def _serve(
     failure: Exception | None = None
     try:
         await server.stop()
-    except LogError as error:
+    except (SternaError, OSError) as error:
         failure = error
     failure = server.failure or failure
     if failure is not None:

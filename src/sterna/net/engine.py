@@ -270,6 +270,8 @@ class Engine(Generic[N]):
             self._snapshots = Snapshots(
                 self, log, compacts=compacts, ended=driver.snapshot_ended, fail=self.fail
             )
+        self._is_stopping = False
+        """Whether no more snapshots are begun, except for the last one."""
         self._is_over = False
 
     @property
@@ -388,7 +390,7 @@ class Engine(Generic[N]):
 
     def _snapshot_if_due(self) -> None:
         log, snapshots = self._log, self._snapshots
-        if log is None or snapshots is None or self._is_over:
+        if log is None or snapshots is None or self._is_over or self._is_stopping:
             return
         snapshots.hurry_if_urgent()
         if not snapshots.is_due:
@@ -424,6 +426,7 @@ class Engine(Generic[N]):
         if self._log is None or self._snapshots is None or self._thread is None:
             self._end()
             return
+        self._is_stopping = True
         self._snapshots.end_compaction()
         while not self._is_over and (
             self._is_committing or self._held or self._snapshots.is_running

@@ -86,12 +86,18 @@ class Compaction:
             # time; without it, nothing of this process is copied.
             self._process = subprocess.Popen(  # noqa: S603 - our own program.
                 self._command,
+                env={**os.environ, "PYTHONPATH": _python_path()},
                 close_fds=False,
                 stdin=subprocess.PIPE,  # It ends when this one does, and closes the pipe.
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
             )
             return self._process
+
+
+def _python_path() -> str:
+    """Where this process looks for modules, such as those of protocols; "" is where it works."""
+    return os.pathsep.join(str(entry or Path.cwd()) for entry in sys.path)
 
 
 def _own_niceness() -> int:

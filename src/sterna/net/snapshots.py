@@ -21,6 +21,7 @@ from sterna.net.second_process import Compaction, CompactionFailedError
 from sterna.net.state import encode_state
 from sterna.net.storage.errors import LogFullError
 from sterna.net.storage.log import Log, Seal
+from sterna.net.storage.options import LogOptions
 
 if TYPE_CHECKING:
     from sterna.net.engine import Engine
@@ -37,6 +38,9 @@ BASE_S = 0.001
 """The most that a snapshot of an empty state takes, in seconds."""
 LARGE_BYTES = 1 << 20
 """After a snapshot of this size, the next one is made by the second process without a try."""
+INTERVALS_MAX = 4
+"""However large the state is, the log never grows by more than so many times `snapshot_bytes`
+before a snapshot is due."""
 HURRY_INTERVALS = 8
 """Without a limit for the log, the second process hurries when the log has grown by so many times
 what makes a snapshot due."""
@@ -92,8 +96,7 @@ class Snapshots:
         log = self._log
         if self.is_running or not log.snapshot_due or log.records_since_snapshot < self._retry_at:
             return False
-        # The more there is to keep, the less often.
-        return not log.bytes_since_snapshot < 2 * self._state_bytes < log.options.snapshot_bytes * 8
+        return log.bytes_since_snapshot >= interval_bytes(log.options, self._state_bytes)
 
     @property
     def is_large(self) -> bool:
@@ -218,6 +221,14 @@ class Snapshots:
             self._log.adopt(sealed)
         except LogFullError as error:
             raise CompactionFailedError(str(error)) from error
+
+
+def interval_bytes(options: LogOptions, state_bytes: int) -> int:
+    """How many bytes the log grows by at least between two snapshots, if the last had this size.
+
+    The more there is to keep, the less often it is kept, within limits.
+    """
+    return min(2 * state_bytes, options.within(INTERVALS_MAX * options.snapshot_bytes))
 
 
 class _TooMuch(Exception):  # noqa: N818 - it never leaves this module.

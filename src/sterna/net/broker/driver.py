@@ -98,11 +98,14 @@ class BrokerDriver(Driver):
 
     async def stop(self, *, snapshot: bool) -> None:
         """Send what is left, keep the state, and end."""
-        if hasattr(self, "engine"):
-            await self.engine.stop(snapshot=snapshot)
-            self.tell()
-        self.journalist.close(finish=self._server.failure is None)
-        self._historian.stop()
+        try:
+            if hasattr(self, "engine"):
+                await self.engine.stop(snapshot=snapshot)
+                self.tell()
+            self.journalist.close(finish=self._server.failure is None)
+        finally:
+            self.journalist.end()
+            self._historian.stop()
 
     def _tell_of_the_archive(self) -> None:
         recent, is_there = self.node.part(Recent.name), self._historian.has_archive

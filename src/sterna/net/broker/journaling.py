@@ -73,4 +73,7 @@ class Journalist:
         """Write nothing more; `finish` the file, unless the journal has failed."""
         if self.journal is not None and finish:
             self.journal.close()
+
+    def end(self) -> None:
+        """End the thread."""
         self._thread.shutdown()

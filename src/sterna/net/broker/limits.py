@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.driver import BrokerDriver
@@ -109,7 +111,8 @@ class Limits:
         """Disconnect silent peers, until this is cancelled."""
         while True:
             await asyncio.sleep(self._configuration.config.heartbeat.every_s)
-            self._look_for_the_silent()
+            with going_on("looking for silent peers"):
+                self._look_for_the_silent()
 
     def _look_for_the_silent(self) -> None:
         missed_max = self._configuration.config.heartbeat.missed_max
@@ -129,6 +132,15 @@ class Limits:
     def _forget(self, session: Session) -> None:
         self._missed.pop(session, None)
         self._librarian.forget(session)
+
+
+@contextmanager
+def going_on(doing: str) -> Iterator[None]:
+    """Log an error that nobody expects; what is done again and again must not end with it."""
+    try:
+        yield
+    except Exception:
+        log.exception("%s has failed, and is tried again", doing)
 
 
 def _connections_max(wanted: int) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
 from ipaddress import ip_address
 
@@ -20,9 +21,7 @@ from sterna.net.connection import Connection
 from sterna.net.dialing import FRAME_BYTES_MAX
 from sterna.wire.codec import Bodies, MalformedError, encode
 from sterna.wire.frames import (
-    FEATURES,
     SETTINGS,
-    VERSION,
     Ask,
     Control,
     Hello,
@@ -31,11 +30,15 @@ from sterna.wire.frames import (
     Refusal,
     Role,
     agree,
+    control,
 )
 
 log = logging.getLogger("sterna.broker")
 
 FIRST_A_HELLO = "the first frame has to be a Hello of a broker or a client"
+
+INFORMING_BYTES = 2**20
+"""About how many bytes of new settings are sent to clients in one turn of the loop."""
 
 
 class NativeSession(Connection):
@@ -89,6 +92,8 @@ class NativeDoor:
         self._is_closed = False
         self._strangers: dict[Connection, asyncio.TimerHandle] = {}
         """Connections whose handshake is unfinished, with their deadlines."""
+        self._greetings: dict[bool, bytes] = {}
+        """The encoded handshake frame, with settings (True) and without."""
         self._sessions.when_over(self._forget)
 
     # ---- Opening and closing
@@ -141,27 +146,41 @@ class NativeDoor:
     def configure(self, change: Change) -> None:
         """Send clients the new settings, and have neighbours reconnect if they must know them."""
         self._reading.configure()
+        self._greetings.clear()
         native = [
             (session, role)
             for session, role in self._sessions.roles.items()
             if isinstance(session, NativeSession)
         ]
+        is_news = change.is_digest_new or "limits.frame_bytes_max" in change.keys
+        to_inform: deque[NativeSession] = deque()
         for session, role in native:
             if role is not Role.BROKER:
-                self._configure_guest(session, role, change)
+                self._configure_guest(session)
+                if role is Role.CLIENT and is_news and SETTINGS in session.features:
+                    to_inform.append(session)
             elif change.is_advertising_new:
                 session.close()  # The next handshake announces it.
+        if to_inform:
+            self._inform(to_inform, with_settings=change.is_digest_new)
 
-    def _configure_guest(self, session: NativeSession, role: Role, change: Change) -> None:
+    def _configure_guest(self, session: NativeSession) -> None:
         limits = self._configuration.limits
         session.limit_writing(limits.queue_bytes_per_client_max // 4)
         # What is on its way may be as long as was allowed when it was sent.
         splitter = session.splitter
         splitter.frame_bytes_max = max(splitter.frame_bytes_max, limits.frame_bytes_max)
-        is_news = change.is_digest_new or "limits.frame_bytes_max" in change.keys
-        if role is Role.CLIENT and is_news and SETTINGS in session.features:
-            hello = self.hello()
-            session.say(hello if change.is_digest_new else replace(hello, settings=None))
+
+    def _inform(self, clients: deque[NativeSession], *, with_settings: bool) -> None:
+        """Send clients what they have to know now: to some of them in each turn of the loop."""
+        greeting = self._greeting(with_settings=with_settings)
+        for _ in range(1 + INFORMING_BYTES // len(greeting)):
+            if not clients:
+                return
+            session = clients.popleft()
+            if not session.is_over:
+                session.say_encoded(greeting)
+        self._loop.call_soon(lambda: self._inform(clients, with_settings=with_settings))
 
     # ---- Called by connections
 
@@ -229,18 +248,16 @@ class NativeDoor:
 
     def hello(self) -> Hello:
         """The handshake frame of this broker."""
-        configuration = self._configuration
-        return Hello(
-            versions=(VERSION, VERSION),
-            role=Role.BROKER,
-            node=configuration.name,
-            features=FEATURES,
-            address=self.address.url,
-            settings=configuration.client_settings,
-            digest=configuration.digest,
-            frame_bytes_max=configuration.limits.frame_bytes_max,
-            advertises=configuration.settings.routing.by_advertisements,
-        )
+        return self._configuration.hello(self.address.url)
+
+    def _greeting(self, *, with_settings: bool) -> bytes:
+        """The encoded handshake frame. Settings may be large, so they are encoded once for all."""
+        found = self._greetings.get(with_settings)
+        if found is None:
+            hello = self.hello()
+            found = control(hello if with_settings else replace(hello, settings=None))
+            self._greetings[with_settings] = found
+        return found
 
     def _greeted(self, session: NativeSession, said: Hello) -> None:
         if not 0 < len(said.node) <= NAME_CHARACTERS_MAX or not said.node.isprintable():
@@ -262,7 +279,7 @@ class NativeDoor:
         session.peer = said.node
         if not is_dialled:
             knows = said.role is Role.BROKER or said.digest == self._configuration.digest
-            session.say(replace(self.hello(), settings=None) if knows else self.hello())
+            session.say_encoded(self._greeting(with_settings=not knows))
         if said.role is not Role.OBSERVER:
             self._link(session, said)
 

@@ -79,7 +79,11 @@ class Observers:
         task.add_done_callback(self._reloads.discard)
 
     async def _reload(self, session: "NativeSession") -> None:
-        report = await self._server.reload()
+        try:
+            report = await self._server.reload()
+        except Exception as error:
+            self._sessions.refuse(session, f"the reload failed, restart the broker: {error!r}")
+            raise  # Nobody expects it, so it is logged.
         session.say(Answer(what=RELOAD, answer=msgspec.to_builtins(report)))
 
     def _not_ready(self) -> str | None:

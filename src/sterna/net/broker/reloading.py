@@ -6,20 +6,28 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from sterna import plugins
 from sterna.core.location.options import PlacesOptions
-from sterna.core.settings import Settings
 from sterna.errors import SternaError
+from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.doors import Change, Door, Parts
-from sterna.net.config import BrokerConfig, ConfigError, all_keys, changed_keys, with_start_keys_of
+from sterna.net.config import (
+    INT_MAX,
+    BrokerConfig,
+    ConfigError,
+    all_keys,
+    changed_keys,
+    contradictions_in,
+    with_start_keys_of,
+)
 from sterna.net.logs import set_up_logging
-from sterna.net.nodes import settings_of
 
 log = logging.getLogger("sterna.broker")
 
 NOTHING_TO_READ = (
     "this broker was not started from a configuration file; restart it with other settings"
 )
+
+UNTIL_A_RESTART = "as the broker keeps some keys until it is restarted: restart it"
 
 Reread = Callable[[], BrokerConfig]
 """Reads the configuration again from where it was read at the start; may raise ConfigError."""
@@ -64,32 +72,54 @@ class Reloader:
         async with self._reloading:
             try:
                 # It may take long to read a large graph.
-                config, settings = await asyncio.to_thread(self._read)
+                new, needs_restart = await asyncio.to_thread(self._read)
             except ConfigError as error:
                 report = Report(name=name, error="; ".join(error.problems))
             except (SternaError, OSError) as error:
                 report = Report(name=name, error=str(error))
+            except Exception as error:  # Such as one in the code of a protocol.
+                log.exception("%s cannot read its configuration", name)
+                report = Report(name=name, error=f"{type(error).__name__} ({error})")
             else:
-                report = self._apply(config, settings)
+                report = self._apply(new, needs_restart)
         level = logging.INFO if report.error is None else logging.ERROR
         log.log(level, "%s reloads its configuration: %s", name, report)
         return report
 
-    def _read(self) -> tuple[BrokerConfig, Settings]:
+    def _read(self) -> tuple[Configuration, tuple[str, ...]]:
+        """A new configuration that is tried out, and the keys that need a restart."""
         if self._reread is None:
             raise SternaError(NOTHING_TO_READ)
-        config = self._reread()
-        settings = settings_of(config)
-        plugins.require(settings)
-        return config, settings
+        running = self._parts.configuration
+        read = self._reread()
+        config = with_start_keys_of(running.config, read)
+        self._check(config)
+        new = Configuration(config)
+        new.try_out(running.settings)
+        return new, changed_keys(config, read)
 
-    def _apply(self, read: BrokerConfig, settings: Settings) -> Report:
-        configuration = self._parts.configuration
-        config = with_start_keys_of(configuration.config, read)
+    def _check(self, config: BrokerConfig) -> None:
+        """ConfigError if it contradicts what the broker was started with, or what its log takes."""
+        problems = [
+            f"{key}: {problem}, {UNTIL_A_RESTART}" for key, problem in contradictions_in(config)
+        ]
+        kept, bytes_max = self._parts.driver.log, config.durability.bytes_max
+        if kept is not None and 0 < bytes_max < (kept.options.bytes_max or INT_MAX):
+            least = kept.bytes_on_disk + config.durability.snapshot_bytes
+            if bytes_max < least:
+                problems.append(
+                    f"durability.bytes_max: is {bytes_max}, and the log takes "
+                    f"{kept.bytes_on_disk} bytes now: needs at least {least}, for it grows by "
+                    "snapshot_bytes before it can shrink"
+                )
+        if problems:
+            raise ConfigError(problems)
+
+    def _apply(self, new: Configuration, needs_restart: tuple[str, ...]) -> Report:
+        configuration, config, settings = self._parts.configuration, new.config, new.settings
         keys = changed_keys(configuration.config, config)
-        needs_restart = changed_keys(config, read)
         before, before_digest = configuration.settings, configuration.digest
-        configuration.adopt(config, settings)
+        configuration.adopt(new)
         if settings.mobility != before.mobility:
             keys = _with(keys, "mobility.model")
         if config.places.graph and _is_graph_new(settings.places, before.places, keys):

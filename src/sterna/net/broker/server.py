@@ -8,12 +8,12 @@ from typing import TypeVar
 
 from sterna.core.broker import Broker
 from sterna.core.names import NodeId, Peer
-from sterna.errors import StartError
+from sterna.errors import StartError, SternaError
 from sterna.net.address import Address
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.doors import Door, Parts
 from sterna.net.broker.driver import BrokerDriver
-from sterna.net.broker.limits import Limits
+from sterna.net.broker.limits import Limits, going_on
 from sterna.net.broker.native import NativeDoor
 from sterna.net.broker.observing import Observers
 from sterna.net.broker.pausing import Pausing
@@ -25,7 +25,6 @@ from sterna.net.engine import Engine
 from sterna.net.http import HttpServer
 from sterna.net.librarian import Librarian
 from sterna.net.metrics import Gauges, Metrics
-from sterna.net.storage import LogError
 
 log = logging.getLogger("sterna.broker")
 
@@ -102,6 +101,7 @@ class BrokerServer:
     async def start(self) -> None:
         """Recover, listen and connect. A start that fails leaves nothing open."""
         try:
+            self.configuration.try_out()
             self.driver.open()
             await self._listen()
         except BaseException:
@@ -185,10 +185,10 @@ class BrokerServer:
             door.close()
         try:
             await self.driver.stop(snapshot=snapshot and self.failure is None)
-        except LogError as error:
+        except SternaError as error:
             if self.failure is None:
                 raise
-            log.debug("the log that failed cannot be closed either: %s", error)
+            log.debug("what failed cannot be closed either: %s", error)
         finally:
             self._librarian.stop()
             if self._http is not None:
@@ -199,8 +199,10 @@ class BrokerServer:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
-            self._limits.check_queues()
-            await self.driver.journalist.flush_if_due()
+            with going_on("checking the queues"):
+                self._limits.check_queues()
+            with going_on("flushing the journal"):
+                await self.driver.journalist.flush_if_due()
 
     # ---- For observers
 

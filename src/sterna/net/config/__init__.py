@@ -2,8 +2,9 @@
 
 from sterna.net.config.broker import BrokerConfig
 from sterna.net.config.changes import all_keys, changed_keys, with_start_keys_of
-from sterna.net.config.reading import ConfigError
+from sterna.net.config.reading import ConfigError, contradictions_in
 from sterna.net.config.schema import (
+    INT_MAX,
     MIB,
     PREFIX,
     ConfigSection,
@@ -34,6 +35,7 @@ from sterna.net.config.sections import (
 from sterna.net.config.writing import value_as_toml
 
 __all__ = [
+    "INT_MAX",
     "MIB",
     "PREFIX",
     "BrokerConfig",
@@ -56,6 +58,7 @@ __all__ = [
     "all_keys",
     "changed_keys",
     "choices",
+    "contradictions_in",
     "description",
     "is_for_start",
     "is_size",

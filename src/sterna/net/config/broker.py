@@ -132,9 +132,11 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
         for name, protocol in used.items():
             try:
                 for part in protocol.parts:
-                    part.make(settings)  # It reads its options.
+                    part.make(settings).handlers()  # It reads its options.
             except msgspec.ValidationError as error:
                 yield f"protocols.{name}", str(error)
+            except Exception as error:  # noqa: BLE001 - it is code of another package.
+                yield f"protocols.{name}", f"cannot be used: {type(error).__name__} ({error})"
 
     @property
     def routing_options(self) -> RoutingOptions:

@@ -3,7 +3,7 @@
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
@@ -63,6 +63,14 @@ def read(
     Raises ConfigError with all problems, in which `source` names the file.
     """
     return _Reading(source, directory, environment).config(kind, document)
+
+
+def contradictions_in(config: ConfigSection) -> Iterator[tuple[str, str]]:
+    """The keys, as `section.key`, whose values do not fit the other keys, each with a problem."""
+    parts = {"": config, **{name: getattr(config, name) for name in sections(type(config))}}
+    for name, part in parts.items():
+        for key, problem in part.contradictions():
+            yield _dotted(name, key), problem
 
 
 class _Reading:
@@ -153,10 +161,8 @@ class _Reading:
                 )
 
     def _check_contradictions(self, config: ConfigSection) -> None:
-        parts = {"": config, **{name: getattr(config, name) for name in sections(type(config))}}
-        for name, part in parts.items():
-            for key, problem in part.contradictions():
-                self._problem(self._source, _dotted(name, key), problem)
+        for key, problem in contradictions_in(config):
+            self._problem(self._source, key, problem)
 
     def _problem(self, source: str, key: str, problem: str) -> None:
         self._problems.append(f"{source}: {key}: {problem}")

@@ -16,9 +16,11 @@ UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 """The units of sizes, smallest first."""
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128)]
-Count = Annotated[int, Meta(ge=1)]
-Size = Annotated[int, Meta(ge=1)]
-Bound = Annotated[int, Meta(ge=0)]
+INT_MAX = 2**63 - 1
+"""The greatest whole number: larger ones have no form on the network."""
+Count = Annotated[int, Meta(ge=1, le=INT_MAX)]
+Size = Annotated[int, Meta(ge=1, le=INT_MAX)]
+Bound = Annotated[int, Meta(ge=0, le=INT_MAX)]
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 
 

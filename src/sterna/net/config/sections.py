@@ -179,7 +179,12 @@ class DurabilityConfig(ConfigSection, frozen=True, kw_only=True):
         ),
     ] = Durability.BATCH
     snapshot_bytes: Annotated[
-        Size, means("The broker takes a snapshot when its log has grown by this size.")
+        Size,
+        means(
+            "The broker takes a snapshot when its log has grown by this size. If the last snapshot "
+            "is larger than half of it, the log grows by twice the last snapshot, but never by "
+            "more than four times this size or an eighth of `bytes_max`."
+        ),
     ] = 64 * MIB
     snapshot_inputs: Annotated[
         Count, means("The broker takes a snapshot when its log has grown by this many inputs.")
