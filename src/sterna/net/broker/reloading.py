@@ -103,17 +103,19 @@ class Reloader:
         problems = [
             f"{key}: {problem}, {UNTIL_A_RESTART}" for key, problem in contradictions_in(config)
         ]
-        kept, bytes_max = self._parts.driver.log, config.durability.bytes_max
-        if kept is not None and 0 < bytes_max < (kept.options.bytes_max or INT_MAX):
-            least = kept.bytes_on_disk + config.durability.snapshot_bytes
-            if bytes_max < least:
-                problems.append(
-                    f"durability.bytes_max: is {bytes_max}, and the log takes "
-                    f"{kept.bytes_on_disk} bytes now: needs at least {least}, for it grows by "
-                    "snapshot_bytes before it can shrink"
-                )
         if problems:
             raise ConfigError(problems)
+        kept, bytes_max = self._parts.driver.log, config.durability.bytes_max
+        if kept is None or not 0 < bytes_max < (kept.options.bytes_max or INT_MAX):
+            return
+        least = kept.bytes_on_disk + config.durability.snapshot_bytes
+        if bytes_max < least:
+            problem = (
+                f"durability.bytes_max: is {bytes_max}, and the log takes {kept.bytes_on_disk} "
+                f"bytes now: needs at least {least}, for it grows by snapshot_bytes before it can "
+                "shrink"
+            )
+            raise ConfigError([problem])
 
     def _apply(self, new: Configuration, needs_restart: tuple[str, ...]) -> Report:
         configuration, config, settings = self._parts.configuration, new.config, new.settings
