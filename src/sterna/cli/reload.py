@@ -16,9 +16,9 @@ def reload(url: Url, as_json: Json = False) -> None:
     """Have a broker read its configuration again, and apply what has changed.
 
     The broker has to run on this machine. It reads the file and the options that it was started
-    with, and the movement graph. Clients stay connected, and nothing that waits for them is lost.
-    What can only be changed by a restart is listed. If the configuration is wrong, nothing
-    changes.
+    with, and the movement graph. Clients stay connected, unless they lack a protocol that is new,
+    and nothing that waits for them is lost. What can only be changed by a restart is listed. If the
+    configuration is wrong, nothing changes.
 
     Exit status: 0 applied, 1 the configuration is wrong, 2 the broker does not answer.
     """
