@@ -79,7 +79,7 @@ def encode(frame: Frame, bodies: Bodies) -> tuple[bytes, ...]:
     if type(frame) is Resume:
         said = (frame.incarnation, frame.partner, frame.acknowledged, frame.answers)
         return (_encoder.encode(_Resume(*said)),)
-    raise NotImplementedError(f"no wire form for {type(frame).__name__}")
+    raise TypeError(f"a {type(frame).__name__} is no frame")
 
 
 def decode(body: bytes | memoryview, *, short_filters: bool = False) -> Frame:

@@ -2,15 +2,19 @@
 
 import pytest
 
+from sterna.core.assembly import make_broker
 from sterna.core.inputs import Subscribe
-from sterna.core.location.measuring import TRIPS_MAX
+from sterna.core.location.measuring import TRIPS_MAX, Measuring
+from sterna.core.location.messages import Probed
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
+from sterna.core.names import LinkId, Peer
 from sterna.core.settings import Settings
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
 from sterna.sim.script import Do, Drop, LinkModel, Pause, Reconfigure, Script, Wait
 from sterna.sim.topology import line
+from tests.scale import soon
 from tests.sim.overlay import Overlay
 from tests.sim.watching import moving_at
 
@@ -113,3 +117,24 @@ def test_a_round_trip_may_take_longer_than_many_probes() -> None:
     overlay.subscribe("ann", "room IN myloc").wait(100_000_000)
 
     assert moving_at(overlay.broker("B1")).delay_us("B2") == 30_000_000
+
+
+@pytest.mark.spec("LM-4")
+def test_what_a_probe_costs_does_not_depend_on_how_many_links_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = make_broker("B1", Settings(places=PLACES))
+    moving = moving_at(broker)
+    sent: list[tuple[LinkId, int]] = []
+    monkeypatch.setattr(broker, "send", lambda link, probe, _now: sent.append((link, probe.number)))
+    broker.peers = {f"B{number}": Peer.BROKER for number in range(2, 30_000)}
+    with soon(10):
+        for link in broker.peers:
+            Measuring.link_up(moving, link, 0)
+        for link, number in sent:
+            moving.on_probed(Probed(number=number), link, 5_000)
+        for link, _ in sent:
+            Measuring.link_down(moving, link, 5_000)
+
+    assert moving.keep_measured().sent == {}
+    assert moving.delay_us("B7") == 5_000

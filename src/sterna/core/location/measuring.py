@@ -41,8 +41,8 @@ class Measuring(Component):
         self._grain_us = grain_us
         self._is_timed = is_timed
         self._number = 0
-        self._sent: dict[int, tuple[LinkId, Time]] = {}
-        """Probes without an answer yet: the link and the time of each."""
+        self._sent: dict[LinkId, dict[int, Time]] = {}
+        """For each link the probes without an answer yet, and when they were sent."""
         self._due: dict[LinkId, Time] = {}
         self._trips: dict[LinkId, deque[Time]] = {}
         self._delays: dict[LinkId, Time] = {}
@@ -72,7 +72,11 @@ class Measuring(Component):
         """What a snapshot has to hold."""
         return KeptMeasuring(
             self._number,
-            dict(self._sent),
+            {
+                number: (link, at)
+                for link, sent in self._sent.items()
+                for number, at in sent.items()
+            },
             dict(self._due),
             {link: list(trips) for link, trips in self._trips.items()},
             dict(self._delays),
@@ -81,7 +85,9 @@ class Measuring(Component):
     def restore_measured(self, kept: KeptMeasuring) -> None:
         """Go on with what a snapshot has held."""
         self._number = kept.number
-        self._sent, self._due = dict(kept.sent), dict(kept.due)
+        for number, (link, at) in kept.sent.items():
+            self._sent.setdefault(link, {})[number] = at
+        self._due = dict(kept.due)
         self._trips = {link: deque(trips, maxlen=TRIPS_MAX) for link, trips in kept.trips.items()}
         self._delays = dict(kept.delays)
 
@@ -99,7 +105,7 @@ class Measuring(Component):
     def link_down(self, link: LinkId, now: Time) -> None:
         del now
         self._due.pop(link, None)
-        self._give_up(link, self._number)  # An answer after the break would measure the break.
+        self._sent.pop(link, None)  # An answer after the break would measure the break.
 
     def answers_now(self, link: LinkId, now: Time) -> None:
         """The other end has begun to answer probes: earlier ones are lost."""
@@ -120,10 +126,12 @@ class Measuring(Component):
         self.node.send(link, Probed(number=message.number), now)
 
     def on_probed(self, message: Probed, link: LinkId, now: Time) -> None:
-        asked, since = self._sent.get(message.number, (None, now))
-        if asked != link:
+        sent = self._sent.get(link, {})
+        since = sent.get(message.number)
+        if since is None:
             return  # It does not answer a probe over this link.
-        self._give_up(link, message.number)  # Answers come in order.
+        # Answers come in order: those to earlier probes will not come any more.
+        self._sent[link] = {number: at for number, at in sent.items() if number > message.number}
         trips = self._trips.setdefault(link, deque(maxlen=TRIPS_MAX))
         trips.append(-(-(now - since) // self._grain_us) * self._grain_us)
         before, longest = self._delays.get(link), max(trips)
@@ -140,25 +148,16 @@ class Measuring(Component):
 
     def _probe(self, link: LinkId, now: Time) -> None:
         self._number += 1
-        self._sent[self._number] = link, now
+        sent = self._sent.setdefault(link, {})
+        sent[self._number] = now
+        # Wait only for the last few answers, which will count, and for the next one: a neighbour
+        # without places never answers, and one that is slow answers the first probe first.
+        for number in list(sent)[1:-TRIPS_MAX]:
+            del sent[number]
         self.node.send(link, Probe(number=self._number), now)
-        self._keep_few(link)
         every_us = self._probe_us
         while every_us < CALM * self._delays.get(link, 0):
             every_us *= 2
         # All links are measured at the same times: it is quiet in between.
         self._due[link] = (now // every_us + 1) * every_us
         self.wake_by(self._due[link])
-
-    def _keep_few(self, link: LinkId) -> None:
-        """Wait only for the last few answers, which will count, and for the next one.
-
-        A neighbour without places never answers; one that is slow answers the first probe first.
-        """
-        waiting = [number for number, (asked, _) in self._sent.items() if asked == link]
-        for number in waiting[1:-TRIPS_MAX]:
-            del self._sent[number]
-
-    def _give_up(self, link: LinkId, last: int) -> None:
-        """Wait for no answer to the probes of a link, up to a number."""
-        self._sent = {n: sent for n, sent in self._sent.items() if sent[0] != link or n > last}

@@ -205,9 +205,8 @@ class Moving(Measuring, BrokerComponent):
         if new is None:
             telling.drop((link, id_))
             return
-        mine = (
-            None if new.dwell_us is None else new.delay_us
-        )  # Without a dwell time, it is useless.
+        # Without a dwell time, the delay is useless.
+        mine = None if new.dwell_us is None else new.delay_us
         between = self.delay_us(neighbour)
         delay_us = None if mine is None or between is None else mine + between
         places = new.places if self._uses_places_of(new) else OTHER_PLACES
