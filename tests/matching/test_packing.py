@@ -161,6 +161,20 @@ def test_the_summary_is_never_copied_when_an_index_grows(monkeypatch: pytest.Mon
     assert not any(copied)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 1000, 40_000, 1_000_000])
+@pytest.mark.parametrize("spread_over", [1, 13, 14, 100, 10_000, 1_000_000])
+def test_the_summary_has_room_however_new_rows_are_spread(rows: int, spread_over: int) -> None:
+    """Half as many rows come as there are, and a thirty-second while they are packed again."""
+    packed = -(-rows // tiles.FILL_ROWS)
+    coming, hit = rows // 2 + rows // 32, min(packed, spread_over)
+    each = coming // hit if hit else 0
+    first = min(1, each // (tiles.TILE_ROWS + 1 - tiles.FILL_ROWS))
+    later = max(0, each - tiles.TILE_ROWS - 1 + tiles.FILL_ROWS)
+    split = hit * (first + later // (tiles.TILE_ROWS - tiles.SPLIT_ROWS))
+
+    assert packed + split <= tiles._tiles_for(rows)
+
+
 @pytest.mark.parametrize("workload", [standard(0.001), ids()], ids=lambda w: w.name)
 def test_no_call_takes_long(workload: Workload) -> None:
     """20 ms is asked for; processor time does not count what other processes take."""

@@ -44,8 +44,7 @@ class SubscriptionTiles:
 
     def __init__(self, vocabulary: Vocabulary, expected: int = 0) -> None:
         """Make empty tiles; so many rows are expected before these are replaced."""
-        tiles = expected // FILL_ROWS + expected // 2 // SPLIT_ROWS + expected // 512 + 64
-        self.arrays = _first_arrays(vocabulary, _up_to_words(tiles))
+        self.arrays = _first_arrays(vocabulary, _up_to_words(_tiles_for(expected)))
         self.arrays.counts[NODES] = 1
         self._vocabulary = vocabulary
         self._divided = 0
@@ -262,6 +261,19 @@ _TILE = (
     *("free_tiles", "order_key", "order_tile"),
 )
 """The arrays that grow together."""
+
+
+def _tiles_for(rows: int) -> int:
+    """How many tiles there may be before the tiles of so many rows are replaced.
+
+    Half as many rows come until the next packing begins, and some more until it ends. In the worst
+    case they are spread such that every tile is split as soon as possible.
+    """
+    packed = rows // FILL_ROWS + 1
+    coming = rows // 2 + rows // 16
+    first_splits = min(packed, coming // (TILE_ROWS - FILL_ROWS + 1))
+    coming -= first_splits * (TILE_ROWS - FILL_ROWS + 1)
+    return packed + first_splits + coming // (TILE_ROWS - SPLIT_ROWS) + 64
 
 
 def _up_to_words(tiles: int) -> int:
