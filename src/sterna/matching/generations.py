@@ -190,3 +190,6 @@ class Generations:
         self._late = None
         yield from packing.move_late(old, fresh, late)
         yield from packing.move_filed(old, fresh, self._vocabulary.values)
+        self._leaving = None
+        yield PACKED_AT_A_CHANGE  # After this change, nobody refers to the old arrays any more.
+        yield from packing.release_memory(old)

@@ -157,6 +157,15 @@ def move_filed(old: SubscriptionTiles, new: SubscriptionTiles, values: int) -> W
         yield moved + FILED_AT_A_TIME
 
 
+def release_memory(old: SubscriptionTiles) -> Work:
+    """Give the memory of tiles that all rows have left back to the system, an array at a time."""
+    arrays = old.dissolve()
+    while arrays:
+        size = arrays.pop().nbytes
+        if size > COPIED_MAX:
+            yield PAGE_COST * size // PAGE_BYTES
+
+
 def _sorted_runs(
     old: SubscriptionTiles, new: SubscriptionTiles, rows: int
 ) -> Generator[float, None, Runs]:

@@ -240,6 +240,12 @@ class SubscriptionTiles:
             self.arrays = self.arrays._replace(summary=new)
             self._refresh()
 
+    def dissolve(self) -> list[Array]:
+        """Forget all arrays, and return them. The tiles cannot be used after this."""
+        arrays = list(self.arrays)
+        del self.arrays, self.reading, self._record_words
+        return arrays
+
     def memory(self) -> int:
         """How many bytes are in use."""
         elsewhere = {"numbers", "keys", "value_number", "value_uses", "value_filed"}
