@@ -65,8 +65,9 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; install it or set PYTHON=…"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) is older than Python 3.11; set PYTHON=… to a newer one"; exit 1; }
-	@echo "Setting up .venv (about a minute the first time; Spark is large) …"
+	@echo "Setting up .venv (about two minutes the first time; Spark is large) …"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -c 'from sterna.matching.compilation import compile_kernels as c; c()'
 	@touch $@

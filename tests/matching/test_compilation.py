@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sterna.matching.kernels import compiling
+from sterna.matching.compilation import compile_kernels
+from sterna.matching.kernels import compiling, entries
 
 PROGRAM = """
 from numba.core import event
@@ -27,16 +28,35 @@ with event.install_listener("numba:compile", compiled):
 NOTICE = "compiling the matching index"
 
 
-def test_compiling_is_said_and_done_once(tmp_path: Path) -> None:
-    """Numba is told to keep its files in an empty folder, as after an installation.
+@pytest.fixture
+def incomplete(tmp_path: Path) -> Path:
+    """A folder with the compiled kernels, without those that pack: all of them would take long."""
+    compile_kernels()
+    program = (
+        "from sterna.matching.kernels.entries import match_event as m; print(m._cache.cache_path)"
+    )
+    folder = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    here: Any = entries.match_event
+    for file in Path(here._cache.cache_path).glob("*.nb?"):
+        if not file.name.startswith("packing."):
+            shutil.copy(file, folder)
+    return tmp_path
 
-    Of two processes that begin together one compiles; the other waits, and loads what it made.
-    """
+
+def test_compiling_is_said_and_done_once(incomplete: Path) -> None:
+    """Of two processes that begin together one compiles; the other waits, and loads the result."""
 
     def start() -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-c", PROGRAM],
-            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            env={**os.environ, "NUMBA_CACHE_DIR": str(incomplete)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

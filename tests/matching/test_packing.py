@@ -12,6 +12,7 @@ from sterna.bench.index_pause import longest_calls
 from sterna.bench.workloads import Workload, ids, standard, text, topics
 from sterna.matching import MatchIndex, generations, packing, tiles
 from sterna.matching.kernels import packing as kernels
+from sterna.matching.kernels.layout import TILE_ROWS
 from sterna.matching.vocabulary import Vocabulary
 from tests.matching.test_index import Event, brute_force, check, make_eager, make_patient
 
@@ -168,9 +169,9 @@ def test_the_summary_has_room_however_new_rows_are_spread(rows: int, spread_over
     packed = -(-rows // tiles.FILL_ROWS)
     coming, hit = rows // 2 + rows // 32, min(packed, spread_over)
     each = coming // hit if hit else 0
-    first = min(1, each // (tiles.TILE_ROWS + 1 - tiles.FILL_ROWS))
-    later = max(0, each - tiles.TILE_ROWS - 1 + tiles.FILL_ROWS)
-    split = hit * (first + later // (tiles.TILE_ROWS - tiles.SPLIT_ROWS))
+    first = min(1, each // (TILE_ROWS + 1 - tiles.FILL_ROWS))
+    later = max(0, each - TILE_ROWS - 1 + tiles.FILL_ROWS)
+    split = hit * (first + later // (TILE_ROWS - tiles.SPLIT_ROWS))
 
     assert packed + split <= tiles._tiles_for(rows)
 

@@ -109,7 +109,7 @@ def make(began: Began) -> Broker:
 
 def receive(engine: Engine[Broker], link: LinkId, *frames: Frame) -> None:
     raw = b"".join(frame(b"".join(encode(each, Bodies()))) for each in frames)
-    engine.give(Received(link=link, frames=frames), raw)
+    engine.give(Received(link=link, frames=frames, size=len(raw)), raw)
 
 
 def stand(engine: Engine[Broker], link: LinkId) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sterna.core import facts
 from sterna.core.actions import Action, Deliver, LookUp
+from sterna.core.broker import Broker
 from sterna.core.client import Client
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.history.messages import Past, PastAsked
@@ -326,9 +327,15 @@ def test_a_subscription_begins_with_what_its_broker_has() -> None:
     assert run.numbers("ann") == [*range(4, RING + 3), RING + 4]
 
 
+def recent_at_a_broker(events_max: int, bytes_max: int = 64 << 20) -> Recent:
+    recent = Recent(events_max, bytes_max)
+    Broker("B1", components=[recent])
+    return recent
+
+
 @pytest.mark.spec("LV-2")
 def test_a_broker_that_keeps_nothing_answers() -> None:
-    recent = Recent(0)
+    recent = recent_at_a_broker(0)
     event = Event(publisher="pat", seq=1, time_us=0, attributes={"kind": "x"})
     recent.events_passing([event], "pat", 0)
     assert list(recent._batches) == []
@@ -336,11 +343,22 @@ def test_a_broker_that_keeps_nothing_answers() -> None:
 
 @pytest.mark.spec("LV-2")
 def test_events_that_are_too_large_to_keep_are_not_kept() -> None:
-    recent = Recent(10, bytes_max=1_000)
+    recent = recent_at_a_broker(10, bytes_max=1_000)
     for seq in (1, 2):
         event = Event(publisher="pat", seq=seq, time_us=0, attributes={}, payload=b"." * 2_000)
         recent.events_passing([event], "pat", 0)
     assert list(recent._batches) == []
+
+
+@pytest.mark.spec("LV-2")
+@pytest.mark.parametrize(("came_bytes", "kept"), [(500, 1), (900, 0)])
+def test_what_came_over_a_connection_counts_with_its_size_there(came_bytes: int, kept: int) -> None:
+    recent = recent_at_a_broker(10, bytes_max=1_000)
+    event = Event(publisher="pat", seq=1, time_us=0, attributes={})
+    recent.broker.unweighed = came_bytes
+    recent.events_passing([event], "pat", 0)
+    assert len(recent._batches) == kept
+    assert recent.broker.unweighed == 0
 
 
 @pytest.mark.spec("LV-2")

@@ -49,6 +49,8 @@ class Received(Input, frozen=True, kw_only=True):
 
     link: LinkId
     frames: tuple[Frame, ...]
+    size: int = 0
+    """How many bytes they were; 0 if that is not known."""
 
 
 class TimePassed(Input, frozen=True, kw_only=True):

@@ -113,6 +113,8 @@ class Node(ABC):
         """How often the node has lost its state."""
         self.next_session = incarnation * SESSIONS_MAX
         """The incarnation of the next session: never one that was used, whatever was forgotten."""
+        self.unweighed = 0
+        """How many bytes of the present input no component has counted yet."""
         self._used: dict[LinkId, LinkSession] = {}
         self._facts: list[Fact] = []
         self._actions: list[Action] = []
@@ -335,6 +337,7 @@ class Node(ABC):
         if session is None:
             return  # From a link that is gone.
         self._used[link] = session
+        self.unweighed = given.size
         batch: list[Event] = []
         for frame in given.frames:
             was_opening = session.state is State.OPENING

@@ -111,7 +111,7 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
     match kind:
         case 1:
             frames = tuple([decode(frame) for frame in split(record[body:])])
-            return Received(link=link, frames=frames), now
+            return Received(link=link, frames=frames, size=len(record) - body), now
         case 2:
             who, has_features, names = record[body:].partition(b" ")
             peer, advertises = _LINK_UPS[who]

@@ -10,7 +10,7 @@ meanwhile waits at the client.
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby, islice, zip_longest
 from operator import attrgetter
 from typing import Self
 
@@ -27,6 +27,9 @@ from sterna.core.protocol import Protocol
 from sterna.core.settings import Settings
 from sterna.core.sizes import weight
 from sterna.model.event import Event, EventId
+
+IN_MEMORY_BYTES = 200
+"""About how many bytes more an event takes in memory than on its way."""
 
 QUESTIONS_MAX = 100
 """With so many lookups in the archive at a time, others get only what the broker has itself."""
@@ -59,6 +62,8 @@ class KeptRecent(msgspec.Struct, frozen=True):
     has_archive: bool
     questions: list[KeptQuestion]
     number: int
+    sizes: list[int] = []
+    """How many bytes each batch takes; earlier releases did not keep it."""
 
 
 class Recent(BrokerComponent):
@@ -108,12 +113,13 @@ class Recent(BrokerComponent):
                 for each in self._questions.values()
             ],
             number=self._number,
+            sizes=[size for _, size in self._batches],
         )
 
     def restore(self, kept: KeptRecent, reader: Reader) -> None:
-        for numbers in kept.batches:
+        for numbers, size in zip_longest(kept.batches, kept.sizes):
             events = tuple([reader.event(number) for number in numbers])
-            self._add(events)
+            self._add(events, sum(map(weight, events)) if size is None else size)
         self.has_archive, self._number = kept.has_archive, kept.number
         for each in kept.questions:
             self._questions[each.look_up.question] = Question(
@@ -137,7 +143,7 @@ class Recent(BrokerComponent):
 
     def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         del link, now
-        self._add(events)
+        self._add(events, self._size(events))
         batches = self._batches
         while batches and (
             self._bytes > self._bytes_max or self._count - len(batches[0][0]) >= self._events_max
@@ -146,8 +152,15 @@ class Recent(BrokerComponent):
             self._count -= len(oldest)
             self._bytes -= size
 
-    def _add(self, events: Sequence[Event]) -> None:
-        size = sum(map(weight, events))
+    def _size(self, events: Sequence[Event]) -> int:
+        """About how many bytes events take.
+
+        If it is known how many bytes they were on their way, it does not take a look at each.
+        """
+        size, self.broker.unweighed = self.broker.unweighed, 0
+        return size + IN_MEMORY_BYTES * len(events) if size else sum(map(weight, events))
+
+    def _add(self, events: Sequence[Event], size: int) -> None:
         self._batches.append((events, size))
         self._count += len(events)
         self._bytes += size

@@ -66,7 +66,7 @@ class Reading:
             frames = tuple([decode(body) for body in bodies])
             self._notice_others(link, frames)
         self._metrics.received(len(raw), len(frames))
-        self._driver.give(Received(link=link, frames=frames), raw)
+        self._driver.give(Received(link=link, frames=frames, size=len(raw)), raw)
         if self._driver.engine.held:
             self._pausing.received(len(raw))
 

@@ -262,7 +262,7 @@ class Keeper:
             return
         if self._is_linked:
             frames = tuple([decode(body) for body in bodies])
-            self._driver.give(Received(link=self._greeted, frames=frames), raw)
+            self._driver.give(Received(link=self._greeted, frames=frames, size=len(raw)), raw)
         else:
             self._early.append((raw, bodies))
 
