@@ -17,7 +17,15 @@ from sterna.core.client import Client
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.history.messages import Past, PastAsked
 from sterna.core.history.recent import QUESTIONS_MAX, Recall, Recent
-from sterna.core.inputs import Attach, Detach, Publish, Subscribe, Unsubscribe
+from sterna.core.inputs import (
+    Attach,
+    Detach,
+    LinkUp,
+    Publish,
+    Received,
+    Subscribe,
+    Unsubscribe,
+)
 from sterna.core.messages import Route
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
@@ -27,6 +35,7 @@ from sterna.sim.generate import FAULTS, Faults
 from sterna.sim.run import Simulation
 from sterna.sim.script import Crash, Do, Doing, Drop, LinkModel, Pause, Script
 from sterna.sim.topology import Topology, from_parents, line
+from sterna.wire.snapshots import encode_node, restore_node
 from tests.scale import examples
 from tests.sim.overlay import RELOCATION, Facts
 
@@ -359,6 +368,28 @@ def test_what_came_over_a_connection_counts_with_its_size_there(came_bytes: int,
     recent.events_passing([event], "pat", 0)
     assert len(recent._batches) == kept
     assert recent.broker.unweighed == 0
+
+
+@pytest.mark.spec("LV-2")
+def test_the_size_of_an_input_counts_for_no_later_event() -> None:
+    """An input without events leaves nothing behind that a restored broker would not know."""
+    recent = recent_at_a_broker(10, bytes_max=1_000)
+    recent.broker.handle(LinkUp(link="pat", peer=Peer.CLIENT), 0)
+    recent.broker.handle(Received(link="pat", frames=(), size=900), 0)
+    recent.events_passing([Event(publisher="pat", seq=1, time_us=0, attributes={})], "pat", 0)
+    assert len(recent._batches) == 1
+
+
+@pytest.mark.spec("LV-9")
+@pytest.mark.parametrize("came_bytes", [0, 500])
+def test_sizes_of_recent_events_are_kept(came_bytes: int) -> None:
+    recent = recent_at_a_broker(10)
+    event = Event(publisher="pat", seq=1, time_us=0, attributes={})
+    recent.broker.unweighed = came_bytes
+    recent.events_passing([event], "pat", 0)
+    restored = recent_at_a_broker(10)
+    restore_node(encode_node(recent.broker), restored.broker)
+    assert [size for _, size in restored._batches] == [size for _, size in recent._batches]
 
 
 @pytest.mark.spec("LV-2")

@@ -353,6 +353,7 @@ class Node(ABC):
                 self._link_stands(link, session, now)
         if batch:
             self.events_arrived(batch, link, now)
+        self.unweighed = 0
 
     def _link_stands(self, link: LinkId, session: LinkSession, now: Time) -> None:
         self.up[link] = None

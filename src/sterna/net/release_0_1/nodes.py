@@ -120,6 +120,7 @@ def recent(old: Old, writer: Writer) -> KeptRecent:
         has_archive=old.has_archive,
         questions=[question(each, writer) for each in old._questions.values()],
         number=old._number,
+        sizes=[size for _, size in old._batches],
     )
 
 
