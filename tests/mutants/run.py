@@ -68,10 +68,13 @@ def try_out(mutant: Mutant) -> Verdict:
     """Plant a bug in a copy and run the tests there."""
     with tempfile.TemporaryDirectory(prefix="sterna-mutant-") as folder:
         copy = Path(folder)
+        # What Python and Numba have compiled is used again where the source is the same. But Numba
+        # does not notice a change in a kernel that another one calls.
+        stale = ("*.nbi", "*.nbc") if mutant.file.startswith("matching/") else ()
         for part in ("src", "tests", "docs", "pyproject.toml"):
             place = ROOT / part
             if place.is_dir():
-                shutil.copytree(place, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(place, copy / part, ignore=shutil.ignore_patterns(*stale))
             else:
                 shutil.copy(place, copy / part)
         victim = copy / "src" / "sterna" / mutant.file
