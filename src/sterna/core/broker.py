@@ -3,9 +3,10 @@
 from collections.abc import Collection, Sequence
 
 from sterna.core.arrangement import PartsOf
-from sterna.core.component import Component, overriding
+from sterna.core.component import Component
 from sterna.core.facts import Accepted
 from sterna.core.handover.declining import Declining
+from sterna.core.hooks import BrokerHooks, find
 from sterna.core.inputs import ArchiveChanged, LinkUp, LookedUp
 from sterna.core.link import LinkTiming
 from sterna.core.messages import Events
@@ -55,16 +56,7 @@ class Broker(Node):
         self._declining.node = self
         for message, decline in self._declining.handlers().items():
             self._on_message.setdefault(message, decline)
-        self._at_events_passing = overriding(self.components, "events_passing")
-        self._at_events_leaving = overriding(self.components, "events_leaving")
-        self.at_subscriptions_changed = overriding(self.components, "subscriptions_changed")
-        self.at_advertisements_changed = overriding(self.components, "advertisements_changed")
-        self.at_keeps = overriding(self.components, "keeps")
-        self.at_exact = overriding(self.components, "exact")
-        self._at_claimed = overriding(self.components, "claimed")
-        self._at_kept_events = overriding(self.components, "kept_events")
-        self._at_archive_changed = overriding(self.components, "archive_changed")
-        self._at_looked_up = overriding(self.components, "looked_up")
+        self.hooks = find(BrokerHooks, self.components)
 
     @property
     def predictor(self) -> Predictor:
@@ -78,24 +70,24 @@ class Broker(Node):
         return [
             ("subscription", self.router.subscriptions.routes(link)),
             ("advertisement", self.router.advertisements.get(link, {})),
-            *(claim for claimed in self._at_claimed for claim in claimed(link)),
+            *(claim for claimed in self.hooks.claimed for claim in claimed(link)),
         ]
 
     def kept_events(self, link: LinkId) -> int:
         """How many events components keep for the client at the other end of a link."""
-        return sum(kept(link) for kept in self._at_kept_events)
+        return sum(kept(link) for kept in self.hooks.kept_events)
 
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         events = tuple(events)  # The same tuple wherever all of them go: it is encoded once.
         if self.peers[link] is Peer.CLIENT:
             self.state(Accepted(at=self.id, time=now, link=link, events=events))
-        for passing in self._at_events_passing:
+        for passing in self.hooks.events_passing:
             passing(events, link, now)
         self.router.route(events, link, now)
 
     def send_events(self, events: tuple[Event, ...], link: LinkId, now: Time) -> None:
         """Send events over a link, unless a component holds them back."""
-        for leaving in self._at_events_leaving:
+        for leaving in self.hooks.events_leaving:
             events = tuple(leaving(events, link, now))
         if events:
             self.send(link, Events(events=events), now)
@@ -105,9 +97,9 @@ class Broker(Node):
         super().link_made(given, now)
 
     def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:
-        for changed in self._at_archive_changed:
+        for changed in self.hooks.archive_changed:
             changed(is_there=given.is_there, now=now)
 
     def _looked_up(self, given: LookedUp, now: Time) -> None:
-        for looked_up in self._at_looked_up:
+        for looked_up in self.hooks.looked_up:
             looked_up(given.question, given.events, now)

@@ -9,8 +9,9 @@ import msgspec
 from sterna.core import facts, inputs
 from sterna.core.actions import Connect, Disconnect
 from sterna.core.arrangement import PartsOf
-from sterna.core.component import Component, overriding
+from sterna.core.component import Component
 from sterna.core.handover.messages import Farewell, Replayed
+from sterna.core.hooks import ClientHooks, find
 from sterna.core.keeping import Part, Reader, Record, Writer
 from sterna.core.link import LinkTiming
 from sterna.core.messages import (
@@ -103,14 +104,7 @@ class Client(Node):
         self._on_message.setdefault(SubscriptionChange, self.on_subscription_change)
         self._on_message.setdefault(InterestKnown, self.on_interest_known)
         self._on_message.setdefault(Replayed, self.on_replayed)
-        self._at_events_arriving = overriding(self.components, "events_arriving")
-        self.at_delivering = overriding(self.components, "delivering")
-        self._at_introduces = overriding(self.components, "introduces")
-        self._at_introduction = overriding(self.components, "introduction")
-        self._at_introduction_sent = overriding(self.components, "introduction_sent")
-        self._at_may_publish = overriding(self.components, "may_publish")
-        self._at_left = overriding(self.components, "left")
-        self._at_unsubscribed = overriding(self.components, "unsubscribed")
+        self.hooks = find(ClientHooks, self.components)
 
     # ---- Subscriptions and advertisements
 
@@ -142,7 +136,7 @@ class Client(Node):
     @property
     def is_welcome(self) -> bool:
         """Whether the broker accepts the client's events, and delivers to it."""
-        return self.link in self.up and all(may() for may in self._at_may_publish)
+        return self.link in self.up and all(may() for may in self.hooks.may_publish)
 
     @property
     def may_publish(self) -> bool:
@@ -171,13 +165,13 @@ class Client(Node):
 
     def unsubscribed(self, name: str, now: Time) -> None:
         """The application has ended a subscription."""
-        for unsubscribed in self._at_unsubscribed:
+        for unsubscribed in self.hooks.unsubscribed:
             unsubscribed(name, now)
 
     # ---- From the broker
 
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
-        for arriving in self._at_events_arriving:
+        for arriving in self.hooks.events_arriving:
             events = arriving(events, link, now)
         self.wants.take(events, now)
 
@@ -259,7 +253,7 @@ class Client(Node):
 
     def _introduce_itself(self, now: Time) -> None:
         """Introduce the client, unless a component does that in its own way."""
-        if not any(introduces() for introduces in self._at_introduces):
+        if not any(introduces() for introduces in self.hooks.introduces):
             self.introduce(now)
 
     def introduce(self, now: Time) -> None:
@@ -280,12 +274,14 @@ class Client(Node):
         return (
             self.wants.introduction(),
             self.offers.introduction(),
-            tuple(message for introduction in self._at_introduction for message in introduction()),
+            tuple(
+                message for introduction in self.hooks.introduction for message in introduction()
+            ),
         )
 
     def introduction_sent(self, now: Time) -> None:
         """The broker knows the client's subscriptions and advertisements, and has welcomed it."""
-        for sent in self._at_introduction_sent:
+        for sent in self.hooks.introduction_sent:
             sent(now)
 
     # ---- Leaving for good
@@ -324,7 +320,7 @@ class Client(Node):
         self._leaving, self._comes_back = Leaving.STAYING, False
         self.act(Disconnect(broker))
         self.forget(broker, now)
-        for left in self._at_left:
+        for left in self.hooks.left:
             left(now)
         self.state(facts.Left(at=self.id, time=now, published=self.accepted))
         if comes_back:

@@ -229,19 +229,3 @@ Handler = Callable[[Any, LinkId, Time], None]
 def handler_name(message: type[Message]) -> str:
     """`on_subscription_change` for a SubscriptionChange."""
     return "on_" + re.sub(r"(?<!^)(?=[A-Z])", "_", message.__name__).lower()
-
-
-def overriding(components: Sequence[Component], hook: str) -> tuple[Any, ...]:
-    """The hook of each component that overrides it."""
-    return tuple(
-        getattr(component, hook)
-        for component in components
-        if hasattr(component, hook) and not _is_inherited(type(component), hook)
-    )
-
-
-def _is_inherited(kind: type[Component], hook: str) -> bool:
-    return any(
-        getattr(kind, hook) is getattr(base, hook, None)
-        for base in (Component, BrokerComponent, ClientComponent)
-    )

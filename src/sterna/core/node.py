@@ -23,7 +23,7 @@ SESSIONS_MAX = 2**32
 """How many sessions a node may have in one incarnation."""
 
 
-class Turn(msgspec.Struct):
+class Turn(msgspec.Struct, gc=False):
     """The result of one input: what to do, and what happened."""
 
     actions: list[Action]

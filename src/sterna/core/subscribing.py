@@ -126,7 +126,7 @@ class Subscribing:
         self, events: tuple[Event, ...], subscriptions: tuple[tuple[str, ...], ...], now: Time, *,
         anywhere: bool,
     ) -> None:  # fmt: skip
-        for delivering in self._client.at_delivering:
+        for delivering in self._client.hooks.delivering:
             going = delivering(events, subscriptions, now, anywhere=anywhere)
             if going is not None:
                 events = tuple(event for event, _ in going)

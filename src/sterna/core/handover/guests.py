@@ -291,7 +291,7 @@ def _matching_here(
     """The client's moving subscriptions that want an event where it was last."""
     found = tuple(
         id_
-        for exact in broker.at_exact
+        for exact in broker.hooks.exact
         for id_, filter_ in exact(client)
         if filter_.matches(event.attributes)
     )

@@ -14,7 +14,7 @@ class Naive(BrokerComponent):
     name = "naive"
 
     def link_down(self, link: LinkId, now: Time) -> None:
-        is_kept = any(keeps(link) for keeps in self.broker.at_keeps)
+        is_kept = any(keeps(link) for keeps in self.broker.hooks.keeps)
         if self.broker.peers[link] is Peer.CLIENT and not is_kept:
             self.broker.forget(link, now)
 

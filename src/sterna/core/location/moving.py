@@ -258,7 +258,7 @@ class Moving(Measuring, BrokerComponent):
     # ---- Moments
 
     def link_new(self, link: LinkId, now: Time) -> None:
-        if not any(keeps(link) for keeps in self.broker.at_keeps):
+        if not any(keeps(link) for keeps in self.broker.hooks.keeps):
             self._forget(link)
         if self.broker.peers[link] is Peer.BROKER:
             self._told[link] = Telling(self._name)

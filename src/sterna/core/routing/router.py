@@ -80,7 +80,7 @@ class Router(BrokerComponent):
         """
         known = self._neighbours.must_hear(link, EVERYTHING) and self.told_filters(link)
         if known and EVERYTHING in known.values():
-            for changed in self.broker.at_advertisements_changed:
+            for changed in self.broker.hooks.advertisements_changed:
                 changed(link, now)
 
     def advertising(self, link: LinkId, *, is_known: bool | None, now: Time) -> None:
@@ -112,7 +112,7 @@ class Router(BrokerComponent):
             and not self._advertises(link)
         ):
             self._add_advertisement(link, Route(IMPLICIT, EVERYTHING))
-            for changed in self.broker.at_advertisements_changed:
+            for changed in self.broker.hooks.advertisements_changed:
                 changed(link, now)
 
     def _advertises(self, link: LinkId) -> bool:
@@ -157,7 +157,7 @@ class Router(BrokerComponent):
             self._neighbours.subscription_added(link, route)
         for id_ in message.removed:
             self._remove_subscription(link, id_)
-        for changed in self.broker.at_subscriptions_changed:
+        for changed in self.broker.hooks.subscriptions_changed:
             changed(message, link, now)
         self.tell(now)
 
@@ -175,7 +175,7 @@ class Router(BrokerComponent):
             self._add_advertisement(link, said)
         for id_ in (*message.removed, IMPLICIT) if message.added else message.removed:
             self._remove_advertisement(link, id_)
-        for changed in self.broker.at_advertisements_changed:
+        for changed in self.broker.hooks.advertisements_changed:
             changed(link, now)
         self.tell(now)
 
@@ -228,7 +228,7 @@ class Router(BrokerComponent):
     # ---- Links
 
     def link_new(self, link: LinkId, now: Time) -> None:
-        if not any(keeps(link) for keeps in self.broker.at_keeps):
+        if not any(keeps(link) for keeps in self.broker.hooks.keeps):
             self._forget(link, now)
         if link in self._neighbours:
             self._neighbours.forgot(link)
@@ -277,10 +277,10 @@ class Router(BrokerComponent):
             self._remove_subscription(link, id_)
         for id_ in list(self.advertisements.get(link, {})):
             self._remove_advertisement(link, id_)
-        for told in self.broker.at_advertisements_changed:
+        for told in self.broker.hooks.advertisements_changed:
             told(link, now)
         if forgotten:
-            for changed in self.broker.at_subscriptions_changed:
+            for changed in self.broker.hooks.subscriptions_changed:
                 changed(SubscriptionChange(removed=forgotten), link, now)
 
     # ---- What changes where

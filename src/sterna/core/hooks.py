@@ -1,0 +1,64 @@
+"""The hooks that the components of a node override, each found once and not at every event.
+
+They are records of their own: an object with more than 30 attributes is slow in Python 3.11.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from sterna.core.component import BrokerComponent, ClientComponent, Component
+
+H = TypeVar("H", "BrokerHooks", "ClientHooks")
+Hook = tuple[Callable[..., Any], ...]
+"""The methods of the components that override a hook, in the order of the components."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHooks:
+    """The hooks of a broker's components; see `BrokerComponent` for each."""
+
+    events_passing: Hook
+    events_leaving: Hook
+    subscriptions_changed: Hook
+    advertisements_changed: Hook
+    archive_changed: Hook
+    looked_up: Hook
+    keeps: Hook
+    exact: Hook
+    claimed: Hook
+    kept_events: Hook
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHooks:
+    """The hooks of a client's components; see `ClientComponent` for each."""
+
+    events_arriving: Hook
+    delivering: Hook
+    introduces: Hook
+    introduction: Hook
+    introduction_sent: Hook
+    may_publish: Hook
+    left: Hook
+    unsubscribed: Hook
+
+
+def find(kind: type[H], components: Sequence[Component]) -> H:
+    """The hooks that some components override."""
+    return kind(**{field.name: _overriding(components, field.name) for field in fields(kind)})
+
+
+def _overriding(components: Sequence[Component], hook: str) -> Hook:
+    return tuple(
+        getattr(component, hook)
+        for component in components
+        if hasattr(component, hook) and not _is_inherited(type(component), hook)
+    )
+
+
+def _is_inherited(kind: type[Component], hook: str) -> bool:
+    return any(
+        getattr(kind, hook) is getattr(base, hook, None)
+        for base in (Component, BrokerComponent, ClientComponent)
+    )
