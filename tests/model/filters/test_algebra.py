@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
 from itertools import permutations, product
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -21,6 +23,7 @@ from tests.strategies import events, exact_conjunctions, exact_texts, filter_tex
 pytestmark = pytest.mark.spec("MOD-4")
 
 Event = dict[str, Scalar | None]
+T = TypeVar("T")
 
 
 def edge_events(*forms: NormalForm | None) -> Iterable[Event]:
@@ -41,21 +44,23 @@ def edge_events(*forms: NormalForm | None) -> Iterable[Event]:
 # ---- Soundness
 
 
-def several(texts: st.SearchStrategy[str]) -> st.SearchStrategy[list[str]]:
+def several(filters: st.SearchStrategy[T]) -> st.SearchStrategy[list[T]]:
     """Some filters at once: drawing them takes longer than comparing each with each."""
-    return st.lists(texts, min_size=5, max_size=5)
+    return st.lists(filters, min_size=5, max_size=5)
 
 
 @given(several(filter_texts), st.lists(events, min_size=3, max_size=6))
 @examples(2_000)
 def test_covers_and_overlaps_are_sound(texts: list[str], some: list[Event]) -> None:
-    for f, g in permutations(map(Filter, texts), 2):
-        covers, overlaps = f.covers(g), f.overlaps(g)
+    filters = [Filter(text) for text in texts]
+    tried = [*some, *edge_events(*(f.normal_form for f in filters))]
+    matched = [[f.matches(event) for event in tried] for f in filters]
+    for (f, in_f), (g, in_g) in permutations(zip(filters, matched, strict=True), 2):
+        both = [a and b for a, b in zip(in_f, in_g, strict=True)]
+        assert both == in_g or not f.covers(g)
+        overlaps = f.overlaps(g)
         assert overlaps == g.overlaps(f)
-        for event in [*some, *edge_events(f.normal_form, g.normal_form)]:
-            in_f, in_g = f.matches(event), g.matches(event)
-            assert in_f or not in_g or not covers
-            assert not (in_f and in_g) or overlaps
+        assert overlaps or not any(both)
 
 
 @given(st.lists(filter_texts, min_size=1, max_size=4), st.lists(events, min_size=3, max_size=6))
@@ -126,43 +131,56 @@ small_tests = st.one_of(
     ),
     st.builds("{} = {}".format, small_names, st.sampled_from(["TRUE", "FALSE"])),
 )
-small_conjunctions = st.lists(small_tests, min_size=1, max_size=4).map(" AND ".join)
-small_disjunctions = st.lists(
-    small_conjunctions | st.builds("{} IS {}NULL".format, small_names, maybe_not),
-    min_size=1,
-    max_size=3,
-).map(" OR ".join)
+small_conjunctions = st.lists(small_tests, min_size=1, max_size=4)
+small_nulls = st.builds("{} IS {}NULL".format, small_names, maybe_not).map(lambda test: [test])
+small_disjunctions = st.lists(small_conjunctions | small_nulls, min_size=1, max_size=3)
+
+Alternatives = list[list[str]]
+"""The tests of a disjunction of conjunctions."""
 
 
-def matching(text: str) -> set[int]:
-    """Which events of the small domain match, by the definition of the language alone."""
+def matching(alternatives: Alternatives) -> frozenset[int]:
+    """Which events of the small domain match, by the definition of the language alone: all tests of
+    a conjunction have to be true, and one alternative of a disjunction.
+    """
+    return frozenset().union(
+        *(frozenset.intersection(*map(matching_test, tests)) for tests in alternatives)
+    )
+
+
+@cache
+def matching_test(text: str) -> frozenset[int]:
     condition = Filter(text).condition
-    return {
+    return frozenset(
         position
         for position, (x, y) in enumerate(product(DOMAIN, DOMAIN))
         if evaluate(condition, {"x": x, "y": y}) is True
-    }
+    )
 
 
 @given(several(small_conjunctions))
 @examples(600)
-def test_conjunctions_are_decided_exactly(texts: list[str]) -> None:
-    check_exactly(texts)
+def test_conjunctions_are_decided_exactly(conjunctions: list[list[str]]) -> None:
+    check_exactly([[tests] for tests in conjunctions])
 
 
 @given(several(small_disjunctions))
 @examples(200)
-def test_disjunctions_are_decided_exactly_too(texts: list[str]) -> None:
+def test_disjunctions_are_decided_exactly_too(disjunctions: list[Alternatives]) -> None:
     """More than is promised: alternatives are cut from each other until nothing is left."""
-    check_exactly(texts)
+    check_exactly(disjunctions)
 
 
-def check_exactly(texts: list[str]) -> None:
+def check_exactly(all_: list[Alternatives]) -> None:
     """Each filter is compared with each, and the events that match with those that match."""
-    decided = [(Filter(text), matching(text)) for text in texts]
+    decided = [(Filter(text_of(alternatives)), matching(alternatives)) for alternatives in all_]
     for (f, in_f), (g, in_g) in permutations(decided, 2):
         assert f.covers(g) is (in_g <= in_f)
         assert f.overlaps(g) is bool(in_f & in_g)
+
+
+def text_of(alternatives: Alternatives) -> str:
+    return " OR ".join(" AND ".join(tests) for tests in alternatives)
 
 
 @given(exact_conjunctions, exact_conjunctions)
