@@ -13,7 +13,7 @@ import pytest
 import sterna
 from sterna.core.names import LocalProtocolError
 from sterna.net.client.deliveries import QUEUE_EVENTS_MAX
-from sterna.net.client.window import WINDOW_EVENTS
+from sterna.net.client.window import BATCH_EVENTS, WINDOW_EVENTS
 from sterna.net.local import LocalNetwork, wait_for
 
 pytestmark = pytest.mark.spec("LV-2")
@@ -263,6 +263,23 @@ def test_a_broker_that_is_killed_meanwhile_costs_nothing(tmp_path: Path) -> None
 
         assert publishing.result(WAIT_S) == count
     assert got == [*range(count)]
+
+
+def test_a_publisher_waits_while_too_many_events_are_in_flight(network: LocalNetwork) -> None:
+    taken = []
+
+    def many() -> Iterator[dict[str, object]]:
+        for n in range(3 * WINDOW_EVENTS):
+            taken.append(n)
+            yield {"topic": "window", "n": n}
+
+    with sterna.blocking.connect(network.url("B1"), client="dora") as dora:
+        dora.detach()
+        with pytest.raises(TimeoutError):
+            dora.publish_all(many(), timeout=2)
+        assert len(taken) <= WINDOW_EVENTS + BATCH_EVENTS
+        dora.attach(network.url("B1"))
+        dora.drain()
 
 
 def test_the_end_reaches_who_waits(network: LocalNetwork) -> None:

@@ -293,6 +293,29 @@ def test_what_is_replayed_is_not_let_out_again() -> None:
 
 
 @pytest.mark.spec("LV-1")
+def test_connections_of_before_a_restart_are_over() -> None:
+    """Else a client that never returns would count as connected for ever."""
+
+    async def run() -> None:
+        disk = ModelDisk()
+        engine, _, _ = start(disk)
+        stand(engine, "p")
+        stand(engine, "s")
+        await until(lambda: not engine.held)
+        await engine.stop(snapshot=False)
+
+        again, driver, _ = start(disk)
+        await until(lambda: not again.held)
+        assert again.node.up == {}
+        assert not any(again.node.is_connected(link) for link in ("p", "s"))
+        detached = [fact.link for _, fact in driver.facts if isinstance(fact, Detached)]
+        assert detached == ["p", "s"]
+        await again.stop(snapshot=False)
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("LV-1")
 def test_a_failed_sync_ends_it_and_nothing_more_is_said() -> None:
     async def run() -> None:
         disk = ModelDisk()
