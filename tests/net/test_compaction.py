@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -329,6 +330,26 @@ def test_it_hurries_before_the_log_is_too_long(
             raise PermissionError
         set_to.append(niceness)
 
+    async def see_it_hurry(
+        engine: Engine[Broker], driver: Recorder, log: Log, patient: int
+    ) -> None:
+        monkeypatch.setattr(os, "setpriority", set_priority)
+        number = MANY
+        while log.bytes_since_snapshot <= snapshots.HURRY_INTERVALS * log.options.snapshot_bytes:
+            number += 1
+            receive(engine, "p", large(number))
+            await asyncio.sleep(0)
+        await until(lambda: not engine.held)
+        if is_allowed:
+            assert set_to == [os.getpriority(os.PRIO_PROCESS, 0)]
+        else:
+            await until(lambda: not is_alive(patient))
+            while not snapshots_of(driver):
+                if compaction_of(engine) is None:  # The next input starts it anew.
+                    number += 1
+                    receive(engine, "p", large(number))
+                await asyncio.sleep(0.01)
+
     async def run() -> None:
         options = LogOptions(snapshot_records=MANY, snapshot_bytes=400_000)
         engine, driver, log = start(tmp_path, options)
@@ -337,23 +358,11 @@ def test_it_hurries_before_the_log_is_too_long(
         patient = pid_of(engine)
         assert patient is not None
         os.kill(patient, signal.SIGSTOP)  # It does not get the processor.
-        monkeypatch.setattr(os, "setpriority", set_priority)
-        number = MANY
-        while log.bytes_since_snapshot <= snapshots.HURRY_INTERVALS * options.snapshot_bytes:
-            number += 1
-            receive(engine, "p", large(number))
-            await asyncio.sleep(0)
-        await until(lambda: not engine.held)
-        if is_allowed:
-            assert set_to == [os.getpriority(os.PRIO_PROCESS, 0)]
-            os.kill(patient, signal.SIGCONT)
-        else:
-            await until(lambda: not is_alive(patient))
-            while not snapshots_of(driver):
-                if compaction_of(engine) is None:  # The next input starts it anew.
-                    number += 1
-                    receive(engine, "p", large(number))
-                await asyncio.sleep(0.01)
+        try:
+            await see_it_hurry(engine, driver, log, patient)
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(patient, signal.SIGCONT)
         await until(lambda: bool(snapshots_of(driver)))
         assert snapshots_of(driver) == ["second process"]
         await engine.stop(snapshot=False)
