@@ -126,6 +126,19 @@ def test_a_log_in_use_is_read_up_to_a_position_and_not_changed() -> None:
 
 
 @pytest.mark.spec("LV-1")
+def test_a_reader_reads_no_further_than_its_position() -> None:
+    disk = ModelDisk()
+    log, _ = Log.open(DIRECTORY, disk=disk)
+    append(log, b"first", b"second")
+    append(log, b"third")
+
+    found = [read(disk, DIRECTORY, [""], lambda _, state: state, up_to) for up_to in (2, 3)]
+
+    assert [each.report.records for each in found] == [2, 3]
+    assert found[0].report.bytes < found[1].report.bytes
+
+
+@pytest.mark.spec("LV-1")
 def test_a_reader_does_not_take_less_for_all_there_is() -> None:
     disk = ModelDisk()
     log, _ = Log.open(DIRECTORY, disk=disk)
