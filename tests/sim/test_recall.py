@@ -108,7 +108,7 @@ class Archived(Recent):
 
 
 class Answered(Recall):
-    """Remembers the answers that counted."""
+    """Remembers the answers that counted, but for what still waits when its subscription ends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,6 +119,13 @@ class Answered(Recall):
         super().on_past(message, link, now)
         if len(self._asked) < before:
             self.answers[message.subscription.split("/")[1]] = message.events
+
+    def unsubscribed(self, name: str, now: Time) -> None:
+        waiting = [held.event for held in self._held if name in held.subscriptions]
+        if name in self.answers:
+            answer = self.answers[name]
+            self.answers[name] = tuple(event for event in answer if event not in waiting)
+        super().unsubscribed(name, now)
 
 
 class Recalling:
