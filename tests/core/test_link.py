@@ -37,7 +37,9 @@ class Pair:
             end.outbox.clear()
 
     def open(self) -> None:
-        for end in self.ends:
+        """A new connection is up; nothing arrives that was sent over an earlier one."""
+        for end, flying in zip(self.ends, self.flying, strict=True):
+            flying.clear()
             end.open(self.now)
         self.collect()
 

@@ -34,6 +34,12 @@ class Disconnect(msgspec.Struct, frozen=True, gc=False):
     link: LinkId
 
 
+class Reconnect(msgspec.Struct, frozen=True, gc=False):
+    """End the connection over a link; it is to be made again, by whichever end makes it."""
+
+    link: LinkId
+
+
 class LookUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Look into the archive for events that match a filter, and answer with `LookedUp`."""
 
@@ -47,4 +53,4 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Only events that were published at this time or earlier."""
 
 
-Action = Transmit | Deliver | Connect | Disconnect | LookUp
+Action = Transmit | Deliver | Connect | Disconnect | Reconnect | LookUp

@@ -9,7 +9,7 @@ from sterna.core.handover.declining import Declining
 from sterna.core.hooks import BrokerHooks, find
 from sterna.core.inputs import ArchiveChanged, LinkUp, LookedUp
 from sterna.core.link import LinkTiming
-from sterna.core.messages import Events
+from sterna.core.messages import Events, Message
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.node import Node
 from sterna.core.quenching import Quenching
@@ -95,6 +95,12 @@ class Broker(Node):
     def link_made(self, given: LinkUp, now: Time) -> None:
         self.router.advertising(given.link, is_known=given.advertises, now=now)
         super().link_made(given, now)
+
+    def to_send_again(self, link: LinkId, given_up: list[Message]) -> list[Message]:
+        """Between brokers; a client says by itself what it has, when it introduces itself."""
+        if self.peers[link] is Peer.CLIENT:
+            return []
+        return [message for message in given_up if message.is_said_once]
 
     def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:
         for changed in self.hooks.archive_changed:

@@ -203,11 +203,25 @@ class Detached(Fact, frozen=True, kw_only=True):
 
 
 class LinkReset(Fact, frozen=True, kw_only=True):
-    """The other end of a link has lost its state; what it had not confirmed is given up."""
+    """The messages of a link are numbered anew: its other end has lost its state, or the two ends
+    remembered different things. What was not confirmed, and is not sent again, is given up."""
 
     link: LinkId
     given_up: int
     """How many messages were given up."""
+
+
+class MemoriesDiffer(Fact, frozen=True, kw_only=True):
+    """The two ends of a link remember different things: one has come back with an old memory.
+
+    They begin anew. What was in the messages that one of them has forgotten cannot be known.
+    """
+
+    link: LinkId
+    forgotten_here: int
+    """The other end has so many messages that this node does not remember to have sent."""
+    forgotten_there: int
+    """The other end had confirmed so many messages that it does not remember to have received."""
 
 
 # ---- Of the whole system.

@@ -6,11 +6,17 @@ arrives early, and acknowledges up to where it has everything (cumulatively: wit
 it sends itself, else after a short delay). The sender keeps what is not acknowledged. When a
 connection is up, both ends send a `Resume` with what they have, and the sender goes on from there;
 on a connection that may lose frames, it also repeats what it kept when an answer is overdue.
+
+A node may come back with an old memory: its directory was restored from a copy, or cut off where it
+was damaged. Then the other end confirms what was never sent, or has forgotten what it confirmed.
+Whoever notices begins anew, under another incarnation and over another connection: all messages are
+numbered from 1 again. What is certainly there is not sent again, and the rest is.
 """
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -91,15 +97,27 @@ class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
     resend_at: Time
     resend_wait: Time
     wake_at: Time
+    transmitted: int | None = None
+    """The number of the last message that was ever transmitted; None if the last one was."""
+    begins_anew: bool = False
+
+
+class Mismatch(NamedTuple):
+    """How the memories of the two ends of a link differ, in messages."""
+
+    forgotten_here: int
+    """The other end has so many that this end does not remember to have sent."""
+    forgotten_there: int
+    """The other end has confirmed so many that it does not remember to have received."""
 
 
 class LinkSession:
     """One end of a link. Frames to transmit gather in `outbox`; `wake` is due at `wake_at`."""
 
     __slots__ = (
-        *("_ack_at", "_ack_due", "_early", "_expected", "_next_seq", "_resend_at", "_resend_wait"),
-        *("_timing", "_unacknowledged", "given_up", "incarnation", "outbox", "partner", "state"),
-        "wake_at",
+        *("_ack_at", "_ack_due", "_begins_anew", "_early", "_expected", "_next_seq", "_resend_at"),
+        *("_resend_wait", "_timing", "_transmitted", "_unacknowledged", "given_up", "incarnation"),
+        *("has_news", "is_remembered", "mismatch", "outbox", "partner", "state", "wake_at"),
     )
 
     def __init__(self, incarnation: int, timing: LinkTiming) -> None:
@@ -109,9 +127,18 @@ class LinkSession:
         self.outbox: list[Frame] = []
         self.wake_at: Time = NEVER
         self.given_up: list[Message] | None = None
-        """Set when the other end turns out to have lost its state: the messages dropped for it."""
+        """Set when the messages of this link are numbered anew: what the other end may not have."""
+        self.is_remembered = False
+        """Whether the other end has kept its state then, so that it can do with those messages."""
+        self.mismatch: Mismatch | None = None
+        """Set when the two ends remember different things: this one has to begin anew."""
+        self.has_news = False
+        """Whether one of these was set, or the link has just opened: for the node to look at."""
         self._timing = timing
         self._next_seq = 1
+        self._transmitted = 0
+        """The number of the last message that was ever transmitted, when the link was last open."""
+        self._begins_anew = False
         self._unacknowledged: deque[Data] = deque()
         self._expected = 1
         self._early: dict[int, Message] = {}
@@ -147,8 +174,11 @@ class LinkSession:
 
     def close(self) -> None:
         """The connection is lost."""
+        if self.state is State.OPEN:
+            self._transmitted = self._next_seq - 1
         self.state = State.CLOSED
         self.outbox.clear()
+        self._early.clear()  # It is sent again, and maybe it is something else by then.
         self._ack_due = 0
         self._ack_at = self._resend_at = self.wake_at = NEVER
         self._resend_wait = self._timing.resend_us or 0
@@ -199,6 +229,8 @@ class LinkSession:
             return ()  # It is sent again: the other end has not received our Resume yet.
         if frame.acknowledged:
             self._confirm(frame.acknowledged, now)
+            if self.mismatch is not None:
+                return ()
         self._ack_due += 1
         if frame.seq != self._expected:  # Repeated, or after a gap: acknowledge at once.
             # Where nothing gets lost there are no gaps, unless the other end makes them on purpose.
@@ -241,6 +273,8 @@ class LinkSession:
             resend_at=self._resend_at,
             resend_wait=self._resend_wait,
             wake_at=self.wake_at,
+            transmitted=self._transmitted,
+            begins_anew=self._begins_anew,
         )
 
     def restore(self, kept: "KeptSession", reader: Reader) -> None:
@@ -255,6 +289,8 @@ class LinkSession:
         self._ack_due, self._ack_at = kept.ack_due, kept.ack_at
         self._resend_at, self._resend_wait = kept.resend_at, kept.resend_wait
         self.wake_at = kept.wake_at
+        self._transmitted = kept.next_seq - 1 if kept.transmitted is None else kept.transmitted
+        self._begins_anew = kept.begins_anew
 
     # ---- Handshake
 
@@ -263,26 +299,76 @@ class LinkSession:
 
     def _resumed(self, frame: Resume, now: Time) -> None:
         if self.partner != frame.incarnation:
-            self._meet(frame.incarnation)
+            self._meet(frame)
+        if self.state is State.OPENING:
+            self._notice(self._mismatch(frame))
         if frame.partner == self.incarnation:  # Else it means an earlier incarnation of ours.
-            self._confirm(frame.acknowledged, now)
+            sent = self._next_seq - 1 if self.mismatch is None else self._transmitted
+            self._confirm(min(frame.acknowledged, sent), now)
+        if self.mismatch is not None:
+            self.close()
+            return
         if not frame.answers:
             self._resume(answers=True)
         if self.state is State.OPENING:
             self.state = State.OPEN
+            self.has_news = True
+            if self._begins_anew:
+                self._begins_anew, self.is_remembered = False, True
+                self._number_anew()
             self._resend_at = NEVER
             self._resend_wait = self._timing.resend_us or 0
             if self._unacknowledged:
                 self.outbox += self._unacknowledged
                 self._expect_answer(now)
 
-    def _meet(self, incarnation: int) -> None:
-        """The other end is new, or has lost its state."""
+    def _meet(self, frame: Resume) -> None:
+        """The other end is new, has lost its state, or begins anew because the memories differ."""
         if self.partner is not None:
-            self.given_up = self.unconfirmed()
-            self._unacknowledged.clear()
-            self._next_seq = 1
-        self.partner = incarnation
+            if self.given_up is None:
+                self.is_remembered = frame.partner == self.incarnation
+            self._number_anew()
+        self.partner = frame.incarnation
+        self._expected = 1
+        self._early.clear()
+
+    def _number_anew(self) -> None:
+        self.has_news = True
+        self.given_up = [*(self.given_up or ()), *self.unconfirmed()]
+        self._unacknowledged.clear()
+        self._next_seq = 1
+        self._transmitted = 0
+
+    # ---- Memories that differ
+
+    def _mismatch(self, frame: Resume) -> Mismatch | None:
+        """How what the other end remembers differs from what this end does, if it does."""
+        confirmed = self._next_seq - 1 - len(self._unacknowledged)
+        acknowledged = frame.acknowledged
+        if frame.partner == self.incarnation:
+            if confirmed <= acknowledged <= self._transmitted:
+                return None
+        elif not confirmed and self._expected == 1:
+            return None  # Nothing was exchanged since the two ends met.
+        else:
+            acknowledged = 0  # It does not know this session at all.
+        return Mismatch(max(0, acknowledged - self._transmitted), max(0, confirmed - acknowledged))
+
+    def _notice(self, mismatch: Mismatch | None) -> None:
+        if mismatch is not None:
+            self.mismatch = mismatch
+            self.has_news = True
+
+    def begin_anew(self, incarnation: int) -> None:
+        """Number all messages anew from the next connection on: the memories differ."""
+        self.incarnation = incarnation
+        self.mismatch = None
+        self._begins_anew = True
+        left = [*(self.given_up or ()), *self.unconfirmed()]
+        self.given_up = None
+        self._unacknowledged = deque(Data(n, 0, message) for n, message in enumerate(left, 1))
+        self._next_seq = len(left) + 1
+        self._transmitted = 0
         self._expected = 1
         self._early.clear()
 
@@ -291,6 +377,10 @@ class LinkSession:
     def _confirm(self, acknowledged: int, now: Time) -> None:
         waiting = self._unacknowledged
         if not waiting or waiting[0].seq > acknowledged:
+            return
+        if acknowledged >= self._next_seq:  # The handshake got lost that would have shown it.
+            self._notice(Mismatch(acknowledged - self._next_seq + 1, 0))
+            self.close()
             return
         while waiting and waiting[0].seq <= acknowledged:
             waiting.popleft()

@@ -33,6 +33,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """Whether clients may send it. All other messages are for brokers among themselves."""
     with_arrival: ClassVar[bool] = False
     """Whether it may be part of what a roaming client sends to a new broker at once."""
+    is_said_once: ClassVar[bool] = False
+    """Whether nobody says it again: if two brokers begin a link anew, what was not confirmed of it
+    is sent again. What announces a state need not be, for all of that is announced anew."""
 
     def claims(self) -> Iterable[Claim]:
         """The filters that it announces and withdraws, if it does."""
@@ -61,6 +64,7 @@ class Events(Message, frozen=True, kw_only=True):
     """Towards subscribers: events, in the order of each publisher."""
 
     from_clients: ClassVar[bool] = True
+    is_said_once: ClassVar[bool] = True
 
     events: tuple[Event, ...]
 
@@ -105,3 +109,11 @@ class InterestKnown(Message, frozen=True, kw_only=True):
 
     number: int
     """The number of the question that this answers: an old answer may follow a new question."""
+
+
+class AnnouncementAsked(Message, frozen=True, kw_only=True):
+    """Broker -> broker: after a link was begun anew, answer when I know all that you announce."""
+
+
+class Announced(Message, frozen=True, kw_only=True):
+    """Broker -> broker: that was all; whatever I announced before and not again has ended."""

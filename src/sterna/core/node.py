@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 
 from sterna.core import inputs
-from sterna.core.actions import Action, Transmit
+from sterna.core.actions import Action, Reconnect, Transmit
 from sterna.core.arrangement import Arrangement, PartsOf, check
 from sterna.core.component import Component, Handler
-from sterna.core.facts import Attached, Detached, Fact, LinkReset
+from sterna.core.facts import Attached, Detached, Fact, LinkReset, MemoriesDiffer
 from sterna.core.inputs import Input
 from sterna.core.keeping import Part, Reader, Record, Writer
-from sterna.core.link import Ack, Data, KeptSession, LinkSession, LinkTiming, State
+from sterna.core.link import Ack, Data, KeptSession, LinkSession, LinkTiming, Mismatch, State
 from sterna.core.messages import Events, Message
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
 from sterna.core.settings import Settings
@@ -295,7 +295,7 @@ class Node(ABC):
             component.link_new(link, now)
 
     def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
-        """The other end has lost its state, and did not confirm these messages before."""
+        """The other end has lost its state, or begins anew, and did not confirm these messages."""
         for component in self.components:
             component.link_reset(link, unconfirmed, now)
 
@@ -340,7 +340,6 @@ class Node(ABC):
         self.unweighed = given.size
         batch: list[Event] = []
         for frame in given.frames:
-            was_opening = session.state is State.OPENING
             for message in session.receive(frame, now):
                 if type(message) is Events:
                     batch += message.events
@@ -349,8 +348,12 @@ class Node(ABC):
                     self.events_arrived(batch, link, now)
                     batch = []
                 self.message_arrived(message, link, now)
-            if session.state is State.OPEN and (was_opening or session.given_up is not None):
-                self._link_stands(link, session, now)
+            if session.has_news:
+                session.has_news = False
+                if session.mismatch is not None:
+                    self._begin_anew(link, session, session.mismatch, now)
+                elif session.state is State.OPEN:
+                    self._link_stands(link, session, now)
         if batch:
             self.events_arrived(batch, link, now)
         self.unweighed = 0
@@ -359,13 +362,35 @@ class Node(ABC):
         self.up[link] = None
         self.state(Attached(at=self.id, time=now, link=link, peer=self.peers[link]))
         given_up, session.given_up = session.given_up, None
+        again: list[Message] = []
         if given_up is not None:
-            self.state(LinkReset(at=self.id, time=now, link=link, given_up=len(given_up)))
+            again = self.to_send_again(link, given_up) if session.is_remembered else []
+            lost = len(given_up) - len(again)
+            self.state(LinkReset(at=self.id, time=now, link=link, given_up=lost))
             self.link_reset(link, given_up, now)
         if given_up is not None or link not in self.known:
             self.known[link] = None
             self.link_new(link, now)
+        for message in again:
+            session.send(message, now)
         self.link_up(link, now)
+
+    def _begin_anew(
+        self, link: LinkId, session: LinkSession, mismatch: Mismatch, now: Time
+    ) -> None:
+        """The two ends of a link remember different things; the next connection begins anew."""
+        session.begin_anew(self.next_session)
+        self.next_session += 1
+        self.state(MemoriesDiffer(at=self.id, time=now, link=link, **mismatch._asdict()))
+        self.act(Reconnect(link))
+
+    def to_send_again(self, link: LinkId, given_up: list[Message]) -> list[Message]:
+        """What of these has to be sent again, to another end that has kept its state otherwise.
+
+        Components do the rest: they introduce this node again, or announce what is wanted.
+        """
+        del link, given_up
+        return []
 
     def _time_passed(self, _given: inputs.TimePassed, now: Time) -> None:
         self.deadline = NEVER

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from sterna.core.actions import Action, Connect, Disconnect, Transmit
+from sterna.core.actions import Action, Connect, Disconnect, Reconnect, Transmit
 from sterna.core.assembly import client_settings
 from sterna.core.facts import Fact, Settled
 from sterna.core.inputs import (
@@ -263,15 +263,19 @@ class Network:
             case Disconnect(link):
                 connection = host.pipes[link].connection
                 if host.peer is Peer.BROKER and host.pipes[link].target.peer is Peer.CLIENT:
-                    if not connection.troubles:  # The client comes back by itself.
-                        self._burden(connection)
-                        later = self.kernel.now + RECONNECT_US
-                        self.kernel.at(later, self._relieve, connection)
+                    self._reconnect(connection)  # The client comes back by itself.
                 elif connection.is_wanted:
                     connection.is_wanted = False
                     self._burden(connection)
+            case Reconnect(link):
+                self._reconnect(host.pipes[link].connection)
             case _:
                 pass
+
+    def _reconnect(self, connection: Connection) -> None:
+        if not connection.troubles:
+            self._burden(connection)
+            self.kernel.at(self.kernel.now + RECONNECT_US, self._relieve, connection)
 
     def _wake(self, host: Host, deadline: Time) -> None:
         self._wakes -= 1
@@ -379,12 +383,16 @@ class Network:
             self._turn(host, given)
         host.behind.clear()
 
-    def crash(self, broker: NodeId, us: Time, *, forgets: bool) -> None:
-        """A broker stops, and starts again after a while."""
+    def crash(self, broker: NodeId, us: Time, *, forgets: bool, back_us: Time = 0) -> None:
+        """A broker stops, and starts again after a while, maybe from an old copy of its log."""
         host = self.hosts[broker]
         if self._is_idle(host):
             return
         self._report(f"{broker} crashes for {us / 1000:g} ms" + " and forgets" * forgets)
+        if back_us and host.log is not None:
+            self._report(f"{broker} is restored from a copy that is {back_us / 1000:g} ms old")
+            copied = self.kernel.now - back_us
+            host.log = [(given, time) for given, time in host.log if time <= copied]
         host.is_down = True
         for pipe in host.pipes.values():
             self._burden(pipe.connection)

@@ -142,7 +142,7 @@ class Simulation:
             case Pause():
                 network.pause(step.broker, step.us)
             case Crash():
-                network.crash(step.broker, step.us, forgets=step.forgets)
+                network.crash(step.broker, step.us, forgets=step.forgets, back_us=step.back_us)
             case Reconfigure():
                 network.configure(step.broker, step.settings, tells=step.tells)
             case Partition():

@@ -100,6 +100,8 @@ class Crash(Step, frozen=True, kw_only=True):
     broker: NodeId
     us: Time
     forgets: bool = False
+    back_us: Time = 0
+    """It starts from a copy of its log that is so old, as from a backup; 0 for its own log."""
 
 
 class Partition(Step, frozen=True, kw_only=True):

@@ -103,6 +103,8 @@ class Fetch(Request, frozen=True, kw_only=True):
 class Replay(Message, frozen=True, kw_only=True):
     """Old border broker -> new border broker: what the client missed. (Fiege, Fig. 11, line 22)"""
 
+    is_said_once: ClassVar[bool] = True
+
     client: NodeId
     number: int
     events: tuple[Event, ...]

@@ -36,6 +36,7 @@ from sterna.core.handover.messages import Arrival, Fetch, Replay, Request, Resub
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.handover.roaming import NEWS_US, Roaming
 from sterna.core.handover.trails import KeptTrails, Stranger, Strangers
+from sterna.core.handover.under_way import UnderWay
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
@@ -81,6 +82,7 @@ class KeptRelocation(msgspec.Struct, frozen=True):
     returning: dict[NodeId, tuple[int, Time]]
     held: dict[LinkId, list[int]]
     number: int
+    under_way: list[tuple[int, LinkId]] = []
 
 
 class Relocation(Hosting):
@@ -94,6 +96,7 @@ class Relocation(Hosting):
         super().__init__(options)
         self.promises: dict[tuple[NodeId, int], Promise] = {}
         self.strangers = Strangers()
+        self.under_way = UnderWay()
         self._number = 0
 
     # ---- Fig. 10: at the border brokers
@@ -104,7 +107,7 @@ class Relocation(Hosting):
         self.returning.pop(client, None)
         if not message.born:
             self.receive_new(client, message, now)
-        elif guest is None or guest.born < message.born:
+        elif guest is None or guest.born < message.born or _is_old(guest, message):
             guest = self.guests.admit(client, message.visit, message.born)
             self.introduce(message, client, now)
             self.broker.state(facts.HandoverStarted(at=self.broker.id, time=now, client=client))
@@ -163,6 +166,7 @@ class Relocation(Hosting):
     def on_replay(self, message: Replay, _link: LinkId, now: Time) -> None:
         """What a guest missed has arrived. (Fig. 10, line 23; on the way, Fig. 11, line 22)"""
         client = message.client
+        self.under_way.end(self.broker.id, message)
         if message.path:
             onward = msgspec.structs.replace(message, path=message.path[:-1])
             self.courier.send(self.broker, message.path[-1], onward, now)
@@ -222,6 +226,8 @@ class Relocation(Hosting):
 
     def _follow(self, request: Request, source: LinkId | None, now: Time) -> None:
         """Follow the trail to what a client left behind, and turn the trail around."""
+        if self.under_way.has(self.broker.id, request):
+            return  # A neighbour with an old memory has asked again.
         trail = self.trails.get(request.client)
         if trail is None or trail.born != request.born:
             self._await_news(Stranger(request, source, now), now)
@@ -242,6 +248,7 @@ class Relocation(Hosting):
         elif self.broker.router.is_offered(request.filters, but_not={source, trail.link}):
             request = msgspec.structs.replace(request, junction=self.broker.id)
         onward = msgspec.structs.replace(request, path=(*request.path, self.broker.id))
+        self.under_way.begin(onward, trail.link)
         self.courier.send(self.broker, trail.link, onward, now)
 
     def _is_junction(self, request: Resubscribe, link: LinkId) -> bool:
@@ -288,7 +295,25 @@ class Relocation(Hosting):
         published = self.trails.last_published(request.client)
         self._replay(request, (), (), {}, published, now, forgotten=True)
 
+    def bear(self, client: NodeId, guest: Guest, now: Time) -> bool:
+        is_born = super().bear(client, guest, now)
+        self._end_earlier_life(client)
+        return is_born
+
+    def _end_earlier_life(self, client: NodeId) -> None:
+        """Nobody waits any more for what a client missed before it was born anew.
+
+        Among brokers with old memories, each may be waiting for what the other has promised.
+        """
+        trail = self.trails.get(client)
+        if trail is not None and (self.promises or self.under_way):
+            for key, promise in list(self.promises.items()):
+                if key[0] == client and promise.request.born < trail.born:
+                    del self.promises[key]
+            self.under_way.end_before(client, trail.born)
+
     def learned(self, client: NodeId, now: Time) -> None:
+        self._end_earlier_life(client)
         trail = self.trails.get(client)
         for stranger in self.strangers.take(client):
             if trail is not None and stranger.request.born == trail.born:
@@ -300,12 +325,19 @@ class Relocation(Hosting):
         """Requests that went over the link, or waited for it, wait for another way."""
         if self.broker.peers[link] is not Peer.BROKER:
             return
+        del unconfirmed
         self.trails.link_gone(link)
-        for message in [*unconfirmed, *self.courier.take(link)]:
-            if isinstance(message, Request):
-                *before, _ = message.path
-                request = msgspec.structs.replace(message, path=tuple(before))
-                self._await_news(Stranger(request, before[-1] if before else None, now), now)
+        self.courier.take(link)
+        for message in self.under_way.take(link):
+            *before, _ = message.path
+            request = msgspec.structs.replace(message, path=tuple(before))
+            self._await_news(Stranger(request, before[-1] if before else None, now), now)
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        """Ask a neighbour again: if the link begins anew, it may not remember that it was asked."""
+        super().link_new(link, now)
+        for request in self.under_way.over(link):
+            self.courier.send(self.broker, link, request, now)
 
     def wake(self, now: Time) -> None:
         self.look_after_guests(now)
@@ -351,6 +383,7 @@ class Relocation(Hosting):
             },
             held=self.courier.keep(writer),
             number=self._number,
+            under_way=self.under_way.keep(writer),
         )
 
     def restore(self, kept: KeptRelocation, reader: Reader) -> None:
@@ -371,6 +404,7 @@ class Relocation(Hosting):
             self.returning[client] = reader.message(number, Arrival), since
         self.courier.restore(kept.held, reader)
         self._number = kept.number
+        self.under_way.restore(kept.under_way, reader)
 
 
 RELOCATION = Protocol(name="relocation", kind=Kind.HANDOVER, broker=Relocation, client=Roaming)
@@ -379,6 +413,11 @@ RELOCATION = Protocol(name="relocation", kind=Kind.HANDOVER, broker=Relocation, 
 def _fetch(request: Resubscribe, junction: NodeId) -> Fetch:
     copied = {name: getattr(request, name) for name in Request.__struct_fields__}
     return Fetch(**copied, junction=junction)
+
+
+def _is_old(guest: Guest, arrival: Arrival) -> bool:
+    """Whether another broker has welcomed a guest, and this one does not remember that it left."""
+    return not guest.waits and guest.visit < arrival.stay
 
 
 def _without(missed: Iterable[EventId], events: Iterable[Event]) -> list[EventId]:

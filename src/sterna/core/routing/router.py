@@ -13,7 +13,14 @@ import msgspec
 from sterna.core.component import BrokerComponent
 from sterna.core.facts import Forwarded
 from sterna.core.keeping import Reader, Writer
-from sterna.core.messages import AdvertisementChange, Message, Route, SubscriptionChange
+from sterna.core.messages import (
+    AdvertisementChange,
+    Announced,
+    AnnouncementAsked,
+    Message,
+    Route,
+    SubscriptionChange,
+)
 from sterna.core.names import LinkId, Peer, RouteId, Time
 from sterna.core.routing.neighbours import KeptNeighbour, Neighbours
 from sterna.core.routing.options import RoutingOptions
@@ -35,6 +42,7 @@ class KeptRouter(msgspec.Struct, frozen=True, kw_only=True):
     interest: list[KeptStage] | None
     publishers: list[Route]
     names: int
+    outdated: dict[LinkId, tuple[list[RouteId], list[RouteId]]] = {}
 
 
 IMPLICIT = ""
@@ -46,7 +54,7 @@ class Router(BrokerComponent):
     """Routing on an acyclic overlay of brokers, after the strategy that the options name."""
 
     name = "routing"
-    handles = (SubscriptionChange, AdvertisementChange)
+    handles = (SubscriptionChange, AdvertisementChange, AnnouncementAsked, Announced)
     Kept = KeptRouter
 
     def __init__(self, options: RoutingOptions) -> None:
@@ -56,6 +64,9 @@ class Router(BrokerComponent):
         self._advertising: dict[LinkId, bool] = {}
         """Whether a neighbouring broker routes by advertisements, or a client knows that it has to
         advertise; not all have announced it."""
+        self._outdated: dict[LinkId, tuple[dict[RouteId, None], dict[RouteId, None]]] = {}
+        """The subscriptions and advertisements of a neighbour that it announced before the link was
+        begun anew, and has not announced again."""
         self._named = 0
         self._neighbours = Neighbours(options, self.subscriptions, self.advertisements, self._name)
 
@@ -144,6 +155,7 @@ class Router(BrokerComponent):
     # ---- Messages
 
     def on_subscription_change(self, message: SubscriptionChange, link: LinkId, now: Time) -> None:
+        self._hear_again(message, link, 0)
         for said in message.added:
             if not said.filter.is_bound:
                 continue  # It means nothing here.
@@ -164,6 +176,7 @@ class Router(BrokerComponent):
     def on_advertisement_change(
         self, message: AdvertisementChange, link: LinkId, now: Time
     ) -> None:
+        self._hear_again(message, link, 1)
         for said in message.added:
             if not said.filter.is_bound:
                 continue
@@ -228,7 +241,8 @@ class Router(BrokerComponent):
     # ---- Links
 
     def link_new(self, link: LinkId, now: Time) -> None:
-        if not any(keeps(link) for keeps in self.broker.hooks.keeps):
+        is_known = self._is_told_as_broker(link)
+        if not is_known and not any(keeps(link) for keeps in self.broker.hooks.keeps):
             self._forget(link, now)
         if link in self._neighbours:
             self._neighbours.forgot(link)
@@ -236,6 +250,42 @@ class Router(BrokerComponent):
             self._neighbours.begin(link)
         self._presume_peer(link, now)
         self.tell(now)
+        if is_known:
+            self._ask_for_all(link, now)
+
+    def _ask_for_all(self, link: LinkId, now: Time) -> None:
+        """What a neighbour announced holds until it has announced all anew: else events that pass
+        in between would be lost. (Release 0.1 does not answer; what it does not announce again
+        stays, and brings it events that it does not need.)
+        """
+        subscriptions = dict.fromkeys(self.subscriptions.routes(link))
+        advertisements = dict.fromkeys(self.advertisements.get(link, {}))
+        advertisements.pop(IMPLICIT, None)
+        if subscriptions or advertisements:
+            self._outdated[link] = subscriptions, advertisements
+            self.broker.send(link, AnnouncementAsked(), now)
+
+    def _hear_again(
+        self, message: SubscriptionChange | AdvertisementChange, link: LinkId, which: int
+    ) -> None:
+        if link in self._outdated:
+            outdated = self._outdated[link][which]
+            for route in message.added:
+                outdated.pop(route.id, None)
+
+    def on_announcement_asked(self, _message: AnnouncementAsked, link: LinkId, now: Time) -> None:
+        """All was announced when the link stood again, before this could arrive."""
+        if self.broker.peers[link] is Peer.BROKER:
+            self.broker.send(link, Announced(), now)
+
+    def on_announced(self, _message: Announced, link: LinkId, now: Time) -> None:
+        subscriptions, advertisements = self._outdated.pop(link, ({}, {}))
+        if subscriptions:
+            change = SubscriptionChange(removed=tuple(subscriptions))
+            self.broker.message_arrived(change, link, now)
+        if advertisements:
+            offers = AdvertisementChange(removed=tuple(advertisements))
+            self.broker.message_arrived(offers, link, now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
         if self._is_told_as_broker(link):
@@ -244,6 +294,7 @@ class Router(BrokerComponent):
 
     def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:
         self._advertising.pop(link, None)
+        self._outdated.pop(link, None)
         self._neighbours.end(link)
         self._forget(link, now)
         self.tell(now)
@@ -325,6 +376,7 @@ class Router(BrokerComponent):
             interest=interest,
             publishers=publishers,
             names=self._named,
+            outdated={link: (list(s), list(a)) for link, (s, a) in self._outdated.items()},
         )
 
     def restore(self, kept: KeptRouter, reader: Reader) -> None:
@@ -339,3 +391,7 @@ class Router(BrokerComponent):
             else:
                 self._neighbours.restore_publisher(link, each)
         self._named = kept.names
+        self._outdated = {
+            link: (dict.fromkeys(subscriptions), dict.fromkeys(advertisements))
+            for link, (subscriptions, advertisements) in kept.outdated.items()
+        }

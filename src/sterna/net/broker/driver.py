@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from sterna.core.actions import Action, Disconnect, LookUp, Transmit
+from sterna.core.actions import Action, Disconnect, LookUp, Reconnect, Transmit
 from sterna.core.broker import Broker
 from sterna.core.facts import Fact, RingFound
 from sterna.core.history.recent import Recent
@@ -143,8 +143,9 @@ class BrokerDriver(Driver):
                 session = links.get(action.link)
                 if session is not None:
                     sendings.append((session, session.encode(action.frame, self._bodies)))
-            elif type(action) is Disconnect and action.link in links:
-                sendings.append((links[action.link], None))
+            elif type(action) in {Disconnect, Reconnect}:
+                if action.link in links:
+                    sendings.append((links[action.link], None))
             elif type(action) is LookUp:  # It changes nothing, so it need not wait.
                 self._historian.look_up(action)
         self._bodies.clear()

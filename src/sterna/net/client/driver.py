@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sterna import plugins
 from sterna.core import facts
-from sterna.core.actions import Action, Connect, Deliver, Disconnect, Transmit
+from sterna.core.actions import Action, Connect, Deliver, Disconnect, Reconnect, Transmit
 from sterna.core.assembly import make_client
 from sterna.core.client import Client as Node
 from sterna.core.confirming.facts import SubscriptionKnown
@@ -59,7 +59,7 @@ class Prepared(NamedTuple):
     """The actions of the core in one turn, and the connection at that time."""
 
     connection: Connection | None
-    steps: Sequence[tuple[bytes, ...] | Delivery | Connect | Disconnect]
+    steps: Sequence[tuple[bytes, ...] | Delivery | Connect | Disconnect | Reconnect]
     """The actions in order; a tuple of bytes is a frame to send."""
 
 
@@ -222,7 +222,7 @@ class ClientDriver(Driver):
     # ---- Actions and facts of the core
 
     def prepare(self, actions: Sequence[Action]) -> object:
-        steps: list[tuple[bytes, ...] | Delivery | Connect | Disconnect] = []
+        steps: list[tuple[bytes, ...] | Delivery | Connect | Disconnect | Reconnect] = []
         for action in actions:
             if type(action) is Transmit:
                 if action.link == self._keeper.broker:
@@ -230,7 +230,7 @@ class ClientDriver(Driver):
             elif isinstance(action, Deliver):
                 now = self._deliveries.subscriptions  # Not those that begin while it is held.
                 steps.append(Delivery(action, now if self.log is None else dict(now)))
-            elif isinstance(action, Connect | Disconnect):
+            elif isinstance(action, Connect | Disconnect | Reconnect):
                 steps.append(action)
         self._bodies.clear()
         return Prepared(self._keeper.connection, steps)
@@ -244,6 +244,8 @@ class ClientDriver(Driver):
                 self._keeper.connect(step.link)
             elif type(step) is Disconnect:
                 self._keeper.disconnect(step.link)
+            elif type(step) is Reconnect:
+                self._keeper.abort("client and broker remember different things; they begin anew")
             elif connection is not None:  # type: ignore[has-type]
                 connection.put(step)  # type: ignore[has-type]
         if connection is not None:  # type: ignore[has-type]
