@@ -204,7 +204,8 @@ class Detached(Fact, frozen=True, kw_only=True):
 
 class LinkReset(Fact, frozen=True, kw_only=True):
     """The messages of a link are numbered anew: its other end has lost its state, or the two ends
-    remembered different things. What was not confirmed, and is not sent again, is given up."""
+    remembered different things. What was not confirmed, and is not sent again, is given up.
+    """
 
     link: LinkId
     given_up: int
