@@ -39,13 +39,17 @@ def overlay(brokers: int = 2) -> Overlay:
     return run.subscribe("ann", "x > 0").settle()
 
 
+def now(run: Overlay) -> Time:
+    return run.simulation.network.kernel.now
+
+
 @pytest.mark.parametrize("broker", ["B1", "B2", "B3"])
 def test_a_link_to_a_broker_with_an_old_memory_begins_anew(broker: str) -> None:
     run = overlay(3)
     for _ in range(10):
         run.publish("pat", x=1).settle()
 
-    run.fault(Crash(broker=broker, us=20_000, back_us=run.simulation.network.kernel.now // 2))
+    run.fault(Crash(broker=broker, us=20_000, back_us=now(run) // 2))
     run.settle().publish("pat", x=1).settle().publish("pat", x=1).settle()
 
     assert run.received("ann") == [f"pat#{number}" for number in range(1, 13)]
@@ -57,24 +61,26 @@ def test_a_link_to_a_broker_with_an_old_memory_begins_anew(broker: str) -> None:
 def test_what_was_published_at_the_restored_broker_arrives() -> None:
     """It has more to send than the other end is said to have: that must not count as received."""
     run = overlay()
-    run.publish("pat", x=1).settle().wait(10_000)
+    run.publish("pat", x=1).settle()
+    copied = now(run)
     for _ in range(3):
-        run.publish("pat", x=1).settle()
+        run.wait(1_000).publish("pat", x=1).settle()
     run.fault(Drop(a="B1", b="B2", us=200_000)).wait(5_000)
 
-    run.fault(Crash(broker="B2", us=10_000, back_us=10_000)).wait(50_000)
+    run.fault(Crash(broker="B2", us=10_000, back_us=now(run) - copied)).wait(50_000)
     for _ in range(5):
         run.publish("pat", x=1)
     run.settle()
 
     assert run.received("ann") == [f"pat#{number}" for number in range(1, 10)]
+    assert run.facts_of(facts.MemoriesDiffer)
 
 
 def test_what_waits_for_the_restored_broker_arrives() -> None:
     run = overlay()
     for _ in range(4):
         run.publish("pat", x=1).settle()
-    run.fault(Crash(broker="B1", us=50_000, back_us=run.simulation.network.kernel.now // 2))
+    run.fault(Crash(broker="B1", us=50_000, back_us=now(run) // 2))
     run.wait(10_000).publish("pat", x=1).publish("pat", x=1).settle()
 
     assert run.received("ann") == [f"pat#{number}" for number in range(1, 7)]
@@ -83,21 +89,39 @@ def test_what_waits_for_the_restored_broker_arrives() -> None:
 def test_events_pass_while_routes_are_announced_anew() -> None:
     """What a neighbour had announced holds until it has announced all of it again."""
     run = overlay(3)
-    run.fault(Crash(broker="B2", us=20_000, back_us=1_000))
-    for _ in range(60):
+    copied = now(run)
+    for _ in range(3):
+        run.wait(1_000).publish("pat", x=1).settle()
+
+    run.fault(Crash(broker="B2", us=20_000, back_us=now(run) - copied))
+    for _ in range(100):
         run.publish("pat", x=1).wait(1_000)
     run.settle()
 
-    assert run.received("ann") == [f"pat#{number}" for number in range(1, 61)]
+    assert run.received("ann") == [f"pat#{number}" for number in range(1, 104)]
+    assert run.facts_of(facts.MemoriesDiffer)
+
+
+def test_a_client_that_was_elsewhere_since_is_told_that_it_was_forgotten() -> None:
+    """The restored broker believes that it never left, and does not know where it was."""
+    run = overlay()
+    copied = now(run)
+    run.wait(1_000).attach("ann", "B2").settle().detach("ann").settle()
+    run.publish("pat", x=1).settle()
+
+    run.fault(Crash(broker="B1", us=20_000, back_us=now(run) - copied)).settle()
+    run.attach("ann", "B1").settle().publish("pat", x=1).settle()
+
+    assert [fact.at for fact in run.facts_of(facts.Forgotten)] == ["ann"]
+    assert run.received("ann") == ["pat#2"]
 
 
 def test_what_is_not_announced_again_ends() -> None:
     run = overlay(3).subscribe("ann", "y > 0", "2").settle()
-    back_us = 2_000
-    run.wait(back_us).unsubscribe("ann", "2").settle()
+    run.wait(2_000).unsubscribe("ann", "2").settle()
     assert run.table("B3") == {"B2": ["x > 0"]}
 
-    run.fault(Crash(broker="B2", us=20_000, back_us=run.simulation.network.kernel.now // 2))
+    run.fault(Crash(broker="B2", us=20_000, back_us=now(run) // 2))
     run.settle()
 
     assert run.table("B3") == {"B2": ["x > 0"]}

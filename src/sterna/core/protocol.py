@@ -11,6 +11,8 @@ from sterna.core import facts as built_in
 from sterna.core.component import BrokerComponent, ClientComponent, Component
 from sterna.core.facts import Fact
 from sterna.core.messages import (
+    Announced,
+    AnnouncementAsked,
     AdvertisementChange,
     Events,
     InterestAsked,
@@ -75,6 +77,7 @@ class UnknownProtocolError(LocalProtocolError):
 
 BASE: tuple[type[Message], ...] = (
     *(Events, SubscriptionChange, AdvertisementChange, InterestAsked, InterestKnown),
+    *(AnnouncementAsked, Announced),
 )
 """The messages that every broker and client knows."""
 

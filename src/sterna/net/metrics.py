@@ -42,6 +42,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     log_bytes: int = 0
     log_inputs: int = 0
     journal_bytes: int = 0
+    links_stalled: int = 0
     is_ready: bool = False
 
 
@@ -226,6 +227,11 @@ def _gauge_families(gauges: Gauges) -> Iterator[Metric]:
         ("log_bytes", "What log and snapshots take on disk.", gauges.log_bytes),
         ("log_inputs", "Inputs in the log since the last snapshot.", gauges.log_inputs),
         ("journal_bytes", "What the facts journal takes on disk.", gauges.journal_bytes),
+        (
+            "links_stalled",
+            "Links to neighbours that are connected and make no progress.",
+            gauges.links_stalled,
+        ),
         ("ready", "1 when the broker accepts clients.", int(gauges.is_ready)),
     ):
         yield GaugeMetricFamily(f"sterna_{name}", meaning, value)

@@ -27,6 +27,7 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "neighbours": {
             link: link in node.up for link, peer in node.peers.items() if peer is Peer.BROKER
         },
+        "neighbours_stalled": server.progress.stalled(),
         "clients_here": sum(link in links for link in clients),
         "clients_away": sum(link not in links for link in clients),
         "connections": len(server.sessions.roles),

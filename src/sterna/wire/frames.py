@@ -57,6 +57,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=10):
     """The longest frame that a broker accepts."""
     advertises: bool | None = None
     """Whether a broker routes by advertisements; None if it does not announce that."""
+    run: str = ""
+    """Different for each start of a broker: two brokers may have the same name by mistake."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=11):

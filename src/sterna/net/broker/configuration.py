@@ -1,5 +1,7 @@
 """The configuration that a broker uses now."""
 
+import secrets
+
 from sterna.core.assembly import client_settings, make_broker
 from sterna.core.inputs import Configured
 from sterna.core.settings import Settings
@@ -30,6 +32,7 @@ class Configuration:
         self.settings = settings_of(config)
         self.client_settings = client_settings(self.settings)
         self.digest = digest(self.client_settings)
+        self._run = secrets.token_hex(8)
 
     def adopt(self, new: "Configuration") -> None:
         """Use another configuration from now on."""
@@ -68,6 +71,7 @@ class Configuration:
             digest=self.digest,
             frame_bytes_max=self.limits.frame_bytes_max,
             advertises=self.settings.routing.by_advertisements,
+            run=self._run,
         )
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from sterna.core.actions import Action, Disconnect, LookUp, Reconnect, Transmit
 from sterna.core.broker import Broker
-from sterna.core.facts import Fact, RingFound
+from sterna.core.facts import Fact, MemoriesDiffer, RingFound
 from sterna.core.history.recent import Recent
 from sterna.core.inputs import ArchiveChanged, Input, LookedUp, Received
 from sterna.core.overlay.members import Members
@@ -208,6 +208,14 @@ class BrokerDriver(Driver):
                         "%s and %s must not be neighbours: they would close a ring; "
                         "remove one of the links between brokers",
                         *(fact.at, fact.link),
+                    )
+                elif type(fact) is MemoriesDiffer:
+                    log.warning(
+                        "%s and %s remember different things: one of them has come back with an "
+                        "old memory. Their link begins anew. %s has %d messages that %s does not "
+                        "remember to have sent, and has forgotten %d that it had",
+                        *(fact.at, fact.link, fact.link),
+                        *(fact.forgotten_here, fact.at, fact.forgotten_there),
                     )
 
     def stated_before(self, position: int, facts: Sequence[Fact]) -> None:

@@ -37,6 +37,11 @@ log = logging.getLogger("sterna.broker")
 
 FIRST_A_HELLO = "the first frame has to be a Hello of a broker or a client"
 
+SIGN_OF_LIFE_S = 1.0
+"""How many seconds a broker has for a sign of life when another one of its name comes."""
+
+RENAME = "if there are two, rename one (`name`)"
+
 INFORMING_BYTES = 2**20
 """About how many bytes of new settings are sent to clients in one turn of the loop."""
 
@@ -46,6 +51,8 @@ class NativeSession(Connection):
 
     features: tuple[str, ...] = ()
     """The optional features of the protocol that the other side supports."""
+    run: str = ""
+    """Which start of a broker the other side is, if it says so."""
 
     @property
     def is_local(self) -> bool:
@@ -269,6 +276,10 @@ class NativeDoor:
         is_dialled = session.peer != ""  # Else the peer is not known yet.
         if said.role is Role.BROKER:
             self._check_neighbour(said, is_dialled=is_dialled)
+            if self._has_twin(said):
+                self._refuse(session, f"a broker called {said.node} is connected already; {RENAME}")
+                return
+            session.run = said.run
             session.splitter.frame_bytes_max = FRAME_BYTES_MAX
         else:
             if said.role is Role.CLIENT and said.node in self._driver.members.brokers():
@@ -313,6 +324,23 @@ class NativeDoor:
                 f"{said.node} is connected to {name} by way of {way} already; "
                 "another link would close a ring"
             )
+
+    def _has_twin(self, said: Hello) -> bool:
+        """Whether another broker of this name is connected, and gives signs of life.
+
+        If it is only the end of a connection that has broken unnoticed, it gives way soon.
+        """
+        first = self._sessions.links.get(said.node)
+        if not isinstance(first, NativeSession) or first.run in {"", said.run} or not said.run:
+            return False
+        first.heard = False
+        first.probe()
+        self._loop.call_later(SIGN_OF_LIFE_S, self._end_if_silent, first)
+        return True
+
+    def _end_if_silent(self, session: NativeSession) -> None:
+        if not (session.heard or session.is_over or self._pausing.is_paused):
+            session.abort()
 
     @property
     def _shutting_down(self) -> str:

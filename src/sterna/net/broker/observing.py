@@ -88,5 +88,5 @@ class Observers:
 
     def _not_ready(self) -> str | None:
         if self._server.is_ready:
-            return None
+            return self._server.progress.problem()
         return "draining" if self._server.is_draining else "starting"

@@ -17,6 +17,7 @@ from sterna.net.broker.limits import Limits, going_on
 from sterna.net.broker.native import NativeDoor
 from sterna.net.broker.observing import Observers
 from sterna.net.broker.pausing import Pausing
+from sterna.net.broker.progress import Progress
 from sterna.net.broker.reloading import Reloader, Report, Reread
 from sterna.net.broker.sessions import Sessions
 from sterna.net.config import BrokerConfig
@@ -68,6 +69,7 @@ class BrokerServer:
             self._limits,
             self.metrics,
         )
+        self.progress = Progress(self.driver, self.sessions)
         self._observers = Observers(self, self.sessions, self._librarian)
         self._native = NativeDoor(parts, self._observers)
         self._doors: list[Door] = [self._native]
@@ -201,6 +203,8 @@ class BrokerServer:
             await asyncio.sleep(HOUSEKEEPING_S)
             with going_on("checking the queues"):
                 self._limits.check_queues()
+            with going_on("looking at the links"):
+                self.progress.look()
             with going_on("flushing the journal"):
                 await self.driver.journalist.flush_if_due()
 
@@ -224,6 +228,7 @@ class BrokerServer:
             log_bytes=0 if kept is None else kept.bytes_on_disk,
             log_inputs=0 if kept is None else kept.records_since_snapshot,
             journal_bytes=self.driver.journalist.bytes_on_disk,
+            links_stalled=len(self.progress.stalled()),
             is_ready=self.is_ready,
         )
 
