@@ -8,8 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-import sterna.net.broker.progress as progress
-from sterna.net.broker import BrokerServer
+from sterna.net.broker import BrokerServer, progress
 from sterna.net.local import LocalNetwork
 from tests.net.live import connect, gather_events, network_in, settle, until
 from tests.net.test_server import config_in, number
@@ -75,7 +74,7 @@ def test_a_link_that_makes_no_progress_is_not_healthy(
     def ready(server: BrokerServer) -> str:
         address = server.http_address
         assert address is not None
-        with urlopen(f"http://127.0.0.1:{address.port}/ready") as answer:  # noqa: S310 - loopback.
+        with urlopen(f"http://127.0.0.1:{address.port}/ready") as answer:
             return str(answer.read().decode())
 
     async def run(network: LocalNetwork) -> None:

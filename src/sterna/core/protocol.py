@@ -11,9 +11,9 @@ from sterna.core import facts as built_in
 from sterna.core.component import BrokerComponent, ClientComponent, Component
 from sterna.core.facts import Fact
 from sterna.core.messages import (
+    AdvertisementChange,
     Announced,
     AnnouncementAsked,
-    AdvertisementChange,
     Events,
     InterestAsked,
     InterestKnown,

@@ -143,7 +143,7 @@ class BrokerDriver(Driver):
                 session = links.get(action.link)
                 if session is not None:
                     sendings.append((session, session.encode(action.frame, self._bodies)))
-            elif type(action) in {Disconnect, Reconnect}:
+            elif isinstance(action, Disconnect | Reconnect):
                 if action.link in links:
                     sendings.append((links[action.link], None))
             elif type(action) is LookUp:  # It changes nothing, so it need not wait.
