@@ -1,4 +1,5 @@
-"""Brokers that come back with an old memory: restored from a copy, or cut off where it was damaged.
+"""Brokers that come back with an old memory: restored from a copy, or cut off where it was damaged;
+and two brokers of one name, of which now one and now the other is there.
 
 Some of what happened since the copy cannot be known any more. But both ends of each link notice it
 and begin anew, so that nothing is lost that somebody still has, and all that follows arrives.
@@ -140,7 +141,7 @@ class Story:
         self._brokers = from_parents([rng.randrange(n) for n in range(1, rng.randint(1, 5))])
         self.clients = {client: self._broker() for client in ("ann", "bob", "pat")}
         self._whats = [*(["publish"] * 5), "subscribe", "subscribe", "unsubscribe", "move", "nap"]
-        self._whats += ["crash", "restore", "restore", "restore", *(["pause"] * faults.pauses)]
+        self._whats += ["crash", "restore", "restore", "swap", *(["pause"] * faults.pauses)]
         script = Script(
             topology=self._brokers,
             clients=self.clients,
@@ -202,6 +203,9 @@ class Story:
     def _restore(self, _client: NodeId) -> None:
         back_us = self._rng.randint(1_000, 100_000)
         self.simulation.do(Crash(broker=self._broker(), us=self._while(), back_us=back_us))
+
+    def _swap(self, _client: NodeId) -> None:
+        self.simulation.do(Crash(broker=self._broker(), us=self._while(), twin=True))
 
     def _do(self, client: NodeId, what: Doing) -> None:
         self.simulation.do(Do(client=client, what=what))

@@ -126,7 +126,11 @@ class Host:
         self.wakes_now = 0
         """How often the node was woken at this very time."""
         self.is_down = False
+        self.life = 0
+        """Which of its lives this is."""
         self.lives = 1
+        self.twin: tuple[int, list[tuple[Input, Time]]] | None = None
+        """The life and the log of another node of the same name, which is down now."""
         self.waiting: list[Input] | None = None
         """Inputs that wait while the node is paused; None if it is not."""
         self.behind: Counter[NodeId] = Counter()
@@ -398,12 +402,24 @@ class Network:
             self._burden(pipe.connection)
         self.kernel.at(self.kernel.now + us, self._restart, host, forgets)
 
+    def swap(self, broker: NodeId) -> None:
+        """Have another node of the same name come back after the crash that follows."""
+        host = self.hosts[broker]
+        if host.log is None or self._is_idle(host):
+            return
+        before = host.life, host.log
+        if host.twin is None:
+            host.twin = host.lives, []
+            host.lives += 1
+        self._report(f"another {broker} comes in its place")
+        (host.life, host.log), host.twin = host.twin, before
+
     def _restart(self, host: Host, forgets: bool) -> None:  # noqa: FBT001 - planned, not called.
         self._report(f"{host.node.id} starts again")
         if forgets:
-            host.node = host.make(host.lives)
+            host.life, host.lives = host.lives, host.lives + 1
+            host.node = host.make(host.life)
             host.settings = host.node.settings
-            host.lives += 1
             host.log = [] if host.log is not None else None
         else:
             self._replay(host)
@@ -418,7 +434,7 @@ class Network:
         """Restore a node from the log of its inputs; what it did then is done already."""
         if host.log is None:
             raise ValueError(f"{host.node.id} has no log to start from; set it before the run")
-        host.node = host.make(host.lives - 1)
+        host.node = host.make(host.life)
         for given, time in host.log:
             host.node.handle(given, time)
 

@@ -142,6 +142,8 @@ class Simulation:
             case Pause():
                 network.pause(step.broker, step.us)
             case Crash():
+                if step.twin:
+                    network.swap(step.broker)
                 network.crash(step.broker, step.us, forgets=step.forgets, back_us=step.back_us)
             case Reconfigure():
                 network.configure(step.broker, step.settings, tells=step.tells)

@@ -102,6 +102,8 @@ class Crash(Step, frozen=True, kw_only=True):
     forgets: bool = False
     back_us: Time = 0
     """It starts from a copy of its log that is so old, as from a backup; 0 for its own log."""
+    twin: bool = False
+    """Another broker of the same name comes in its place; the next such crash brings it back."""
 
 
 class Partition(Step, frozen=True, kw_only=True):
