@@ -4,10 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.core.lives import EPOCH_US, SESSIONS_MAX, VISIT_MAX, Earlier, first_seq, incarnation
+from sterna.core.lives import (
+    EPOCH_US,
+    NOTHING_KNOWN,
+    SESSIONS_MAX,
+    VISIT_MAX,
+    Earlier,
+    first_seq,
+    incarnation,
+)
 from tests.scale import examples
 
-NOBODY = Earlier()
 YEAR_US = 31_557_600_000_000
 
 pytestmark = pytest.mark.spec("LV-2")
@@ -15,18 +22,18 @@ pytestmark = pytest.mark.spec("LV-2")
 
 def test_by_the_clock_alone_each_life_is_above_the_earlier_ones() -> None:
     moments = [EPOCH_US + 100_000 * tenths for tenths in range(0, 2**32, 2**22)]
-    numbers = [incarnation(moment, NOBODY) for moment in moments]
+    numbers = [incarnation(moment, NOTHING_KNOWN) for moment in moments]
     assert numbers == sorted(set(numbers))
-    seqs = [first_seq(moment, NOBODY) for moment in moments]
+    seqs = [first_seq(moment, NOTHING_KNOWN) for moment in moments]
     assert seqs == sorted(set(seqs))
 
 
 @pytest.mark.parametrize("years", [-56, -1, 0, 1, 13, 14, 60, 200, 10_000])
 def test_sessions_fit_into_64_bits_whatever_the_clock_shows(years: int) -> None:
-    number = incarnation(EPOCH_US + years * YEAR_US, NOBODY)
+    number = incarnation(EPOCH_US + years * YEAR_US, NOTHING_KNOWN)
     assert number > 0
     assert (number + 2**20) * SESSIONS_MAX < 2**64
-    assert 0 <= first_seq(EPOCH_US + years * YEAR_US, NOBODY) < 2**63
+    assert 0 <= first_seq(EPOCH_US + years * YEAR_US, NOTHING_KNOWN) < 2**63
 
 
 @examples(200)

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from sterna.core.lives import SESSIONS_MAX, Earlier
+from sterna.core.lives import NOTHING_KNOWN, SESSIONS_MAX, Earlier
 from sterna.core.settings import Settings
 from sterna.net.nodes import new_broker, new_client
 
 pytestmark = pytest.mark.spec("LV-2")
 
 
-def incarnation(name: str, earlier: Earlier = Earlier()) -> int:  # noqa: B008 - it is frozen.
+def incarnation(name: str, earlier: Earlier = NOTHING_KNOWN) -> int:
     return new_client(name, Settings(), earlier).incarnation
 
 

@@ -156,6 +156,24 @@ def test_a_life_whose_clock_was_set_back_publishes_above_the_earlier_one(
 
 
 @pytest.mark.spec("LV-2")
+def test_a_life_that_published_nothing_does_not_hide_the_one_before() -> None:
+    leaves = (Do(client="pat", what=Leave()), Settle())
+    outcome = run_rightly(
+        roaming(
+            ClockJump(node="pat", us=JUMP_US),
+            LiveAgain(client="pat", broker="B1"),
+            *(*PUBLISH, Settle(), *leaves),
+            ClockJump(node="pat", us=-JUMP_US),
+            LiveAgain(client="pat", broker="B2"),
+            *(Settle(), *leaves),
+            LiveAgain(client="pat", broker="B1"),
+            *PUBLISH,
+        )
+    )
+    assert (outcome.owed, outcome.delivered) == (10, 10)
+
+
+@pytest.mark.spec("LV-2")
 def test_who_hears_late_of_an_earlier_life_with_a_clock_ahead_goes_on() -> None:
     """The two lives are on both sides of a cut: it connects, and what follows is delivered."""
     late = run(

@@ -9,7 +9,7 @@ from sterna.core.handover.declining import Declining
 from sterna.core.hooks import BrokerHooks, find
 from sterna.core.inputs import ArchiveChanged, LinkUp, LookedUp
 from sterna.core.link import LinkTiming
-from sterna.core.lives import Earlier
+from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import Events
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.node import Node
@@ -81,7 +81,7 @@ class Broker(Node):
     def earlier(self, client: NodeId, now: Time) -> Earlier:
         """What this broker knows of the lives that a client had so far, for its next one."""
         session = self._sessions.get(client)
-        known = Earlier() if session is None else Earlier(session.partner or 0)
+        known = NOTHING_KNOWN if session is None else Earlier(session.partner or 0)
         for earlier in self.hooks.earlier:
             known = known.join(earlier(client, now))
         return known

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from sterna.core.facts import Fact
-from sterna.core.lives import Earlier
+from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, RouteId, Time
 from sterna.model.event import Event
@@ -187,7 +187,7 @@ class BrokerComponent(Component):
     def earlier(self, client: LinkId, now: Time) -> Earlier:
         """What it knows of the lives that a client had so far."""
         del client, now
-        return Earlier()
+        return NOTHING_KNOWN
 
 
 class ClientComponent(Component):

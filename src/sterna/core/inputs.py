@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from sterna.core.link import Frame
-from sterna.core.lives import Earlier
+from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.settings import Settings
 from sterna.model.event import Event, Scalar
@@ -31,7 +31,7 @@ class LinkUp(Input, frozen=True, kw_only=True):
     it has to advertise; None: assume this node's own settings."""
     features: tuple[str, ...] | None = None
     """What the other end can do that not every node can; None: all that this one can."""
-    earlier: Earlier = Earlier()
+    earlier: Earlier = NOTHING_KNOWN
     """To a client: what the broker knew of its lives when the connection was made."""
 
 

@@ -35,6 +35,10 @@ class Earlier(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Earlier(max(self.visit, other.visit), max(self.seq, other.seq))
 
 
+NOTHING_KNOWN = Earlier()
+"""What a broker knows of a name that it has never met."""
+
+
 def incarnation(wall_us: Time, earlier: Earlier) -> int:
     """The number of a life that begins now: greater than that of each earlier one.
 

@@ -7,7 +7,7 @@ from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
 from sterna.core.catalogue import LIVE
 from sterna.core.link import LinkTiming
-from sterna.core.lives import SESSIONS_MAX, Earlier, first_seq, incarnation
+from sterna.core.lives import NOTHING_KNOWN, SESSIONS_MAX, Earlier, first_seq, incarnation
 from sterna.core.names import NodeId
 from sterna.core.settings import ClientOptions, Settings
 from sterna.net import clock
@@ -59,17 +59,27 @@ def new_broker(name: NodeId, settings: Settings) -> Began:
 
 
 def new_client(name: NodeId, settings: Settings, earlier: Earlier) -> Began:
-    """How a client begins that has no memory: above all that its broker knows of earlier lives.
+    """How a client begins that has no memory: above all that its broker knows of earlier lives."""
+    return Began(
+        node=name,
+        incarnation=next_incarnation(name, earlier),
+        settings=settings,
+        seq=first_seq(clock.wall_us(), earlier),
+    )
+
+
+def next_incarnation(client: NodeId, earlier: Earlier = NOTHING_KNOWN) -> int:
+    """A number that is greater each time this client starts without a memory, in any process.
 
     One process may start it several times before a broker knows. Each name is counted by itself:
     together they would run ahead of the clock, and then another process would begin behind them.
     """
     wall_us = clock.wall_us()
-    by_clock = incarnation(wall_us, Earlier())
-    number = _last[name] = max(_last.pop(name, 0) + 1, incarnation(wall_us, earlier))
-    while _last[oldest := next(iter(_last))] < by_clock:
+    number = _last[client] = max(_last.pop(client, 0) + 1, incarnation(wall_us, earlier))
+    now = incarnation(wall_us, NOTHING_KNOWN)
+    while _last[oldest := next(iter(_last))] < now:
         del _last[oldest]
-    return Began(node=name, incarnation=number, settings=settings, seq=first_seq(wall_us, earlier))
+    return number
 
 
 _last: dict[NodeId, int] = {}

@@ -10,7 +10,7 @@ import sterna
 from sterna.core import inputs
 from sterna.core.catalogue import LIVE_0_1
 from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
-from sterna.core.lives import Earlier
+from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.settings import Settings
 from sterna.wire.codec import decode, from_json, from_msgpack, to_json, to_msgpack
@@ -117,7 +117,7 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
         case 2:
             who, has_features, names = record[body:].partition(b" ")
             peer, advertises = _LINK_UPS[who]
-            features, earlier = _features(names.decode()) if has_features else (None, Earlier())
+            features, earlier = _features(names.decode()) if has_features else (None, NOTHING_KNOWN)
             up = LinkUp(
                 link=link, peer=peer, advertises=advertises, features=features, earlier=earlier
             )
@@ -151,7 +151,7 @@ def _features(names: str) -> tuple[tuple[str, ...], Earlier]:
     """The features in a record, and what was known of earlier lives."""
     *features, last = ["", *names.split()]
     if not last.startswith(_EARLIER):
-        return tuple(names.split()), Earlier()
+        return tuple(names.split()), NOTHING_KNOWN
     visit, seq = last.removeprefix(_EARLIER).split(",")
     return tuple(features[1:]), Earlier(int(visit), int(seq))
 

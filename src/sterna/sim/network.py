@@ -24,7 +24,7 @@ from sterna.core.inputs import (
     TimePassed,
 )
 from sterna.core.link import Data, Frame, Resume
-from sterna.core.lives import Earlier
+from sterna.core.lives import NOTHING_KNOWN
 from sterna.core.messages import Message
 from sterna.core.names import NEVER, NodeId, Peer, Time
 from sterna.core.settings import Settings
@@ -452,7 +452,7 @@ class Network:
                 earlier=(
                     other.node.earlier(host.node.id, other.now())
                     if host.peer is Peer.CLIENT and isinstance(other.node, Broker)
-                    else Earlier()
+                    else NOTHING_KNOWN
                 ),
             )
             self._turn(host, link_up)

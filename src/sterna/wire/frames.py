@@ -16,7 +16,7 @@ import msgspec
 from sterna.core.assembly import client_settings
 from sterna.core.catalogue import LIVE
 from sterna.core.confirming.messages import CONFIRMING
-from sterna.core.lives import Earlier
+from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.protocol import named
 from sterna.core.settings import Settings
 from sterna.wire.codec import LENGTH_BYTES, MalformedError, to_json
@@ -58,7 +58,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=10):
     """The longest frame that a broker accepts."""
     advertises: bool | None = None
     """Whether a broker routes by advertisements; None if it does not announce that."""
-    earlier: Earlier = Earlier()
+    earlier: Earlier = NOTHING_KNOWN
     """What a broker knows of earlier lives of the client that it greets."""
 
 

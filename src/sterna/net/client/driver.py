@@ -18,7 +18,7 @@ from sterna.core.client import Client as Node
 from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.facts import Fact
 from sterna.core.inputs import Configured, Input, LinkUp, Received, Unsubscribe
-from sterna.core.lives import Earlier
+from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import LinkId
 from sterna.core.settings import Settings
 from sterna.errors import ClosedError, JournalFailedError, NotConnectedError, SternaError
@@ -105,7 +105,7 @@ class ClientDriver(Driver):
                 state, kind=STATE_KIND, older=OLDER_KINDS, load=loading(_make)
             )
             if self._recovery.state is not None or self._recovery.report.records:
-                self._start(Settings(), Earlier())
+                self._start(Settings(), NOTHING_KNOWN)
 
     @property
     def digest(self) -> str:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from sterna.core.inputs import Attach, Detach, LinkDown, LinkUp, Received
-from sterna.core.lives import Earlier
+from sterna.core.lives import NOTHING_KNOWN
 from sterna.core.names import LinkId, Peer
 from sterna.errors import ClosedError, SternaError
 from sterna.net.address import Address
@@ -66,7 +66,7 @@ class Keeper:
         """The broker at the other end of the connection, once the handshake is finished."""
         self._features: tuple[str, ...] = ()
         """The optional features of the protocol that both that broker and this client support."""
-        self._earlier = Earlier()
+        self._earlier = NOTHING_KNOWN
         """What that broker knew of this client's lives when the connection was made."""
         self._is_linked = False
         """Whether the core knows of the connection."""
