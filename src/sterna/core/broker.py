@@ -9,6 +9,7 @@ from sterna.core.handover.declining import Declining
 from sterna.core.hooks import BrokerHooks, find
 from sterna.core.inputs import ArchiveChanged, LinkUp, LookedUp
 from sterna.core.link import LinkTiming
+from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import Events, Message
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.node import Node
@@ -76,6 +77,14 @@ class Broker(Node):
     def kept_events(self, link: LinkId) -> int:
         """How many events components keep for the client at the other end of a link."""
         return sum(kept(link) for kept in self.hooks.kept_events)
+
+    def earlier(self, client: NodeId, now: Time) -> Earlier:
+        """What this broker knows of the lives that a client had so far, for its next one."""
+        session = self._sessions.get(client)
+        known = NOTHING_KNOWN if session is None else Earlier(session.partner or 0)
+        for earlier in self.hooks.earlier:
+            known = known.join(earlier(client, now))
+        return known
 
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         events = tuple(events)  # The same tuple wherever all of them go: it is encoded once.

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from sterna.core.facts import Fact
+from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, RouteId, Time
 from sterna.model.event import Event
@@ -182,6 +183,11 @@ class BrokerComponent(Component):
         """How many events it keeps for the client at the other end of a link."""
         del link
         return 0
+
+    def earlier(self, client: LinkId, now: Time) -> Earlier:
+        """What it knows of the lives that a client had so far."""
+        del client, now
+        return NOTHING_KNOWN
 
 
 class ClientComponent(Component):

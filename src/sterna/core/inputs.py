@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from sterna.core.link import Frame
+from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.settings import Settings
 from sterna.model.event import Event, Scalar
@@ -30,6 +31,8 @@ class LinkUp(Input, frozen=True, kw_only=True):
     it has to advertise; None: assume this node's own settings."""
     features: tuple[str, ...] | None = None
     """What the other end can do that not every node can; None: all that this one can."""
+    earlier: Earlier = NOTHING_KNOWN
+    """To a client: what the broker knew of its lives when the connection was made."""
 
 
 class LinkDown(Input, frozen=True, kw_only=True):
@@ -130,6 +133,8 @@ class PublishMany(Input, frozen=True, kw_only=True):
 
     events: tuple[tuple[Mapping[str, Scalar], bytes], ...]
     """The attributes and the payload of each event."""
+    time_us: Time | None = None
+    """When they are published, by the wall clock; None: now."""
 
 
 class Leave(Input, frozen=True, kw_only=True):

@@ -14,13 +14,11 @@ from sterna.core.facts import Attached, Detached, Fact, LinkReset, MemoriesDiffe
 from sterna.core.inputs import Input
 from sterna.core.keeping import Part, Reader, Record, Writer
 from sterna.core.link import Ack, Data, KeptSession, LinkSession, LinkTiming, Mismatch, State
+from sterna.core.lives import SESSIONS_MAX
 from sterna.core.messages import Events, Message
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
 from sterna.core.settings import Settings
 from sterna.model.event import Event
-
-SESSIONS_MAX = 2**32
-"""How many sessions a node may have in one incarnation."""
 
 
 class Turn(msgspec.Struct, gc=False):

@@ -139,17 +139,25 @@ class Publishing:
 
     def publish(self, given: inputs.Publish, now: Time) -> None:
         """The application publishes an event."""
-        self._publish(((given.attributes, given.payload),), now)
+        self._publish(((given.attributes, given.payload),), now, now)
 
     def publish_many(self, given: inputs.PublishMany, now: Time) -> None:
         """The application publishes events at once."""
-        self._publish(given.events, now)
+        self._publish(given.events, now if given.time_us is None else given.time_us, now)
 
-    def _publish(self, given: Sequence[tuple[Mapping[str, Scalar], bytes]], now: Time) -> None:
+    def _publish(
+        self, given: Sequence[tuple[Mapping[str, Scalar], bytes]], time_us: Time, now: Time
+    ) -> None:
         """Publish all or none: an event that cannot be published leaves nothing behind."""
         client, first = self._client, self.seq + 1
         events = tuple(
-            Event(publisher=client.id, seq=seq, time_us=now, attributes=attributes, payload=payload)
+            Event(
+                publisher=client.id,
+                seq=seq,
+                time_us=time_us,
+                attributes=attributes,
+                payload=payload,
+            )
             for seq, (attributes, payload) in enumerate(given, first)
         )
         if self.options.advertisements and not all(
@@ -185,6 +193,15 @@ class Publishing:
     def arrived(self, last: int) -> None:
         """The network has the events up to a number; they need not be sent again."""
         self._outbox.drop(last)
+
+    def number_above(self, seq: int) -> None:
+        """Another life of the client has used numbers up to this one; those that wait keep theirs.
+
+        Subscribers take an event with a smaller number than another one for a repeated one.
+        """
+        if self.seq == self._first_seq:
+            self._first_seq = max(self._first_seq, seq)
+        self.seq = max(self.seq, seq)
 
     # ---- Links
 

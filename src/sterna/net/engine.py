@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from time import perf_counter, time_ns
+from time import perf_counter
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from sterna.core.facts import Fact
 from sterna.core.inputs import Configured, Input, LinkDown, TimePassed
 from sterna.core.names import NEVER, LocalProtocolError, Time
 from sterna.core.node import Node, Turn
+from sterna.net.clock import node_clock
 from sterna.net.config import Durability
 from sterna.net.records import (
     Began,
@@ -113,23 +114,6 @@ class HeldOutput(NamedTuple):
     prepared: object
     stated_at: int
     facts: Sequence[Fact]
-
-
-class Clock:
-    """Microseconds since 1970 that never go back, whatever the machine's clock does."""
-
-    def __init__(self) -> None:
-        self._last: Time = 0
-
-    def now(self) -> Time:
-        now = time_ns() // 1000
-        if now < self._last:
-            return self._last
-        self._last = now
-        return now
-
-    def not_before(self, time: Time) -> None:
-        self._last = max(self._last, time)
 
 
 class Recovered(NamedTuple, Generic[N]):
@@ -251,7 +235,7 @@ class Engine(Generic[N]):
         """
         self.node = node
         self.began = began
-        self.clock = Clock()
+        self.clock = node_clock()
         self.inputs = 0
         """How many inputs the node was given."""
         self.driver = driver

@@ -1,14 +1,16 @@
 """The nodes of a live network: how they are timed, numbered and configured."""
 
-from time import time
+from secrets import randbelow
 
 from sterna import plugins
 from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
 from sterna.core.catalogue import LIVE
 from sterna.core.link import LinkTiming
+from sterna.core.lives import NOTHING_KNOWN, SESSIONS_MAX, Earlier, first_seq, incarnation
 from sterna.core.names import NodeId
 from sterna.core.settings import ClientOptions, Settings
+from sterna.net import clock
 from sterna.net.config import BrokerConfig
 from sterna.net.records import Began
 
@@ -51,28 +53,34 @@ def broker_of(began: Began) -> Broker:
     )
 
 
-def next_incarnation(node: NodeId) -> int:
-    """A number that is greater each time this node starts without a memory, in any process.
+def new_broker(name: NodeId, settings: Settings) -> Began:
+    """How a broker begins that has no memory: neighbours must not take it for an earlier one."""
+    return Began(node=name, incarnation=randbelow(SESSIONS_MAX), settings=settings)
 
-    One process may start many nodes within a tick of the clock. Each name is counted by itself:
+
+def new_client(name: NodeId, settings: Settings, earlier: Earlier) -> Began:
+    """How a client begins that has no memory: above all that its broker knows of earlier lives."""
+    return Began(
+        node=name,
+        incarnation=next_incarnation(name, earlier),
+        settings=settings,
+        seq=first_seq(clock.wall_us(), earlier),
+    )
+
+
+def next_incarnation(client: NodeId, earlier: Earlier = NOTHING_KNOWN) -> int:
+    """A number that is greater each time this client starts without a memory, in any process.
+
+    One process may start it several times before a broker knows. Each name is counted by itself:
     together they would run ahead of the clock, and then another process would begin behind them.
     """
-    now = int((time() - _EPOCH) * _PER_SECOND)
-    number = _last[node] = max(_last.pop(node, 0) + 1, now)
+    wall_us = clock.wall_us()
+    number = _last[client] = max(_last.pop(client, 0) + 1, incarnation(wall_us, earlier))
+    now = incarnation(wall_us, NOTHING_KNOWN)
     while _last[oldest := next(iter(_last))] < now:
         del _last[oldest]
     return number
 
 
-def first_seq() -> int:
-    """The number from which a publisher without a memory counts its events: above all those before,
-    as long as it publishes less than a million events a second on average.
-    """
-    return int((time() - _EPOCH) * 1e6)
-
-
-_EPOCH = 1_767_225_600
-"""The beginning of 2026."""
-_PER_SECOND = 10
 _last: dict[NodeId, int] = {}
-"""The nodes that this process has started within the last tick, with their numbers."""
+"""The clients that this process has started within the last tick, with their numbers."""

@@ -10,6 +10,7 @@ import sterna
 from sterna.core import inputs
 from sterna.core.catalogue import LIVE_0_1
 from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
+from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.settings import Settings
 from sterna.wire.codec import decode, from_json, from_msgpack, to_json, to_msgpack
@@ -28,6 +29,7 @@ _PEER = {
 }
 """What is at the other end, and whether it advertises."""
 _LINK_UPS = {body: key for key, body in _PEER.items()}
+_EARLIER = "@"
 
 _LINK_INPUTS: dict[type[Input], int] = {LinkDown: _LINK_DOWN, LinkGone: _LINK_GONE}
 
@@ -115,8 +117,11 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
         case 2:
             who, has_features, names = record[body:].partition(b" ")
             peer, advertises = _LINK_UPS[who]
-            features = tuple(names.decode().split()) if has_features else None
-            return LinkUp(link=link, peer=peer, advertises=advertises, features=features), now
+            features, earlier = _features(names.decode()) if has_features else (None, NOTHING_KNOWN)
+            up = LinkUp(
+                link=link, peer=peer, advertises=advertises, features=features, earlier=earlier
+            )
+            return up, now
         case 3:
             return LinkDown(link=link), now
         case 4:
@@ -131,9 +136,24 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
 
 
 def _link_up(given: LinkUp) -> bytes:
-    """Who is at the other end, and the features it has, each behind a space."""
-    who = _PEER[given.peer, given.advertises]
-    return who if given.features is None else who + b" " + " ".join(given.features).encode()
+    """Who is at the other end, and the features it has, each behind a space.
+
+    What it knew of earlier lives follows like another feature: older releases take it for one.
+    """
+    who, earlier = _PEER[given.peer, given.advertises], given.earlier
+    more = [f"{_EARLIER}{earlier.visit},{earlier.seq}"] if earlier.visit else []
+    if given.features is None and not more:
+        return who
+    return who + b" " + " ".join([*(given.features or ()), *more]).encode()
+
+
+def _features(names: str) -> tuple[tuple[str, ...], Earlier]:
+    """The features in a record, and what was known of earlier lives."""
+    *features, last = ["", *names.split()]
+    if not last.startswith(_EARLIER):
+        return tuple(names.split()), NOTHING_KNOWN
+    visit, seq = last.removeprefix(_EARLIER).split(",")
+    return tuple(features[1:]), Earlier(int(visit), int(seq))
 
 
 def _record(kind: int, now: Time, link: str, body: bytes) -> bytes:

@@ -6,7 +6,7 @@ from itertools import count
 
 import msgspec
 
-from sterna.core.handover.options import HandoverOptions
+from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import (
     Advertise,
     Attach,
@@ -25,10 +25,12 @@ from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.sim.script import (
     AnyStep,
+    ClockJump,
     Crash,
     Do,
     Drop,
     LinkModel,
+    LiveAgain,
     Partition,
     Pause,
     Script,
@@ -36,6 +38,9 @@ from sterna.sim.script import (
     Wait,
 )
 from sterna.sim.topology import Topology
+
+JUMP_US: Time = 3_600_000_000
+"""By how much a wall clock jumps at most."""
 
 KINDS = ("car", "bus", "tram", "bike", "truck", "ferry", "drone", "train")
 
@@ -57,12 +62,17 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """How many times some brokers are cut off from the others."""
     longest_us: Time = 400_000
     """How long each of these faults takes at most."""
+    jumps: int = 0
+    """How many times the wall clock of a broker or a client jumps, by up to an hour."""
+    losses: int = 0
+    """How many times a client loses its state and begins anew, once the network has settled."""
 
 
 FAULTS = {
     "none": Faults(),
     "light": Faults(loss=0.01, duplication=0.01, drops=2, pauses=1),
     "heavy": Faults(loss=0.1, duplication=0.1, drops=6, pauses=3, crashes=3, partitions=2),
+    "clocks": Faults(drops=3, pauses=1, crashes=3, partitions=1, jumps=12, losses=6),
 }
 """Usual combinations, by name."""
 
@@ -128,6 +138,7 @@ class _Generator:
             tasks += ["advertise"] * plan.clients + ["unadvertise"] * plan.clients
         tasks += ["drop"] * plan.faults.drops + ["pause"] * plan.faults.pauses
         tasks += ["crash"] * plan.faults.crashes + ["partition"] * plan.faults.partitions
+        tasks += ["jump"] * plan.faults.jumps + ["lose"] * plan.faults.losses
         first += ["move"] * (plan.moves // 4) + ["nap"] * (plan.naps // 4)
         tasks += ["move"] * (plan.moves - plan.moves // 4)
         tasks += ["nap"] * (plan.naps - plan.naps // 4) + ["leave"] * plan.leaves
@@ -137,6 +148,8 @@ class _Generator:
         for place, task in enumerate([*first, *tasks]):
             if place == len(first) and plan.moves:
                 steps.append(Settle())  # Clients that move all the time are owed little.
+            if task == "lose":
+                steps.append(Settle())  # Whoever has to know the life that ends knows it.
             step = getattr(self, f"_{task}")()
             if step is not None:
                 steps.append(step)
@@ -260,6 +273,21 @@ class _Generator:
         brokers = self._plan.topology.brokers
         size = self._rng.randint(1, max(1, len(brokers) - 1))
         return Partition(brokers=tuple(self._rng.sample(brokers, size)), us=self._while())
+
+    def _jump(self) -> ClockJump:
+        nodes = [*self._plan.topology.brokers, *self._clients]
+        return ClockJump(node=self._rng.choice(nodes), us=self._rng.randint(-JUMP_US, JUMP_US))
+
+    def _lose(self) -> LiveAgain | None:
+        online = [c for c in self._clients if c not in self._offline and c not in self._left]
+        if not online:
+            return None
+        client = self._rng.choice(online)
+        if self._plan.handover.protocol != Handover.NONE:
+            self._at[client].append(self._rng.choice(self._plan.topology.brokers))
+        self._subscriptions = [each for each in self._subscriptions if each[0] != client]
+        self._advertisements.pop(client, None)
+        return LiveAgain(client=client, broker=self._at[client][-1])
 
     def _while(self) -> Time:
         return self._rng.randint(1_000, self._plan.faults.longest_us)

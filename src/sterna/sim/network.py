@@ -10,6 +10,8 @@ import msgspec
 
 from sterna.core.actions import Action, Connect, Disconnect, Reconnect, Transmit
 from sterna.core.assembly import client_settings
+from sterna.core.broker import Broker
+from sterna.core.client import Client
 from sterna.core.facts import Fact, Settled
 from sterna.core.inputs import (
     Attach,
@@ -22,18 +24,18 @@ from sterna.core.inputs import (
     TimePassed,
 )
 from sterna.core.link import Data, Frame, Resume
+from sterna.core.lives import NOTHING_KNOWN
 from sterna.core.messages import Message
 from sterna.core.names import NEVER, NodeId, Peer, Time
-from sterna.core.node import Node
 from sterna.core.settings import Settings
 from sterna.errors import SternaError
+from sterna.sim.host import Host, Make, ended, gathered
 from sterna.sim.kernel import Kernel
 from sterna.sim.script import LinkModel
 from sterna.wire.codec import size
 
 SETTLE_MAX_US: Time = 600_000_000
 """How long a network may take to settle, in virtual time."""
-
 
 RECONNECT_US: Time = 1_000
 """How soon a client is back when its broker has ended the connection."""
@@ -78,7 +80,7 @@ FIRST, AGAIN = Fate(), Fate(again=True)
 class Pipe:
     """One direction of a connection."""
 
-    def __init__(self, source: "Host", target: "Host", link: "Connection") -> None:
+    def __init__(self, source: Host, target: Host, link: "Connection") -> None:
         self.source = source
         self.target = target
         self.connection = link
@@ -99,7 +101,7 @@ class Pipe:
 class Connection:
     """Two pipes that are up or down together."""
 
-    def __init__(self, a: "Host", b: "Host") -> None:
+    def __init__(self, a: Host, b: Host) -> None:
         self.ends = (a, b)
         self.pipes = (Pipe(a, b, self), Pipe(b, a, self))
         self.troubles = 1
@@ -109,34 +111,6 @@ class Connection:
         self.latency_us: Time = 0
         self.epoch = 0
         """Counts how often it broke: what was sent in an earlier epoch does not arrive."""
-
-
-class Host:
-    """Runs a node: gives it inputs, wakes it, logs its inputs, and lets it crash."""
-
-    def __init__(self, make: Callable[[int], Node], peer: Peer) -> None:
-        self.make = make
-        self.node = make(0)
-        self.peer = peer
-        self.settings = self.node.settings
-        """The latest settings, even if the node has not received them yet."""
-        self.pipes: dict[NodeId, Pipe] = {}
-        self.waking_at: Time = NEVER
-        self.woken_at: Time = -1
-        self.wakes_now = 0
-        """How often the node was woken at this very time."""
-        self.is_down = False
-        self.life = 0
-        """Which of its lives this is."""
-        self.lives = 1
-        self.twin: tuple[int, list[tuple[Input, Time]]] | None = None
-        """The life and the log of another node of the same name, which is down now."""
-        self.waiting: list[Input] | None = None
-        """Inputs that wait while the node is paused; None if it is not."""
-        self.behind: Counter[NodeId] = Counter()
-        """How many new connections it does not know yet: what it sends goes to an old one."""
-        self.log: list[tuple[Input, Time]] | None = None
-        """The inputs of the node, if it is going to crash."""
 
 
 class Network:
@@ -164,9 +138,9 @@ class Network:
 
     # ---- Building
 
-    def add(self, make: Callable[[int], Node], peer: Peer) -> Host:
-        """Put a node on the network; `make` gets the number of times that it has lost its state."""
-        host = Host(make, peer)
+    def add(self, make: Make, peer: Peer) -> Host:
+        """Put a node on the network."""
+        host = Host(make, peer, self.kernel)
         self.hosts[host.node.id] = host
         return host
 
@@ -237,7 +211,7 @@ class Network:
         if host.waiting is not None:
             host.waiting.append(given)
             return
-        node, now = host.node, self.kernel.now
+        node, now = host.node, host.now()
         if host.log is not None:
             host.log.append((given, now))
         turn = node.handle(given, now)
@@ -250,9 +224,7 @@ class Network:
             else:
                 self._act(host, action)
         if node.deadline < host.waking_at:
-            host.waking_at = node.deadline
-            self._wakes += 1
-            self.kernel.at(max(node.deadline, now), self._wake, host, node.deadline)
+            self._wake_in(host, node.deadline, node.deadline - now)
 
     def _act(self, host: Host, action: Action) -> None:
         """Do an action that is rare."""
@@ -281,11 +253,21 @@ class Network:
             self._burden(connection)
             self.kernel.at(self.kernel.now + RECONNECT_US, self._relieve, connection)
 
+    def _wake_in(self, host: Host, deadline: Time, us: Time) -> None:
+        host.waking_at = deadline
+        self._wakes += 1
+        self.kernel.at(self.kernel.now + max(0, us), self._wake, host, deadline)
+
     def _wake(self, host: Host, deadline: Time) -> None:
         self._wakes -= 1
         if host.waking_at == deadline:  # Else an earlier one was asked for.
             host.waking_at = NEVER
-            if not host.is_down:
+            if host.is_down:
+                return
+            early_us = deadline - host.now()
+            if early_us > 0:  # The node's time runs more slowly, after its wall clock.
+                self._wake_in(host, deadline, early_us)
+            else:
                 host.wakes_now = host.wakes_now + 1 if host.woken_at == self.kernel.now else 1
                 host.woken_at = self.kernel.now
                 if host.wakes_now > WAKES_MAX:
@@ -381,62 +363,64 @@ class Network:
         self._report(f"{host.node.id} goes on")
         waiting, host.waiting = host.waiting or [], None
         host.behind.update(given.link for given in waiting if isinstance(given, LinkUp))
-        for given in _gathered(waiting):
+        for given in gathered(waiting):
             if isinstance(given, LinkUp):
                 host.behind[given.link] -= 1
             self._turn(host, given)
         host.behind.clear()
 
-    def crash(self, broker: NodeId, us: Time, *, forgets: bool, back_us: Time = 0) -> None:
-        """A broker stops, and starts again after a while, maybe from an old copy of its log."""
+    def crash(
+        self, broker: NodeId, us: Time, *, forgets: bool, back_us: Time = 0, twin: bool = False
+    ) -> None:
+        """A broker stops, and starts again after a while; see `Crash`."""
         host = self.hosts[broker]
         if self._is_idle(host):
             return
-        self._report(f"{broker} crashes for {us / 1000:g} ms" + " and forgets" * forgets)
-        if back_us and host.log is not None:
-            self._report(f"{broker} is restored from a copy that is {back_us / 1000:g} ms old")
-            copied = self.kernel.now - back_us
-            host.log = [(given, time) for given, time in host.log if time <= copied]
+        what = f"{broker} crashes for {us / 1000:g} ms" + " and forgets" * forgets
+        what += ", and another one comes in its place" * twin
+        self._report(what + f", restored to {back_us / 1000:g} ms ago" * (back_us > 0))
+        host.change_memory(back_us, twin=twin)
         host.is_down = True
         for pipe in host.pipes.values():
             self._burden(pipe.connection)
         self.kernel.at(self.kernel.now + us, self._restart, host, forgets)
 
-    def swap(self, broker: NodeId) -> None:
-        """Have another node of the same name come back after the crash that follows."""
-        host = self.hosts[broker]
-        if host.log is None or self._is_idle(host):
-            return
-        before = host.life, host.log
-        if host.twin is None:
-            host.twin = host.lives, []
-            host.lives += 1
-        self._report(f"another {broker} comes in its place")
-        (host.life, host.log), host.twin = host.twin, before
-
     def _restart(self, host: Host, forgets: bool) -> None:  # noqa: FBT001 - planned, not called.
         self._report(f"{host.node.id} starts again")
         if forgets:
-            host.life, host.lives = host.lives, host.lives + 1
-            host.node = host.make(host.life)
-            host.settings = host.node.settings
-            host.log = [] if host.log is not None else None
+            host.forget()
         else:
-            self._replay(host)
+            host.recover()
         host.is_down = False
-        host.waking_at = NEVER
         for link in host.pipes:
             self._turn(host, LinkDown(link=link))
         for pipe in host.pipes.values():
             self._relieve(pipe.connection)
 
-    def _replay(self, host: Host) -> None:
-        """Restore a node from the log of its inputs; what it did then is done already."""
-        if host.log is None:
-            raise ValueError(f"{host.node.id} has no log to start from; set it before the run")
-        host.node = host.make(host.life)
-        for given, time in host.log:
-            host.node.handle(given, time)
+    def jump(self, node: NodeId, us: Time) -> None:
+        """The wall clock of a node jumps."""
+        self._report(f"the clock of {node} jumps by {us / 1e6:g} s")
+        self.hosts[node].jump(us)
+
+    def live_again(self, client: NodeId, broker: NodeId) -> None:
+        """A client ends without a farewell, and one of the same name without its state begins.
+
+        What its application had asked for ends with it.
+        """
+        host, other = self.hosts[client], self.hosts[broker]
+        self._report(f"{client} has lost its state, and begins anew at {broker}")
+        assert isinstance(host.node, Client)  # noqa: S101 - for the type checker.
+        assert isinstance(other.node, Broker)  # noqa: S101 - for the type checker.
+        if host.node.link is not None:
+            connection = host.pipes[host.node.link].connection
+            if connection.is_wanted:
+                connection.is_wanted = False
+                self._burden(connection)
+        for state in self._fact:
+            for fact in ended(host.node, host.now()):
+                state(fact)
+        host.live_again(other.node.earlier(client, other.now()))
+        self._turn(host, Attach(broker=broker))
 
     def _is_idle(self, host: Host) -> bool:
         """Whether a broker is down or paused, so that it can neither pause nor crash."""
@@ -473,6 +457,11 @@ class Network:
                 peer=other.peer,
                 advertises=advertises,
                 features=other.settings.protocols,
+                earlier=(
+                    other.node.earlier(host.node.id, other.now())
+                    if host.peer is Peer.CLIENT and isinstance(other.node, Broker)
+                    else NOTHING_KNOWN
+                ),
             )
             self._turn(host, link_up)
 
@@ -500,18 +489,6 @@ class Network:
     def _report(self, text: str) -> None:
         for say in self._trouble:
             say(text, self.kernel.now)
-
-
-def _gathered(waiting: list[Input]) -> list[Input]:
-    """Join consecutive inputs with frames of one link into one, as a socket gives them."""
-    gathered: list[Input] = []
-    for given in waiting:
-        last = gathered[-1] if gathered else None
-        if isinstance(given, Received) and isinstance(last, Received) and last.link == given.link:
-            gathered[-1] = Received(link=given.link, frames=last.frames + given.frames)
-        else:
-            gathered.append(given)
-    return gathered
 
 
 def _hooks(observers: Sequence[Observer], name: str) -> list[Callable[..., None]]:

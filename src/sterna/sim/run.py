@@ -11,14 +11,16 @@ from sterna.core.client import Client
 from sterna.core.component import Component
 from sterna.core.inputs import MoveTo
 from sterna.core.names import NodeId, Peer, Time
-from sterna.core.node import Node
+from sterna.sim.host import Make
 from sterna.sim.network import Network, Observer
 from sterna.sim.oracle import Finding, Oracle
 from sterna.sim.script import (
     AnyStep,
+    ClockJump,
     Crash,
     Do,
     Drop,
+    LiveAgain,
     Partition,
     Pause,
     Reconfigure,
@@ -142,9 +144,17 @@ class Simulation:
             case Pause():
                 network.pause(step.broker, step.us)
             case Crash():
-                if step.twin:
-                    network.swap(step.broker)
-                network.crash(step.broker, step.us, forgets=step.forgets, back_us=step.back_us)
+                network.crash(
+                    step.broker,
+                    step.us,
+                    forgets=step.forgets,
+                    back_us=step.back_us,
+                    twin=step.twin,
+                )
+            case ClockJump():
+                network.jump(step.node, step.us)
+            case LiveAgain():
+                network.live_again(step.client, step.broker)
             case Reconfigure():
                 network.configure(step.broker, step.settings, tells=step.tells)
             case Partition():
@@ -200,21 +210,23 @@ class Simulation:
             tables=self.tables,
         )
 
-    def _broker(self, id_: NodeId) -> Callable[[int], Node]:
+    def _broker(self, id_: NodeId) -> Make:
         settings, timing = self.script.settings(id_), self.script.timing
 
-        def make(lives: int) -> Broker:
+        def make(incarnation: int) -> Broker:
             more = self._components(id_)
-            return make_broker(id_, settings, timing=timing, incarnation=lives, more=more)
+            return make_broker(id_, settings, timing=timing, incarnation=incarnation, more=more)
 
         return make
 
-    def _client(self, id_: NodeId) -> Callable[[int], Node]:
+    def _client(self, id_: NodeId) -> Make:
         settings, timing = self.script.settings(), self.script.timing
 
-        def make(lives: int) -> Client:
+        def make(incarnation: int, seq: int = 0) -> Client:
             more = self._client_components(id_)
-            return make_client(id_, settings, timing=timing, incarnation=lives, more=more)
+            return make_client(
+                id_, settings, timing=timing, incarnation=incarnation, seq=seq, more=more
+            )
 
         return make
 

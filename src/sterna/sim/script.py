@@ -132,7 +132,34 @@ class Reconfigure(Step, frozen=True, kw_only=True):
     tells: bool = False
 
 
-AnyStep = Do | Wait | Settle | Drop | Pause | Crash | Partition | Slow | Reconfigure
+class ClockJump(Step, frozen=True, kw_only=True):
+    """The wall clock of a broker or a client jumps forward, or back."""
+
+    node: NodeId
+    us: Time
+
+
+class LiveAgain(Step, frozen=True, kw_only=True):
+    """A client ends without a farewell, and one of the same name without its state begins."""
+
+    client: NodeId
+    broker: NodeId
+    """Where it begins."""
+
+
+AnyStep = (
+    Do
+    | Wait
+    | Settle
+    | Drop
+    | Pause
+    | Crash
+    | Partition
+    | Slow
+    | Reconfigure
+    | ClockJump
+    | LiveAgain
+)
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +226,16 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
                     problem = f"no broker {broker}"
                 case Do(what=Attach()) if self.handover.protocol == Handover.NONE:
                     problem = "no handover protocol, so clients cannot go from broker to broker"
+                case LiveAgain() if step.client not in self.clients:
+                    problem = f"no client {step.client}"
+                case LiveAgain() if step.broker not in brokers:
+                    problem = f"no broker {step.broker}"
+                case LiveAgain() if self.handover.protocol == Handover.NONE and (
+                    step.broker != self.clients[step.client]
+                ):
+                    problem = "no handover protocol, so clients cannot go from broker to broker"
+                case ClockJump() if step.node not in brokers and step.node not in self.clients:
+                    problem = f"no node {step.node}"
                 case Drop() | Slow() if (step.a, step.b) not in links and (
                     step.b,
                     step.a,

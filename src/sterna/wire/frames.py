@@ -16,6 +16,7 @@ import msgspec
 from sterna.core.assembly import client_settings
 from sterna.core.catalogue import LIVE
 from sterna.core.confirming.messages import CONFIRMING
+from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.protocol import named
 from sterna.core.settings import Settings
 from sterna.wire.codec import LENGTH_BYTES, MalformedError, to_json
@@ -59,6 +60,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=10):
     """Whether a broker routes by advertisements; None if it does not announce that."""
     run: str = ""
     """Different for each start of a broker: two brokers may have the same name by mistake."""
+    earlier: Earlier = NOTHING_KNOWN
+    """What a broker knows of earlier lives of the client that it greets."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=11):
@@ -127,6 +130,11 @@ def live_settings(settings: Settings) -> Settings:
 def frame(body: bytes) -> bytes:
     """A body with its length before it."""
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def encoded_settings(hello: Hello) -> msgspec.Raw:
+    """The settings of a handshake frame as they are encoded; they can stand for them in others."""
+    return msgspec.Raw(_encoder.encode(hello.settings))
 
 
 def control(said: Control) -> bytes:

@@ -90,7 +90,7 @@ def test_a_new_client_says_nothing_but_that_it_is_there() -> None:
     """Else a broker that it leaves at once would keep something that nobody fetches."""
     client, driver = roaming()
     client.handle(Subscribe(subscription="1", filter=Filter("a = 1")), 0)
-    assert driver.connect("B1") == [Arrival(visit=1, born=0, stay=0, received=0)]
+    assert driver.connect("B1") == [Arrival(visit=1, born=0, stay=0, received=0, numbered=0)]
 
 
 @pytest.mark.spec("PM-2")
@@ -177,7 +177,7 @@ def test_after_it_has_left_it_is_a_new_client() -> None:
     client.handle(Received(link="B1", frames=(Ack(2),)), 0)
 
     client.handle(Attach(broker="B2"), 0)
-    assert driver.connect("B2") == [Arrival(visit=2, born=0, stay=1, received=0)]
+    assert driver.connect("B2") == [Arrival(visit=2, born=0, stay=1, received=0, numbered=0)]
 
 
 @pytest.mark.spec("LV-6")

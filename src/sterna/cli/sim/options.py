@@ -13,6 +13,7 @@ class FaultsName(StrEnum):
     NONE = "none"
     LIGHT = "light"
     HEAVY = "heavy"
+    CLOCKS = "clocks"
 
 
 BROKERS_MAX = 10_000

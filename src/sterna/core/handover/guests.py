@@ -84,6 +84,8 @@ class Guest:
     """The visit on which the guest sent its farewell; 0 if it has not."""
     away_since: Time | None = None
     """When the guest's connection was lost; None while it is up."""
+    numbered: int | None = None
+    """The number of its last event when it arrived, or of an earlier life's; None: not known."""
 
     def pass_through(self, moment: Moment) -> None:
         """Follow a moment that changes the guest's presence."""
@@ -122,6 +124,7 @@ class KeptGuest(msgspec.Struct, frozen=True):
     published: int
     departing: int
     away_since: Time | None
+    numbered: int | None = None
 
 
 class Guests(dict[NodeId, Guest]):
@@ -228,6 +231,7 @@ class Guests(dict[NodeId, Guest]):
                 published=guest.published,
                 departing=guest.departing,
                 away_since=guest.away_since,
+                numbered=guest.numbered,
             )
             for client, guest in self.items()
         ]
@@ -249,6 +253,7 @@ class Guests(dict[NodeId, Guest]):
                 published=each.published,
                 departing=each.departing,
                 away_since=each.away_since,
+                numbered=each.numbered,
             )
             guest.cache.restore(each.cache, reader)
 

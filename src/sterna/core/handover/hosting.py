@@ -33,6 +33,7 @@ from sterna.core.handover.messages import (
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.handover.roaming import NEWS_US
 from sterna.core.handover.trails import Trails
+from sterna.core.lives import Earlier
 from sterna.core.location.messages import MovingChange
 from sterna.core.messages import Events, Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, Time
@@ -170,6 +171,7 @@ class Hosting(BrokerComponent):
                 self.clear(client, now)
             is_here = client in self.broker.up
             guest = self.guests.admit(client, message.visit, 0, is_here=is_here)
+        guest.numbered = message.numbered
         if self.bear(client, guest, now):
             self.serve(client, guest, self.take(client, now), now)
         else:
@@ -181,8 +183,11 @@ class Hosting(BrokerComponent):
             self.trails.end_here(client)
             return False
         guest.born = guest.visit
+        guest.numbered = self.trails.numbered(client, guest.numbered, now)
         self.trails.lay(client, None, guest.born)
-        self.announce(Located(client=client, born=guest.born), None, now)
+        self.trails.number(client, guest.numbered, now)
+        located = Located(client=client, born=guest.born, numbered=guest.numbered)
+        self.announce(located, None, now)
         return True
 
     def on_located(self, message: Located, link: LinkId, now: Time) -> None:
@@ -190,7 +195,7 @@ class Hosting(BrokerComponent):
         client = message.client
         if not message.born:
             self._send_news(link, now)
-        if not self.trails.locate(message, link):
+        if not self.trails.locate(message, link, now):
             return
         if client in self.guests and self.guests[client].visit < message.born:
             self.forget(client, now)
@@ -208,7 +213,7 @@ class Hosting(BrokerComponent):
 
     def _send_news(self, link: LinkId, now: Time) -> None:
         """Send a neighbouring broker everything that is news to it."""
-        for message in self.trails.news_for(link):
+        for message in self.trails.news_for(link, now):
             self.courier.send(self.broker, link, message, now)
 
     def introduce(self, message: Arrival, client: NodeId, now: Time) -> None:
@@ -231,13 +236,16 @@ class Hosting(BrokerComponent):
     def depart(self, client: NodeId, visit: int, now: Time) -> None:
         """Forget a guest, and have all brokers forget it."""
         self.broker.state(facts.ClientForgotten(at=self.broker.id, time=now, client=client))
-        published = self.guests[client].published
+        published, numbered = self.guests[client].published, self.guests[client].numbered or 0
         if client in self.broker.up:  # It closes the connection once its farewell is confirmed.
             del self.guests[client]
             self.clear(client, now)
         else:
             self.forget(client, now)
-        self._bury(Departed(client=client, visit=visit, published=published), None, now)
+        departed = Departed(
+            client=client, visit=visit, published=published, numbered=max(published, numbered)
+        )
+        self._bury(departed, None, now)
 
     def on_departed(self, message: Departed, link: LinkId, now: Time) -> None:
         """A client has left at some broker behind a link."""
@@ -309,6 +317,13 @@ class Hosting(BrokerComponent):
 
     def kept_events(self, link: LinkId) -> int:
         return len(self.guests[link].cache) if link in self.guests else 0
+
+    def earlier(self, client: LinkId, now: Time) -> Earlier:
+        known = self.trails.earlier(client, now)
+        guest = self.guests.get(client)
+        if guest is None:
+            return known
+        return known.join(Earlier(guest.visit, max(guest.published, guest.numbered or 0)))
 
     # ---- Time
 

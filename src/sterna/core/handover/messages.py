@@ -32,6 +32,8 @@ class Arrival(Message, frozen=True, kw_only=True):
     advertisements: tuple[Route, ...] = ()
     others: tuple[Message, ...] = ()
     """What components of the client add: messages that may go `with_arrival`."""
+    numbered: int | None = None
+    """The number of its last event, or the one from which it counts; None if it does not say."""
 
     def claims(self) -> Iterable[Claim]:
         yield Claim("subscription", [route.id for route in self.subscriptions], replaces=True)
@@ -68,6 +70,8 @@ class Located(Message, frozen=True, kw_only=True):
     client: NodeId
     born: int
     """The visit on which the client was welcomed for the first time; 0 in a question for news."""
+    numbered: int | None = None
+    """The number of its last event, or an estimate that is not too low; None: not known."""
 
 
 class Request(Message, frozen=True, kw_only=True):
@@ -133,3 +137,5 @@ class Departed(Message, frozen=True, kw_only=True):
     """The client's last visit: whatever belongs to it, or to an earlier one, has ended."""
     published: int
     """The number of the last event that the network has from the client."""
+    numbered: int = 0
+    """The greatest number that the client, or an earlier life of it, may have used for an event."""

@@ -109,6 +109,7 @@ class Relocation(Hosting):
             self.receive_new(client, message, now)
         elif guest is None or guest.born < message.born or _is_old(guest, message):
             guest = self.guests.admit(client, message.visit, message.born)
+            guest.numbered = message.numbered
             self.introduce(message, client, now)
             self.broker.state(facts.HandoverStarted(at=self.broker.id, time=now, client=client))
             self._request(client, guest, message, now)

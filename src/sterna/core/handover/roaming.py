@@ -7,7 +7,9 @@ import msgspec
 from sterna.core import facts
 from sterna.core.component import ClientComponent
 from sterna.core.handover.messages import Arrival, Replayed, Welcome
+from sterna.core.inputs import LinkUp
 from sterna.core.keeping import Reader, Writer
+from sterna.core.lives import VISIT_MAX
 from sterna.core.names import LinkId, NodeId, Time
 from sterna.model.event import Event
 
@@ -50,6 +52,17 @@ class Roaming(ClientComponent):
     def may_publish(self) -> bool:
         return self._is_welcome
 
+    def link_made(self, given: LinkUp, now: Time) -> None:
+        """Go on above another life of this client that its broker knows, if that is a later one."""
+        del now
+        client, earlier = self.client, given.earlier
+        own = max(self._visit, client.next_session - 1)
+        if own < earlier.visit < VISIT_MAX:  # It is of another life.
+            client.next_session = earlier.visit + 1
+            if self._visit:
+                self._visit = earlier.visit
+            client.offers.number_above(earlier.seq)
+
     def link_new(self, link: LinkId, now: Time) -> None:
         if not self._visit:  # It may have roamed before, and had a session on each visit.
             self._visit = self.client.next_session - 1
@@ -67,6 +80,7 @@ class Roaming(ClientComponent):
             subscriptions=subscriptions,
             advertisements=advertisements,
             others=others,
+            numbered=self.client.published,
         )
         self.client.send(link, arrival, now)
 

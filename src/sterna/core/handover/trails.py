@@ -17,10 +17,14 @@ import msgspec
 
 from sterna.core.handover.messages import Departed, Located, Request
 from sterna.core.keeping import Reader, Writer
+from sterna.core.lives import Earlier
 from sterna.core.names import LinkId, NodeId, Time
 
 DEPARTED_MAX = 10_000
 """How many clients that have left a broker remembers."""
+
+BURST = 2**20
+"""How many events a client is assumed to have published at once, where nobody has counted them."""
 
 STRANGERS_MAX = 10_000
 """How many requests for unknown clients a broker keeps."""
@@ -32,6 +36,20 @@ class Trail(msgspec.Struct, frozen=True, array_like=True, gc=False):
     link: LinkId | None
     born: int
     """The birth of the client it was laid for: a client that has lost its state is another one."""
+    numbered: int | None = None
+    """The number of its last event when this broker learned of its birth; None: not known."""
+    since: Time = 0
+    """When this broker learned of its birth."""
+
+    def last_number(self, now: Time) -> int | None:
+        """The number of the client's last event, or a greater one; None if it is not known.
+
+        The client may have published a burst, and then half a million events in each second. The
+        estimate grows more slowly than the number that a right clock gives the client's next life.
+        """
+        if self.numbered is None:
+            return None
+        return self.numbered + BURST + max(0, now - self.since) // 2
 
 
 class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -39,6 +57,8 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     visit: int
     published: int
+    numbered: int = 0
+    """The greatest number that the client may have used for an event."""
 
 
 class Stranger(msgspec.Struct, frozen=True):
@@ -75,7 +95,15 @@ class Trails:
 
     def lay(self, client: NodeId, link: LinkId | None, born: int) -> None:
         """The events for a client are over a link, or (None) here."""
-        self._trails[client] = Trail(link, born)
+        trail = self._trails.get(client)
+        if trail is None or trail.born != born:
+            trail = Trail(link, born)
+        self._trails[client] = msgspec.structs.replace(trail, link=link)
+
+    def number(self, client: NodeId, numbered: int | None, now: Time) -> None:
+        """A client has used numbers up to this one for its events, as it was born just now."""
+        trail = self._trails[client]
+        self._trails[client] = msgspec.structs.replace(trail, numbered=numbered, since=now)
 
     def last_departure(self, client: NodeId) -> int:
         """The last visit of a client that has left, if that is remembered."""
@@ -92,12 +120,26 @@ class Trails:
         trail = self._trails.get(client)
         return max(self.last_departure(client), 0 if trail is None else trail.born)
 
-    def locate(self, message: Located, link: LinkId) -> bool:
+    def earlier(self, client: NodeId, now: Time) -> Earlier:
+        """What is known of the lives of a client: the last departure, and the last birth."""
+        trail, departure = self._trails.get(client), self.departures.get(client)
+        seq = 0 if departure is None else max(departure.published, departure.numbered)
+        if trail is not None:
+            seq = max(seq, trail.last_number(now) or 0)
+        return Earlier(self.last_life(client), seq)
+
+    def locate(self, message: Located, link: LinkId, now: Time) -> bool:
         """Note that a new client is somewhere behind a link; return whether that is news."""
         if message.born <= self.last_life(message.client):
             return False
+        numbered = self.numbered(message.client, message.numbered, now)
         self.lay(message.client, link, message.born)
+        self.number(message.client, numbered, now)
         return True
+
+    def numbered(self, client: NodeId, numbered: int | None, now: Time) -> int | None:
+        """The greatest number that a client may have used, by its own word and in earlier lives."""
+        return max(numbered or 0, self.earlier(client, now).seq) or numbered
 
     def depart(self, message: Departed) -> bool:
         """Note that a client has left for good; return whether that is news."""
@@ -105,7 +147,7 @@ class Trails:
         if self.last_departure(client) >= message.visit:
             return False
         self.departures.pop(client, None)
-        self.departures[client] = Departure(message.visit, message.published)
+        self.departures[client] = Departure(message.visit, message.published, message.numbered)
         if len(self.departures) > DEPARTED_MAX:
             del self.departures[next(iter(self.departures))]
         trail = self._trails.get(client)
@@ -125,14 +167,19 @@ class Trails:
             client: trail for client, trail in self._trails.items() if trail.link != link
         }
 
-    def news_for(self, link: LinkId) -> list[Departed | Located]:
+    def news_for(self, link: LinkId, now: Time) -> list[Departed | Located]:
         """All that a new neighbour has to know."""
         departed = [
-            Departed(client=client, visit=departure.visit, published=departure.published)
+            Departed(
+                client=client,
+                visit=departure.visit,
+                published=departure.published,
+                numbered=departure.numbered,
+            )
             for client, departure in self.departures.items()
         ]
         located = [
-            Located(client=client, born=trail.born)
+            Located(client=client, born=trail.born, numbered=trail.last_number(now))
             for client, trail in self._trails.items()
             if trail.link != link
         ]

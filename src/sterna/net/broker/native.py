@@ -6,9 +6,11 @@ from collections import deque
 from collections.abc import Sequence
 from ipaddress import ip_address
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from sterna.core.link import Frame
+from sterna.core.lives import Earlier
 from sterna.core.names import Peer
 from sterna.net.address import Address
 from sterna.net.admission import NAME_CHARACTERS_MAX, RefusedError
@@ -31,6 +33,7 @@ from sterna.wire.frames import (
     Role,
     agree,
     control,
+    encoded_settings,
 )
 
 log = logging.getLogger("sterna.broker")
@@ -101,6 +104,8 @@ class NativeDoor:
         """Connections whose handshake is unfinished, with their deadlines."""
         self._greetings: dict[bool, bytes] = {}
         """The encoded handshake frame, with settings (True) and without."""
+        self._settings: Raw | None = None
+        """The encoded settings for clients."""
         self._sessions.when_over(self._forget)
 
     # ---- Opening and closing
@@ -154,6 +159,7 @@ class NativeDoor:
         """Send clients the new settings, and have neighbours reconnect if they must know them."""
         self._reading.configure()
         self._greetings.clear()
+        self._settings = None
         native = [
             (session, role)
             for session, role in self._sessions.roles.items()
@@ -257,8 +263,16 @@ class NativeDoor:
         """The handshake frame of this broker."""
         return self._configuration.hello(self.address.url)
 
-    def _greeting(self, *, with_settings: bool) -> bytes:
-        """The encoded handshake frame. Settings may be large, so they are encoded once for all."""
+    def _greeting(self, *, with_settings: bool, earlier: Earlier | None = None) -> bytes:
+        """The encoded handshake frame, with what is known of a client's earlier lives.
+
+        Settings may be large, so they are encoded once for all.
+        """
+        if earlier is not None:
+            if with_settings and self._settings is None:
+                self._settings = encoded_settings(self.hello())
+            settings = self._settings if with_settings else None
+            return control(replace(self.hello(), settings=settings, earlier=earlier))
         found = self._greetings.get(with_settings)
         if found is None:
             hello = self.hello()
@@ -290,9 +304,15 @@ class NativeDoor:
         session.peer = said.node
         if not is_dialled:
             knows = said.role is Role.BROKER or said.digest == self._configuration.digest
-            session.say_encoded(self._greeting(with_settings=not knows))
+            earlier = self._earlier(said) if said.role is Role.CLIENT else None
+            session.say_encoded(self._greeting(with_settings=not knows, earlier=earlier))
         if said.role is not Role.OBSERVER:
             self._link(session, said)
+
+    def _earlier(self, said: Hello) -> Earlier | None:
+        """What is known of the lives of a client that connects; None if nothing is."""
+        known = self._driver.node.earlier(said.node, self._driver.engine.clock.now())
+        return known if known.visit else None
 
     def _link(self, session: NativeSession, said: Hello) -> None:
         peer = Peer.BROKER if said.role is Role.BROKER else Peer.CLIENT

@@ -10,7 +10,7 @@ from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.journaling import Journalist
 from sterna.net.config import BrokerConfig, Durability
 from sterna.net.engine import Driver, Engine, loading, recover
-from sterna.net.nodes import OLDER_KINDS, STATE_KIND, broker_of, next_incarnation
+from sterna.net.nodes import OLDER_KINDS, STATE_KIND, broker_of, new_broker
 from sterna.net.records import Began
 from sterna.net.storage import Log, LogOptions
 from sterna.net.storage.recovery import Recovery
@@ -23,9 +23,7 @@ def open_engine(
 ) -> tuple[Engine[Broker], Log | None]:
     """A broker's engine and log, with its node restored; nothing stays open on an error."""
     config = configuration.config
-    new = Began(
-        node=config.name, incarnation=next_incarnation(config.name), settings=configuration.settings
-    )
+    new = new_broker(config.name, configuration.settings)
     if config.durability.level is Durability.NONE:
         journalist.open(config, log_end=None)
         engine = Engine(broker_of(new), driver, new)

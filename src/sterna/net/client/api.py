@@ -5,7 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from time import time_ns
 from typing import Any, Self
 from uuid import uuid4
 
@@ -14,6 +13,7 @@ from sterna.core.inputs import Advertise, Input, Leave, MoveTo, SetVariable, Sub
 from sterna.errors import NotConnectedError, SternaError
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
+from sterna.net import clock
 from sterna.net.address import Address
 from sterna.net.client.connections import Change, Changes, Connections
 from sterna.net.client.deliveries import Deliveries, call
@@ -280,7 +280,7 @@ class Client:
                     subscription=name,
                     filter=filter_,
                     past_events_max=past if isinstance(past, int) else None,
-                    past_since_us=None if since is None else time_ns() // 1000 - since,
+                    past_since_us=None if since is None else clock.wall_us() - since,
                 )
             )
         subscription._is_manual = acknowledge == "manual"

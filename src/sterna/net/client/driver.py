@@ -17,7 +17,8 @@ from sterna.core.assembly import make_client
 from sterna.core.client import Client as Node
 from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.facts import Fact
-from sterna.core.inputs import Configured, Input, Received, Unsubscribe
+from sterna.core.inputs import Configured, Input, LinkUp, Received, Unsubscribe
+from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import LinkId
 from sterna.core.settings import Settings
 from sterna.errors import ClosedError, JournalFailedError, NotConnectedError, SternaError
@@ -25,7 +26,7 @@ from sterna.net.client.life import Life
 from sterna.net.config import Durability
 from sterna.net.connection import Connection
 from sterna.net.engine import Driver, Engine, loading, recover
-from sterna.net.nodes import AT_A_CLIENT, first_seq, next_incarnation
+from sterna.net.nodes import AT_A_CLIENT, new_client
 from sterna.net.records import Began
 from sterna.net.state import decode_memory, encode_memory
 from sterna.net.storage import Log, Recovery
@@ -104,18 +105,21 @@ class ClientDriver(Driver):
                 state, kind=STATE_KIND, older=OLDER_KINDS, load=loading(_make)
             )
             if self._recovery.state is not None or self._recovery.report.records:
-                self._start(Settings())
+                self._start(Settings(), NOTHING_KNOWN)
 
     @property
     def digest(self) -> str:
         """The digest of the core's settings; empty if it has none yet."""
         return "" if self.engine is None else digest(self.engine.node.settings)
 
-    def configure(self, settings: Settings) -> None:
-        """Use the settings of the network that a broker has sent; they may have changed."""
+    def configure(self, settings: Settings, earlier: Earlier) -> None:
+        """Use the settings of the network that a broker has sent; they may have changed.
+
+        If the core begins with them, it begins above what the broker knows of `earlier` lives.
+        """
         plugins.require(settings)
         if self.engine is None:
-            self._start(settings)
+            self._start(settings, earlier)
         elif self.engine.node.settings != settings:
             self.give(Configured(settings=settings))
 
@@ -139,13 +143,8 @@ class ClientDriver(Driver):
             if self._journal is not None:
                 self._journal.close()
 
-    def _start(self, settings: Settings) -> None:
-        new = Began(
-            node=self._life.name,
-            incarnation=next_incarnation(self._life.name),
-            settings=settings,
-            seq=first_seq(),
-        )
+    def _start(self, settings: Settings, earlier: Earlier) -> None:
+        new = new_client(self._life.name, settings, earlier)
         if self.log is None or self._recovery is None:
             self.engine = Engine(_make(new), self, new)
             return
@@ -210,6 +209,8 @@ class ClientDriver(Driver):
         """Give the core an input; `raw` has the bytes that arrived over the connection, if any."""
         if self.engine is None or self._life.is_closed:
             return
+        if isinstance(given, LinkUp):
+            self._publications.flush()  # What follows may be numbered from somewhere else.
         self.engine.give(given, raw)
         self._keeper.node_changed()
         self._publications.node_changed()

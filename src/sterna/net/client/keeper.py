@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from sterna.core.inputs import Attach, Detach, LinkDown, LinkUp, Received
+from sterna.core.lives import NOTHING_KNOWN
 from sterna.core.names import LinkId, Peer
 from sterna.errors import ClosedError, SternaError
 from sterna.net.address import Address
@@ -65,6 +66,8 @@ class Keeper:
         """The broker at the other end of the connection, once the handshake is finished."""
         self._features: tuple[str, ...] = ()
         """The optional features of the protocol that both that broker and this client support."""
+        self._earlier = NOTHING_KNOWN
+        """What that broker knew of this client's lives when the connection was made."""
         self._is_linked = False
         """Whether the core knows of the connection."""
         self._early: list[tuple[bytes, Sequence[memoryview]]] = []
@@ -232,8 +235,9 @@ class Keeper:
             raise SternaError(f"{said.node} is not a broker")
         self.frame_bytes_max = said.frame_bytes_max
         if said.settings is not None:
-            self._driver.configure(known_settings(said))
+            self._driver.configure(known_settings(said), said.earlier)
         self.broker = self._greeted = said.node
+        self._earlier = said.earlier
         if self._wanted != said.node:
             self._driver.give(Attach(broker=said.node))
         elif self.connection is not None:
@@ -246,7 +250,14 @@ class Keeper:
             return
         if not self._is_linked:
             self._is_linked = True
-            self._driver.give(LinkUp(link=broker, peer=Peer.BROKER, features=self._features))
+            self._driver.give(
+                LinkUp(
+                    link=broker,
+                    peer=Peer.BROKER,
+                    features=self._features,
+                    earlier=self._earlier,
+                )
+            )
             early, self._early = self._early, []
             try:
                 for raw, bodies in early:

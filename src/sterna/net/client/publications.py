@@ -10,6 +10,7 @@ from sterna.core.inputs import PublishMany
 from sterna.core.sizes import BATCH_BYTES_MAX
 from sterna.errors import DiscardedError, EventTooLargeError
 from sterna.model.event import Event, EventId, Scalar, plain_attributes
+from sterna.net import clock
 from sterna.net.client.driver import ClientDriver
 from sterna.net.client.handles import Receipt
 from sterna.net.client.keeper import Keeper
@@ -65,7 +66,7 @@ class Publications:
         node = self._driver.node
         if node.options.advertisements:  # The core raises at once if it may not be published.
             self.flush()
-            self._driver.give(PublishMany(events=((attributes, payload),)))
+            self._driver.give(PublishMany(events=((attributes, payload),), time_us=clock.wall_us()))
             return Receipt(self, EventId(self._life.name, node.published))
         self._pending.append((attributes, payload))
         self._pending_bytes += size
@@ -101,7 +102,7 @@ class Publications:
         if self._pending:
             pending, self._pending = self._pending, []
             self._pending_bytes = 0
-            self._driver.give(PublishMany(events=tuple(pending)))
+            self._driver.give(PublishMany(events=tuple(pending), time_us=clock.wall_us()))
 
     def _flush_and_send(self) -> None:
         self._is_flushing = False
