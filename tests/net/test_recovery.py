@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.core.actions import Action, Transmit
+from sterna.core.actions import Transmit
 from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
 from sterna.core.catalogue import LIVE
@@ -25,6 +25,7 @@ from sterna.core.link import Ack, Data, Frame, Resume
 from sterna.core.location.messages import Probe
 from sterna.core.messages import Events, Route, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, Time
+from sterna.core.node import Turn
 from sterna.core.settings import Settings
 from sterna.model.event import Event
 from sterna.model.filters import Filter
@@ -58,8 +59,8 @@ class Recorder(Driver):
         self.stumbles = 0
         self.failure: Exception | None = None
 
-    def prepare(self, actions: Sequence[Action]) -> object:
-        return [(a.link, a.frame) for a in actions if isinstance(a, Transmit)]
+    def prepare(self, turn: Turn) -> object:
+        return [(a.link, a.frame) for a in turn.actions if isinstance(a, Transmit)]
 
     def release(self, prepared: object) -> None:
         self.frames += prepared  # type: ignore[arg-type]

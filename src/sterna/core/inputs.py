@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import msgspec
 
 from sterna.core.link import Frame
-from sterna.core.names import LinkId, NodeId, Peer, Time
+from sterna.core.names import LinkId, NodeId, Peer
 from sterna.core.settings import Settings
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
+from sterna.model.ranges import Instant, Number
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
@@ -87,9 +88,9 @@ class Subscribe(Input, frozen=True, kw_only=True):
 
     subscription: str
     filter: Filter
-    past_events_max: int | None = None
+    past_events_max: Number | None = None
     """Begin with at most so many events that the broker still has, the newest ones."""
-    past_since_us: Time | None = None
+    past_since_us: Instant | None = None
     """Begin with events that the broker still has and that were published at this time or later."""
 
 

@@ -1,14 +1,18 @@
 """MOD-2: the rules of JMS message selectors, one test each, and what goes beyond them."""
 
 import math
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from sterna import Filter
+from sterna import Filter, FilterError
 from sterna.model.event import Scalar
+from sterna.model.filters import tree
+from sterna.model.filters.parser import LENGTH_MAX
 from sterna.model.filters.tree import Literal
 from tests.scale import examples
 from tests.strategies import events, filter_texts
@@ -377,3 +381,55 @@ def test_the_text_of_a_filter_parses_back_to_an_equal_filter(text: str) -> None:
 
 def test_literals_of_different_types_make_different_filters() -> None:
     assert len({Filter("x = 1"), Filter("x = 1.0"), Filter("x = TRUE"), Filter("x = '1'")}) == 4
+
+
+# ---- What is made in Python can be read
+
+
+def is_parsed(filter_: Filter) -> bool:
+    try:
+        return Filter(str(filter_)) == filter_
+    except FilterError:
+        return False
+
+
+A = tree.Attribute("a")
+DEEPEST = [tree.Literal(1), tree.Literal(-1), tree.Literal(-0.5), A, tree.Negative(A)]
+MADE_OF_VALUES: list[Callable[[tree.Value], tree.Condition]] = [
+    lambda value: tree.Compare(">", tree.Arithmetic("+", A, value), tree.Literal(-3)),
+    lambda value: tree.In(tree.Arithmetic("-", A, value), (tree.Literal(-1), tree.Literal(2))),
+    lambda value: tree.Between(A, value, tree.Literal(5)),
+    lambda _: tree.IsNull(A),
+    lambda _: tree.Holds(A),
+]
+
+
+@st.composite
+def deep_conditions(draw: st.DrawFn) -> tree.Condition:
+    """Conditions that are nested about as deeply as they may be, as the parser would make them."""
+    value: tree.Value = draw(st.sampled_from(DEEPEST))
+    for _ in range(draw(st.integers(0, 62))):
+        value = tree.Arithmetic("*", tree.Arithmetic("+", A, value), tree.Literal(-2))
+    found = draw(st.sampled_from(MADE_OF_VALUES))(value)
+    other = tree.Matches(tree.Attribute("t"), "a/+")
+    for number in range(draw(st.integers(0, 66))):
+        join = tree.conjunction if number % 2 else tree.disjunction
+        found = join([other, found]) if number % 3 else tree.negation(found)
+    return found
+
+
+@examples(100)
+@given(deep_conditions())
+def test_a_filter_knows_whether_it_can_be_read(condition: tree.Condition) -> None:
+    filter_ = Filter.from_condition(condition)
+    assert filter_.is_readable is is_parsed(filter_)
+
+
+@pytest.mark.parametrize(("more", "readable"), [(0, True), (1, False)])
+def test_a_filter_may_be_as_long_as_the_parser_accepts(more: int, readable: bool) -> None:
+    text = "a = '" + "x" * (LENGTH_MAX - len("a = ''") + more) + "'"
+    filter_ = Filter.from_condition(
+        tree.Compare("=", tree.Attribute("a"), tree.Literal(text[5:-1]))
+    )
+    assert str(filter_) == text
+    assert filter_.is_readable is readable is is_parsed(filter_)

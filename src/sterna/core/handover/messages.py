@@ -7,6 +7,7 @@ from sterna.core.messages import Claim, Message, Route
 from sterna.core.names import NodeId, RouteId
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
+from sterna.model.ranges import Number
 
 KeptFor = tuple[tuple[EventId, tuple[RouteId, ...]], ...]
 """The moving subscriptions that wanted an event where the client was when it was kept."""
@@ -20,13 +21,13 @@ class Arrival(Message, frozen=True, kw_only=True):
 
     from_clients: ClassVar[bool] = True
 
-    visit: int
+    visit: Number
     """Counts the brokers that the client has attached to."""
-    born: int
+    born: Number
     """The visit on which it was welcomed for the first time; 0 if it never was."""
-    stay: int
+    stay: Number
     """The last visit on which it was welcomed; after a farewell, the visit which that ended."""
-    received: int
+    received: Number
     """How many events it got on that visit: the sequence number of the last, the paper's num."""
     subscriptions: tuple[Route, ...] = ()
     advertisements: tuple[Route, ...] = ()
@@ -43,9 +44,9 @@ class Arrival(Message, frozen=True, kw_only=True):
 class Welcome(Message, frozen=True, kw_only=True):
     """Border broker -> client: all that was kept for you follows; from now on you may publish."""
 
-    published: int
+    published: Number
     """The number of the last event that the network has from you."""
-    born: int = 0
+    born: Number = 0
     """The birth of a client that had been forgotten; 0 if the client's own number holds."""
 
 
@@ -66,7 +67,7 @@ class Located(Message, frozen=True, kw_only=True):
     """
 
     client: NodeId
-    born: int
+    born: Number
     """The visit on which the client was welcomed for the first time; 0 in a question for news."""
 
 
@@ -74,11 +75,11 @@ class Request(Message, frozen=True, kw_only=True):
     """What both forms of the search for the old border broker have in common."""
 
     client: NodeId
-    number: int
+    number: Number
     """The number by which the broker that asks recognizes the answer."""
-    born: int
-    stay: int
-    received: int
+    born: Number
+    stay: Number
+    received: Number
     filters: tuple[Filter, ...]
     path: tuple[NodeId, ...] = ()
     """The brokers that it came through: the way back for the replay."""
@@ -104,16 +105,16 @@ class Replay(Message, frozen=True, kw_only=True):
     """Old border broker -> new border broker: what the client missed. (Fiege, Fig. 11, line 22)"""
 
     client: NodeId
-    number: int
+    number: Number
     events: tuple[Event, ...]
     missed: tuple[EventId, ...]
     moving: KeptFor
-    published: int
+    published: Number
     path: tuple[NodeId, ...]
     """The brokers that it still has to go through."""
     forgotten: bool = False
     """Whether nothing was kept, because the client has left, or was away for too long."""
-    departing: int = 0
+    departing: Number = 0
     """The visit on which the client sent a farewell meanwhile; 0 if it did not."""
 
 
@@ -127,7 +128,7 @@ class Departed(Message, frozen=True, kw_only=True):
     """To all brokers: a client has left for good, or was away for too long."""
 
     client: NodeId
-    visit: int
+    visit: Number
     """The client's last visit: whatever belongs to it, or to an earlier one, has ended."""
-    published: int
+    published: Number
     """The number of the last event that the network has from the client."""
