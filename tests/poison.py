@@ -21,6 +21,12 @@ def long_filters() -> list[Filter]:
 
 
 @cache
+def rather_long_filters() -> list[Filter]:
+    """9 filters of 10 KB: some of them can be joined."""
+    return [Filter(text) for text in long_texts(9, 10_000)]
+
+
+@cache
 def unreadable_together() -> list[Filter]:
     """Short filters whose join is long: each pair of neighbouring values becomes a range.
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna.core import node
 from sterna.core.actions import Transmit
 from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
@@ -25,7 +26,6 @@ from sterna.core.link import Ack, Data, Frame, Resume
 from sterna.core.location.messages import Probe
 from sterna.core.messages import Events, Route, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, Time
-from sterna.core.node import Turn
 from sterna.core.settings import Settings
 from sterna.model.event import Event
 from sterna.model.filters import Filter
@@ -59,7 +59,7 @@ class Recorder(Driver):
         self.stumbles = 0
         self.failure: Exception | None = None
 
-    def prepare(self, turn: Turn) -> object:
+    def prepare(self, turn: node.Turn) -> object:
         return [(a.link, a.frame) for a in turn.actions if isinstance(a, Transmit)]
 
     def release(self, prepared: object) -> None:

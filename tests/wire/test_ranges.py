@@ -9,14 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna.core.actions import Transmit
+from sterna.core.assembly import make_broker
+from sterna.core.catalogue import LIVE
+from sterna.core.history.messages import Past
+from sterna.core.inputs import LinkDown, LinkUp, Received
 from sterna.core.link import Ack, Data, Frame, Resume
 from sterna.core.location.messages import MovingChange, MovingRoute, Probe
+from sterna.core.location.moving import Moving
+from sterna.core.location.options import PlacesOptions
 from sterna.core.messages import Events, Message, OtherMessage, Route, SubscriptionChange
+from sterna.core.names import Peer
 from sterna.core.protocol import message_types
+from sterna.core.settings import Settings
 from sterna.model.event import CheckedEvent, Event
 from sterna.model.filters import Filter, merge
 from sterna.model.filters.parser import LENGTH_MAX
 from sterna.model.ranges import DURATION_MAX_US, INT_MAX, Range
+from sterna.net.nodes import AT_A_BROKER
 from sterna.wire.codec import (
     Bodies,
     MalformedError,
@@ -25,9 +35,11 @@ from sterna.wire.codec import (
     decode_stored,
     encode,
 )
+from sterna.wire.snapshots import encode_node, restore_node
 from tests.scale import examples
 from tests.wire.messages import ANY_NUMBERS, in_range_or_not, messages_of, raw
 
+PLACES = Settings(places=PlacesOptions(edges=(("a", "b"),)), protocols=LIVE)
 ZERO = Event(publisher="p", seq=1, time_us=0)
 
 
@@ -155,3 +167,31 @@ def test_a_range_is_checked_as_it_is_declared(number: int) -> None:
     else:
         with pytest.raises(MalformedError, match="delay_us"):
             decode(body)
+
+
+@pytest.mark.spec("LV-6", "LV-9")
+def test_what_an_older_release_has_kept_is_read_and_does_no_harm() -> None:
+    """A snapshot with numbers that nobody accepts now; what is made of them can be sent."""
+    broker = make_broker("B1", PLACES, timing=AT_A_BROKER, incarnation=1)
+    for link, peer in (("B2", Peer.BROKER), ("c1", Peer.CLIENT)):
+        broker.handle(LinkUp(link=link, peer=peer), 1)
+        broker.handle(Received(link=link, frames=(Resume(7, None, 0, True),)), 2)
+    kept = broker.part("moving")
+    assert isinstance(kept, Moving)
+    kept.table["c1"] = {"1": msgspec.structs.replace(ROUTE, delay_us=2**64 - 1, dwell_us=2**63)}
+    late = msgspec.structs.replace(ZERO, time_us=2**64 - 1)
+    broker.send("B2", Events(events=(late,)), 3)
+    broker.send("B2", Past(subscription="1", number=2**64 - 1, events=(late,)), 3)
+    broker.handle(LinkDown(link="B2"), 4)
+
+    again = restore_node(encode_node(broker), make_broker("B1", PLACES, timing=AT_A_BROKER))
+
+    again.handle(LinkUp(link="B2", peer=Peer.BROKER), 5)
+    resumed = Received(link="B2", frames=(Resume(7, 2**32, 0, True),))
+    frames = [each.frame for each in again.handle(resumed, 6).actions if isinstance(each, Transmit)]
+    data = [each for each in frames if isinstance(each, Data)]
+    events, past = (each for each in data if isinstance(each.message, Events | Past))
+    assert decode(b"".join(encode(events, Bodies()))) == events, "with the last time there is"
+    with pytest.raises(ValueError, match="number"):  # Its driver sends an empty message instead.
+        encode(past, Bodies())
+    assert encode_node(again)

@@ -6,10 +6,13 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from sterna.model.ranges import INT_MAX, INT_MIN, Number
+from sterna.model import ranges
+from sterna.model.ranges import Number
 
 Scalar = bool | int | float | str
 """The types of an attribute: bool, int64, float64 or a Unicode string."""
+
+INT_MIN, INT_MAX = ranges.INT_MIN, ranges.INT_MAX
 
 PLAIN_TYPES = frozenset({bool, int, float, str, type(None)})
 """The exact types that filters evaluate; None means that the attribute is missing."""

@@ -139,10 +139,10 @@ def _with_other_message(body: bytes | memoryview, formats: "Formats") -> Data | 
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError):
         return None
     kind = form.message.type
+    if kind in formats.names:
+        return None
     numbers = form.seq, form.acknowledged
-    if kind in formats.names or not (
-        formats.is_stored or 0 <= min(numbers) <= max(numbers) <= INT_MAX
-    ):
+    if not formats.is_stored and not 0 <= min(numbers) <= max(numbers) <= INT_MAX:
         return None
     return Data(form.seq, form.acknowledged, OtherMessage(kind=kind))
 

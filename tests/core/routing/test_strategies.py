@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.core.routing.advertisements import AdvertisementGate
-from sterna.core.routing.merging import Merged
+from sterna.core.routing.merging import CHARACTERS_MAX, Merged
 from sterna.core.routing.options import Strategy
 from sterna.core.routing.stages import Chain, Difference, Stage
 from sterna.core.routing.strategies import stages
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter, merge
-from sterna.model.filters.parser import LENGTH_MAX
 from tests import strategies as general
 from tests.core.routing import definitions
-from tests.poison import long_filters, unreadable_together
+from tests.poison import long_filters, rather_long_filters, unreadable_together
 from tests.scale import examples
 
 EXACT = [s for s in Strategy if s not in {Strategy.MERGING, Strategy.IMPERFECT}]
@@ -334,7 +333,7 @@ def test_a_change_asks_few_of_many_filters(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.spec("RT-1", "LV-6")
 @pytest.mark.parametrize("strategy", MERGING)
-@pytest.mark.parametrize("made", [long_filters, unreadable_together])
+@pytest.mark.parametrize("made", [long_filters, rather_long_filters, unreadable_together])
 def test_no_join_is_longer_than_a_neighbour_can_read(
     strategy: Strategy, made: Callable[[], list[Filter]]
 ) -> None:
@@ -345,7 +344,7 @@ def test_no_join_is_longer_than_a_neighbour_can_read(
     def check(there: list[Route]) -> None:
         told.listen()
         assert all(filter_.is_readable for filter_ in told.filters)
-        assert all(len(str(filter_)) <= LENGTH_MAX for filter_ in told.filters)
+        assert all(len(str(filter_)) <= CHARACTERS_MAX for filter_ in told.filters)
         if there:  # A neighbour that forgets nothing wants exactly what is wanted.
             assert all(any(f.covers(route.filter) for f in told.filters) for route in there)
         assert bool(told.filters) == bool(there)
@@ -354,6 +353,7 @@ def test_no_join_is_longer_than_a_neighbour_can_read(
         told.chain.add(route)
         if place % 5 == 0 or place == len(routes):
             check(routes[:place])
+    assert (len(told.filters) < len(routes)) is (made is rather_long_filters)
     kept = told.chain.keep()
     again = stages(strategy, lambda: "new", members_max=4)
     for stage, each in zip(again, kept, strict=True):

@@ -7,12 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from sterna import Filter, FilterError
 from sterna.model.event import Scalar
 from sterna.model.filters import tree
-from sterna.model.filters.parser import LENGTH_MAX
+from sterna.model.filters.parser import DEPTH_MAX, LENGTH_MAX
 from sterna.model.filters.tree import Literal
 from tests.scale import examples
 from tests.strategies import events, filter_texts
@@ -394,35 +393,53 @@ def is_parsed(filter_: Filter) -> bool:
 
 
 A = tree.Attribute("a")
-DEEPEST = [tree.Literal(1), tree.Literal(-1), tree.Literal(-0.5), A, tree.Negative(A)]
+DEEPEST: list[tree.Value] = [
+    tree.Literal(1),
+    tree.Literal(-1),
+    tree.Literal(-0.5),
+    A,
+    tree.Negative(A),
+]
 MADE_OF_VALUES: list[Callable[[tree.Value], tree.Condition]] = [
-    lambda value: tree.Compare(">", tree.Arithmetic("+", A, value), tree.Literal(-3)),
+    lambda value: tree.Compare(">", tree.Arithmetic("*", A, value), tree.Literal(-3)),
     lambda value: tree.In(tree.Arithmetic("-", A, value), (tree.Literal(-1), tree.Literal(2))),
+    lambda value: tree.negation(tree.In(tree.Arithmetic("-", A, value), (tree.Literal(2),))),
     lambda value: tree.Between(A, value, tree.Literal(5)),
     lambda _: tree.IsNull(A),
     lambda _: tree.Holds(A),
 ]
 
 
-@st.composite
-def deep_conditions(draw: st.DrawFn) -> tree.Condition:
-    """Conditions that are nested about as deeply as they may be, as the parser would make them."""
-    value: tree.Value = draw(st.sampled_from(DEEPEST))
-    for _ in range(draw(st.integers(0, 62))):
-        value = tree.Arithmetic("*", tree.Arithmetic("+", A, value), tree.Literal(-2))
-    found = draw(st.sampled_from(MADE_OF_VALUES))(value)
+def nested(value: tree.Value, times: int) -> tree.Value:
+    """A value in so many operations."""
+    for _ in range(times):
+        value = tree.Arithmetic("+", A, value)
+    return value
+
+
+def joined(condition: tree.Condition, times: int) -> tree.Condition:
+    """A condition in so many others, as the parser would make it."""
     other = tree.Matches(tree.Attribute("t"), "a/+")
-    for number in range(draw(st.integers(0, 66))):
+    for number in range(times):
         join = tree.conjunction if number % 2 else tree.disjunction
-        found = join([other, found]) if number % 3 else tree.negation(found)
-    return found
+        condition = tree.negation(condition) if number % 7 == 6 else join([other, condition])
+    return condition
 
 
-@examples(100)
-@given(deep_conditions())
-def test_a_filter_knows_whether_it_can_be_read(condition: tree.Condition) -> None:
-    filter_ = Filter.from_condition(condition)
-    assert filter_.is_readable is is_parsed(filter_)
+@pytest.mark.parametrize("make", MADE_OF_VALUES)
+@pytest.mark.parametrize("leaf", DEEPEST, ids=str)
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_a_filter_knows_whether_it_can_be_read(
+    make: Callable[[tree.Value], tree.Condition], leaf: tree.Value, is_joined: bool
+) -> None:
+    """Up to one depth it can, and beyond it cannot."""
+    found = []
+    for more in range(DEPTH_MAX - 6, DEPTH_MAX + 3):
+        condition = joined(make(leaf), more) if is_joined else make(nested(leaf, more))
+        filter_ = Filter.from_condition(condition)
+        assert filter_.is_readable is is_parsed(filter_)
+        found.append(filter_.is_readable)
+    assert found == sorted(found, reverse=True)
 
 
 @pytest.mark.parametrize(("more", "readable"), [(0, True), (1, False)])
