@@ -8,11 +8,11 @@ from sterna.core.lives import (
     EPOCH_US,
     NOTHING_KNOWN,
     SESSIONS_MAX,
-    VISIT_MAX,
     Earlier,
     first_seq,
     incarnation,
 )
+from sterna.model.ranges import VISIT_MAX
 from tests.scale import examples
 
 YEAR_US = 31_557_600_000_000

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 import sterna
+from sterna.core.names import LocalProtocolError
 from sterna.net import connection
 from sterna.net.local import LocalNetwork
 from tests.net.live import SETTLE_S, Client, connect, network_in, until
@@ -184,6 +185,39 @@ def test_what_is_too_large_says_how_large_it_is(network: LocalNetwork) -> None:
             with pytest.raises(sterna.SubscriptionTooLargeError) as told:
                 client.subscribe("large = 1", name="x" * limit)
             assert told.value.size > told.value.limit == limit
+            with pytest.raises(sterna.SubscriptionTooLargeError, match="characters") as long:
+                client.subscribe("large = '" + "x" * 32_768 + "'")
+            assert long.value.size > long.value.limit == 32_768
+            await client.publish(large=1)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.subscribe("n = 1", past=-1),
+        lambda client: client.subscribe("n = 1", past=2**63),
+        lambda client: client.subscribe("n = 1", past=2**70),
+        lambda client: client.advertise("n = 1", name="\ud800"),
+        lambda client: client.set("budget", 2**63, low=0, high=2**63),
+        lambda client: client.set("budget", 2**70),
+        lambda client: client.set("budget", "\ud800"),
+    ],
+    ids=range(7),
+)
+def test_what_no_broker_could_read_is_an_error_of_the_application(
+    network: LocalNetwork, ask: Callable[[Client], object]
+) -> None:
+    """The client goes on as if it had not been asked."""
+
+    async def run() -> None:
+        async with connect(network.url("B1"), client="asks") as client:
+            with pytest.raises(LocalProtocolError, match="could not read this"):
+                ask(client)
+            wanted = client.subscribe("n = 1", name="good")
+            await client.publish(n=1)
+            assert (await wanted.get(timeout=SETTLE_S)).attributes == {"n": 1}
 
     asyncio.run(run())
 

@@ -1,5 +1,7 @@
 """Whatever a client says, a broker's node takes it or its driver refuses it: it never stumbles."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,26 +13,50 @@ from sterna.core.catalogue import LIVE
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import LinkDown, LinkUp, Received, TimePassed
 from sterna.core.link import Data, Frame, Resume
+from sterna.core.location.messages import Probed
 from sterna.core.location.options import PlacesOptions
+from sterna.core.location.steps import StepRule
 from sterna.core.messages import Message, Route, SubscriptionChange
 from sterna.core.names import Peer
 from sterna.core.protocol import message_types
-from sterna.core.settings import Settings
+from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions, Settings
 from sterna.model.filters import Filter
 from sterna.net.admission import Admission, RefusedError
 from sterna.net.nodes import AT_A_BROKER
 from sterna.wire.codec import Bodies, MalformedError, decode, encode
 from sterna.wire.snapshots import encode_node, restore_node
 from tests.scale import examples
-from tests.wire.messages import frames, messages_of
+from tests.wire.messages import frames, in_range_or_not, messages_of, raw
 
 SETTINGS = Settings(
     handover=HandoverOptions(protocol=Handover.RELOCATION, away_max_us=1_000_000),
     places=PlacesOptions(edges=(("c1", "c2"), ("c2", "B1"))),
     protocols=LIVE,
 )
+ARRANGEMENTS = [
+    SETTINGS,
+    Settings(
+        routing=RoutingOptions(strategy=Strategy.MERGING, advertisements=True),
+        client=ClientOptions(advertisements=True, quenching=True),
+        places=PlacesOptions(edges=(("c1", "c2"),), dwell_us=1_000, rule=StepRule.CEIL),
+        protocols=LIVE,
+    ),
+    Settings(
+        routing=RoutingOptions(strategy=Strategy.IMPERFECT, interest_members_max=16),
+        client=ClientOptions(quenching=True),
+        handover=HandoverOptions(protocol=Handover.NAIVE),
+        places=PlacesOptions(h3_resolution=5),
+        protocols=LIVE,
+    ),
+    Settings(routing=RoutingOptions(strategy=Strategy.FLOODING), protocols=LIVE),
+    Settings(routing=RoutingOptions(strategy=Strategy.SIMPLE), places=PlacesOptions()),
+]
 ONLY_BROKERS_SAY = [kind for kind in message_types() if not kind.from_clients]
 TALK = st.one_of(*(messages_of(kind) for kind in message_types() if kind.from_clients))
+EXTREMES = st.one_of(
+    *(messages_of(kind, in_range_or_not) for kind in message_types() if kind.from_clients)
+)
 
 
 def standing(settings: Settings = SETTINGS) -> Broker:
@@ -73,11 +99,43 @@ def test_nothing_that_a_client_may_say_makes_a_broker_stumble(
     assert encode_node(again) == encode_node(broker)
 
 
+@pytest.mark.spec("LV-6")
+@pytest.mark.parametrize("settings", ARRANGEMENTS, ids=range(len(ARRANGEMENTS)))
+def test_whatever_numbers_come_in_only_what_others_can_read_goes_out(settings: Settings) -> None:
+    """Numbers at the ends of their ranges and beyond, as an attacker sends them."""
+
+    @examples(60, long=5)
+    @given(st.lists(EXTREMES, min_size=1, max_size=6), st.booleans())
+    def holds(said: list[Message], breaks: bool) -> None:
+        broker = standing(settings)
+        known = Data(1, 0, ALL), Data(2, 0, Probed(number=1))  # It knows the way to B2.
+        _take(broker, Received(link="B2", frames=known), 2_000)
+        came = 0
+        for message in said:
+            with suppress(MalformedError):
+                frame = decode(raw(Data(came + 1, 0, message)))
+                came += 1
+                _take(broker, Received(link="c1", frames=(frame,)), 2_010 + came)
+        if breaks:
+            _take(broker, LinkDown(link="c1"), 2_020)
+        now, end = 2_020, 15_000_000
+        while broker.deadline < end:
+            now = max(now, broker.deadline)
+            _take(broker, TimePassed(), now)
+        encode_node(broker)
+
+    holds()
+
+
+ALL = SubscriptionChange(added=(Route("all", Filter("TRUE")),))
+
+
 def _take(broker: Broker, given: LinkUp | LinkDown | Received | TimePassed, now: int) -> None:
+    """Give a broker an input: another one can read all that it sends because of that."""
     actions = broker.handle(given, now).actions
     for action in actions:
         if isinstance(action, Transmit):
-            encode(action.frame, Bodies())
+            decode(b"".join(encode(action.frame, Bodies())))
 
 
 # ---- What is refused

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.core.actions import Action, Transmit
+from sterna.core import node
+from sterna.core.actions import Transmit
 from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
 from sterna.core.catalogue import LIVE
@@ -58,8 +59,8 @@ class Recorder(Driver):
         self.stumbles = 0
         self.failure: Exception | None = None
 
-    def prepare(self, actions: Sequence[Action]) -> object:
-        return [(a.link, a.frame) for a in actions if isinstance(a, Transmit)]
+    def prepare(self, turn: node.Turn) -> object:
+        return [(a.link, a.frame) for a in turn.actions if isinstance(a, Transmit)]
 
     def release(self, prepared: object) -> None:
         self.frames += prepared  # type: ignore[arg-type]

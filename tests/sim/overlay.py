@@ -73,6 +73,7 @@ class Overlay:
         latencies: Sequence[tuple[str, str, int]] = (),
         components: MakeComponents = lambda _: (),
         crashing: Sequence[str] = (),
+        observers: Sequence[Observer] = (),
         count_bytes: bool = False,
         seed: int = 0,
     ) -> None:
@@ -93,7 +94,10 @@ class Overlay:
         self.trace = Trace()
         self.facts = Facts()
         self.simulation = Simulation(
-            script, [self.trace, self.facts], components=components, count_bytes=count_bytes
+            script,
+            [self.trace, self.facts, *observers],
+            components=components,
+            count_bytes=count_bytes,
         )
         self.settle()
 

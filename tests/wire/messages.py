@@ -1,6 +1,7 @@
 """Random messages, sensible and not, for the tests of wire and brokers."""
 
-from typing import Any, get_args, get_origin
+from collections.abc import Callable
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 from hypothesis import strategies as st
@@ -10,6 +11,8 @@ from sterna.core.location.messages import MovingChange
 from sterna.core.messages import Message
 from sterna.model.event import CheckedEvent, Event, EventId
 from sterna.model.filters import Filter
+from sterna.model.ranges import INT_MAX, Range
+from sterna.wire.codec import to_msgpack
 
 FILTERS = (
     "TRUE",
@@ -19,7 +22,24 @@ FILTERS = (
     "line LIKE 'a%'",
 )
 
-NUMBERS = st.sampled_from((0, 1, 2, 3, -1, 2**31, 2**62, -(2**63))) | st.integers(0, 5)
+ANY_NUMBERS = st.sampled_from((0, 1, 2, 3, -1, 2**31, 2**53, 2**62, -(2**63), INT_MAX, 2**64 - 1))
+"""Numbers that can be encoded, in range or not."""
+
+
+def in_range(range_: Range) -> st.SearchStrategy[int]:
+    """Numbers of a range, often at its ends."""
+    low, high = range_
+    few = [each for each in (0, 1, 2, 3, low, high - 1, high) if low <= each <= high]
+    return st.sampled_from(few) | st.integers(max(low, 0), min(high, 5))
+
+
+def in_range_or_not(range_: Range) -> st.SearchStrategy[int]:
+    """Numbers of a range and others."""
+    return in_range(range_) | ANY_NUMBERS
+
+
+NUMBERS = in_range(Range(0, INT_MAX))
+Numbers = Callable[[Range], st.SearchStrategy[int]]
 TEXTS = st.sampled_from(("c1", "c2", "B1", "B2", "c1/1", "c1/2", "", "x")) | st.text(max_size=3)
 EVENTS = st.builds(
     CheckedEvent,
@@ -34,10 +54,10 @@ EVENTS = st.builds(
 )
 
 
-def messages_of(kind: type[Any]) -> st.SearchStrategy[Any]:
+def messages_of(kind: type[Any], numbers: Numbers = in_range) -> st.SearchStrategy[Any]:
     """Records of a type with anything in their fields that its types allow."""
     hints = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    return st.builds(kind, **{name: _values(hint) for name, hint in hints.items()})
+    return st.builds(kind, **{name: _values(hint, numbers) for name, hint in hints.items()})
 
 
 def frames(of: st.SearchStrategy[Message]) -> st.SearchStrategy[Frame]:
@@ -49,22 +69,37 @@ def frames(of: st.SearchStrategy[Message]) -> st.SearchStrategy[Frame]:
     )
 
 
-def _values(hint: Any) -> st.SearchStrategy[Any]:
+def raw(frame: Frame) -> bytes:
+    """A frame as an attacker sends it, with any numbers that there are bytes for."""
+    match frame:
+        case Data(seq, acknowledged, message):
+            return to_msgpack((0, seq, acknowledged, message))
+        case Ack(acknowledged):
+            return to_msgpack((1, acknowledged))
+        case Resume(incarnation, partner, acknowledged, answers):
+            return to_msgpack((2, incarnation, partner, acknowledged, answers))
+    raise TypeError(frame)
+
+
+def _values(hint: Any, numbers: Numbers) -> st.SearchStrategy[Any]:
+    ranges = [each for each in get_args(hint) if isinstance(each, Range)]
+    if get_origin(hint) is Annotated and ranges:
+        return numbers(ranges[0])
     if hint is Event:
         return EVENTS
     if hint is Filter:
         return st.sampled_from(FILTERS).map(Filter)
     if hint is Message:  # What else a client that arrives has to say.
-        return messages_of(MovingChange)
+        return messages_of(MovingChange, numbers)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return messages_of(hint)
+        return messages_of(hint, numbers)
     if hint is EventId:
-        return st.builds(EventId, TEXTS, NUMBERS)
+        return st.builds(EventId, TEXTS, numbers(Range(0, INT_MAX)))
     if get_origin(hint) is tuple:
         first, *others = get_args(hint)
         if others and others[0] is not Ellipsis:
-            return st.tuples(*map(_values, (first, *others)))
-        return st.lists(_values(first), max_size=3).map(tuple)
+            return st.tuples(*(_values(each, numbers) for each in (first, *others)))
+        return st.lists(_values(first, numbers), max_size=3).map(tuple)
     if get_args(hint):
-        return st.one_of(*map(_values, get_args(hint)))
-    return {int: NUMBERS, str: TEXTS, bool: st.booleans(), type(None): st.none()}[hint]
+        return st.one_of(*(_values(each, numbers) for each in get_args(hint)))
+    return {int: ANY_NUMBERS, str: TEXTS, bool: st.booleans(), type(None): st.none()}[hint]

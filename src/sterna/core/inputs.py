@@ -8,10 +8,11 @@ import msgspec
 
 from sterna.core.link import Frame
 from sterna.core.lives import NOTHING_KNOWN, Earlier
-from sterna.core.names import LinkId, NodeId, Peer, Time
+from sterna.core.names import LinkId, NodeId, Peer
 from sterna.core.settings import Settings
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
+from sterna.model.ranges import Instant, Number
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
@@ -90,9 +91,9 @@ class Subscribe(Input, frozen=True, kw_only=True):
 
     subscription: str
     filter: Filter
-    past_events_max: int | None = None
+    past_events_max: Number | None = None
     """Begin with at most so many events that the broker still has, the newest ones."""
-    past_since_us: Time | None = None
+    past_since_us: Instant | None = None
     """Begin with events that the broker still has and that were published at this time or later."""
 
 
@@ -133,7 +134,7 @@ class PublishMany(Input, frozen=True, kw_only=True):
 
     events: tuple[tuple[Mapping[str, Scalar], bytes], ...]
     """The attributes and the payload of each event."""
-    time_us: Time | None = None
+    time_us: Instant | None = None
     """When they are published, by the wall clock; None: now."""
 
 

@@ -11,12 +11,10 @@ from typing import Self
 import msgspec
 
 from sterna.core.names import Time
+from sterna.model.ranges import Number, Visit
 
 SESSIONS_MAX = 2**32
 """How many sessions a node may have in one incarnation."""
-
-VISIT_MAX = SESSIONS_MAX**2 - SESSIONS_MAX
-"""Visits and sessions have smaller numbers, so that one more always fits into 64 bits."""
 
 EPOCH_US: Time = 1_767_225_600_000_000
 """The beginning of 2026."""
@@ -25,9 +23,9 @@ EPOCH_US: Time = 1_767_225_600_000_000
 class Earlier(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a broker knows of the lives that a client had so far."""
 
-    visit: int = 0
+    visit: Visit = 0
     """The greatest number of a visit or a session; 0 if none is known."""
-    seq: int = 0
+    seq: Number = 0
     """No event of these lives has a greater number, as far as the broker knows."""
 
     def join(self, other: Self) -> "Earlier":

@@ -11,6 +11,7 @@ import msgspec
 from sterna.core.names import RouteId
 from sterna.model.event import Event
 from sterna.model.filters import Filter
+from sterna.model.ranges import Number
 
 
 class Claim(NamedTuple):
@@ -101,13 +102,13 @@ class InterestAsked(Message, frozen=True, kw_only=True):
 
     from_clients: ClassVar[bool] = True
 
-    number: int
+    number: Number
 
 
 class InterestKnown(Message, frozen=True, kw_only=True):
     """Border broker -> publisher: you have all the subscription changes that there are so far."""
 
-    number: int
+    number: Number
     """The number of the question that this answers: an old answer may follow a new question."""
 
 

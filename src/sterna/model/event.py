@@ -6,10 +6,13 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from sterna.model import ranges
+from sterna.model.ranges import Number
+
 Scalar = bool | int | float | str
 """The types of an attribute: bool, int64, float64 or a Unicode string."""
 
-INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+INT_MIN, INT_MAX = ranges.INT_MIN, ranges.INT_MAX
 
 PLAIN_TYPES = frozenset({bool, int, float, str, type(None)})
 """The exact types that filters evaluate; None means that the attribute is missing."""
@@ -24,7 +27,7 @@ class EventId(NamedTuple):
     """The publisher of an event, and its sequence number at that publisher, counting from 1."""
 
     publisher: str
-    seq: int
+    seq: Number
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, eq=False):
@@ -74,11 +77,24 @@ class CheckedEvent(Event, frozen=True, kw_only=True, array_like=True, gc=False):
 
     publisher: Annotated[str, msgspec.Meta(min_length=1)]
     seq: Annotated[int, msgspec.Meta(ge=1, le=INT_MAX)]
-    time_us: int
+    time_us: Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)]
     attributes: dict[AttributeName, CheckedScalar] = {}
 
     def __post_init__(self) -> None:
         """Do nothing: the decoder has checked the event."""
+
+
+class StoredEvent(Event, frozen=True, kw_only=True, array_like=True, gc=False):
+    """An event as an earlier release took and stored it, with a time that nobody can read now.
+
+    The time is brought into range: other nodes would refuse the event.
+    """
+
+    attributes: dict[AttributeName, CheckedScalar] = {}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        msgspec.structs.force_setattr(self, "time_us", max(INT_MIN, min(self.time_us, INT_MAX)))
 
 
 def plain_attributes(attributes: Mapping[str, object]) -> dict[str, Scalar]:

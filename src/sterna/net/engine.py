@@ -20,6 +20,8 @@ from sterna import plugins
 from sterna.core.actions import Action
 from sterna.core.facts import Fact
 from sterna.core.inputs import Configured, Input, LinkDown, TimePassed
+from sterna.core.link import Data, Frame
+from sterna.core.messages import Events
 from sterna.core.names import NEVER, LocalProtocolError, Time
 from sterna.core.node import Node, Turn
 from sterna.net.clock import node_clock
@@ -43,6 +45,9 @@ from sterna.wire.snapshots import UnreadableSnapshotError, restore_node
 
 N = TypeVar("N", bound=Node)
 
+
+NO_EVENTS = Events(events=())
+"""A message without any effect."""
 
 UNSAFE_MAX = 1_000
 """Inputs that need not be durable are made so beyond this number, for they take memory."""
@@ -91,8 +96,15 @@ class Driver(Listener, ABC):
     """Does the actions of a node, and takes its facts: for a broker, or for a client."""
 
     @abstractmethod
-    def prepare(self, actions: Sequence[Action]) -> object:
-        """Prepare the actions of a node; they happen when `release` is called with the result."""
+    def prepare(self, turn: Turn) -> object:
+        """Prepare the actions of a turn; they happen when `release` is called with the result.
+
+        It contains what goes wrong, for the node has made the turn and will remember it. A message
+        that cannot be sent is replaced by an empty one with the same number (`without_message`): so
+        its link goes on, nothing waits behind it, and once the other end has acknowledged the
+        number, the node drops the message from its queue. As nothing of the node changes, this is
+        the same before and after a restart.
+        """
 
     @abstractmethod
     def release(self, prepared: object) -> None:
@@ -217,6 +229,14 @@ def handle(node: Node, given: Input, now: Time, listener: Listener) -> Turn:
         return Turn([], [], given)
 
 
+def without_message(frame: Frame) -> Frame | None:
+    """A frame that takes the place of one that cannot be sent: all nodes take it for no events.
+
+    None if the frame has no message.
+    """
+    return replace(frame, message=NO_EVENTS) if isinstance(frame, Data) else None
+
+
 class Engine(Generic[N]):
     """Runs a node."""
 
@@ -276,7 +296,7 @@ class Engine(Generic[N]):
                 self.fail(error)
                 return
         turn = handle(self.node, given, now, self.driver)
-        prepared = self.driver.prepare(turn.actions)
+        prepared = self.driver.prepare(turn)
         self._wake_in_time()
         if self._log is None:
             self.driver.release(prepared)

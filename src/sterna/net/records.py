@@ -13,7 +13,7 @@ from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, Time
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.settings import Settings
-from sterna.wire.codec import decode, from_json, from_msgpack, to_json, to_msgpack
+from sterna.wire.codec import decode_stored, from_json, from_msgpack, to_json, to_msgpack
 from sterna.wire.frames import split
 
 _HEAD = struct.Struct("<BQH")
@@ -112,7 +112,7 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
     link = record[_HEAD.size : body].decode()
     match kind:
         case 1:
-            frames = tuple([decode(frame) for frame in split(record[body:])])
+            frames = tuple([decode_stored(frame) for frame in split(record[body:])])
             return Received(link=link, frames=frames, size=len(record) - body), now
         case 2:
             who, has_features, names = record[body:].partition(b" ")

@@ -1,7 +1,7 @@
 """Records as bytes: MessagePack for the network, JSON for people."""
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import or_
 from threading import Lock
 from types import UnionType
@@ -15,14 +15,20 @@ from sterna.core.link import Ack, Data, Frame, Resume
 from sterna.core.messages import Events, Message, OtherMessage
 from sterna.core.protocol import message_types, when_registered
 from sterna.errors import SternaError
-from sterna.model.event import CheckedEvent, Event
+from sterna.model.event import CheckedEvent, Event, StoredEvent
 from sterna.model.filters import Filter, FilterError
+from sterna.model.ranges import INT_MAX
+from sterna.wire.ranges import checks_of
 
 T = TypeVar("T")
 
 
 class MalformedError(SternaError):
     """These bytes are not what they should be: the sender does not speak the protocol."""
+
+
+class UnsendableError(SternaError):
+    """A message holds what no receiver could read."""
 
 
 def to_json(record: object) -> bytes:
@@ -52,9 +58,13 @@ class Bodies:
         self._kept: dict[int, tuple[object, bytes]] = {}
 
     def body(self, message: Message) -> bytes:
-        """A message as bytes."""
+        """A message as bytes; UnsendableError, or another one, if its receiver could not read it.
+
+        Events are not looked at again: they were checked when they came in.
+        """
         if type(message) is not Events:
-            return _encoder.encode(message)
+            _formats.check(message)
+            return _sending_encoder.encode(message)
         events = message.events
         found = self._kept.get(id(events))
         if found is None:  # Kept with the events themselves, so that their id is not reused.
@@ -75,10 +85,10 @@ def encode(frame: Frame, bodies: Bodies) -> tuple[bytes, ...]:
         head = _encoder.encode((_DATA, frame.seq, frame.acknowledged))
         return _ARRAY_OF_4 + head[1:], bodies.body(frame.message)
     if type(frame) is Ack:
-        return (_encoder.encode(_Ack(frame.acknowledged)),)
+        return (_encoder.encode((_ACK, frame.acknowledged)),)
     if type(frame) is Resume:
         said = (frame.incarnation, frame.partner, frame.acknowledged, frame.answers)
-        return (_encoder.encode(_Resume(*said)),)
+        return (_encoder.encode((_RESUME, *said)),)
     raise TypeError(f"a {type(frame).__name__} is no frame")
 
 
@@ -86,19 +96,38 @@ def decode(body: bytes | memoryview, *, short_filters: bool = False) -> Frame:
     """A frame that came over a connection; MalformedError if it is none.
 
     A message of a type that is not known is an `OtherMessage`. With `short_filters`, a frame with a
-    filter that takes long to read is malformed.
+    filter that takes long to read is malformed. So is one with a number that is out of range.
     """
     formats = _formats  # The same to the end, even if another thread registers a protocol.
+    return _decode_frame(body, formats, formats.short_decoder if short_filters else formats.decoder)
+
+
+def decode_stored(body: bytes | memoryview) -> Frame:
+    """A frame from a log. What an earlier release took is read, whatever numbers it has."""
+    formats = _formats
     try:
-        form = (formats.short_decoder if short_filters else formats.decoder).decode(body)
+        return _decode_frame(body, formats, formats.decoder)
+    except MalformedError:
+        older = formats_stored(formats)
+        return _decode_frame(body, older, older.decoder)
+
+
+def _decode_frame(
+    body: bytes | memoryview, formats: "Formats", decoder: "msgspec.msgpack.Decoder[Any]"
+) -> Frame:
+    try:
+        form = decoder.decode(body)
+        if type(form) is formats.data:
+            message = formats.meant(form.message)
+            if type(message) is not Events:  # The decoder has checked these.
+                formats.check(message)
+            return Data(form.seq, form.acknowledged, message)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError) as error:
         other = _with_other_message(body, formats)
         if other is None:
             raise MalformedError(f"not a frame of this protocol: {error}") from None
         return other
-    if type(form) is formats.data:
-        return Data(form.seq, form.acknowledged, formats.meant(form.message))
-    if type(form) is _Ack:
+    if type(form) is formats.ack:
         return Ack(form.acknowledged)
     return Resume(form.incarnation, form.partner, form.acknowledged, form.answers)
 
@@ -111,6 +140,9 @@ def _with_other_message(body: bytes | memoryview, formats: "Formats") -> Data | 
         return None
     kind = form.message.type
     if kind in formats.names:
+        return None
+    numbers = form.seq, form.acknowledged
+    if not formats.is_stored and not 0 <= min(numbers) <= max(numbers) <= INT_MAX:
         return None
     return Data(form.seq, form.acknowledged, OtherMessage(kind=kind))
 
@@ -125,32 +157,53 @@ def formats() -> "Formats":
     return _formats
 
 
+@lru_cache(maxsize=1)
+def formats_stored(formats: "Formats") -> "Formats":
+    """How the same messages are decoded where an earlier release has stored them."""
+    return Formats(formats.kinds, is_stored=True)
+
+
 class Formats:
     """How messages are decoded. It never changes: another protocol comes with another one.
 
-    What one of them has decoded, only the same one can make a message of.
+    What one of them has decoded, only the same one can make a message of. Those for what is stored
+    take numbers of any size, as earlier releases did.
     """
 
-    __slots__ = ("_kinds", "any_message", "data", "decoder", "names", "short_decoder")
+    __slots__ = (
+        *("_checks", "_kinds", "ack", "any_message", "data", "decoder", "is_stored", "kinds"),
+        *("names", "short_decoder"),
+    )
 
-    def __init__(self, kinds: Sequence[type[Message]]) -> None:
+    def __init__(self, kinds: Sequence[type[Message]], *, is_stored: bool = False) -> None:
         with_arrival: Any = reduce(or_, [kind for kind in kinds if kind.with_arrival])
-        forms = {kind: _form(kind, with_arrival) for kind in kinds}
+        stand_ins = {Event: StoredEvent if is_stored else CheckedEvent, Message: with_arrival}
+        forms = {kind: _form(kind, stand_ins) for kind in kinds}
+        self.kinds = tuple(kinds)
+        """The messages."""
+        self.is_stored = is_stored
+        self._checks = {} if is_stored else checks_of(kinds)
         self._kinds = {form: kind for kind, form in forms.items() if form is not kind}
         """The messages that are decoded in another form than their own, by that form."""
         self.names = frozenset(kind.__name__ for kind in kinds)
         """The types of messages that are known."""
         self.any_message: Any = reduce(or_, forms.values())
         """The type that any message is decoded as; `meant` makes a message of it."""
-        self.data: Any = msgspec.defstruct(
-            "_Data",
-            [("seq", int), ("acknowledged", int), ("message", self.any_message)],
-            array_like=True,
-            tag=_DATA,
-            gc=False,
+        number: Any = int if is_stored else Annotated[int, msgspec.Meta(ge=0, le=INT_MAX)]
+        acknowledged = ("acknowledged", number)
+        self.data: Any = _frame(
+            "_Data", _DATA, ("seq", number), acknowledged, ("message", self.any_message)
         )
         """The type that a data frame is decoded as."""
-        any_frame: Any = self.data | _Ack | _Resume
+        self.ack: Any = _frame("_Ack", _ACK, acknowledged)
+        """The type that an acknowledgement is decoded as."""
+        session: Any = int if is_stored else Annotated[int, msgspec.Meta(ge=0)]  # All 64 bits.
+        partner = ("partner", session | None)
+        resume: Any = _frame(
+            *("_Resume", _RESUME, ("incarnation", session), partner, acknowledged),
+            ("answers", bool),
+        )
+        any_frame: Any = self.data | self.ack | resume
         self.decoder = msgspec.msgpack.Decoder(any_frame, dec_hook=_decode)
         """Decodes any frame."""
         self.short_decoder = msgspec.msgpack.Decoder(any_frame, dec_hook=_decode_short)
@@ -162,6 +215,12 @@ class Formats:
         if kind is None:
             return form  # type: ignore[no-any-return]
         return kind(**{name: getattr(form, name) for name in form.__struct_fields__})
+
+    def check(self, message: Message) -> None:
+        """Raise ValueError if a message holds a number that is out of range."""
+        check = self._checks.get(type(message))
+        if check is not None:
+            check(message)
 
 
 SHORT_FILTER_CHARACTERS_MAX = 32_768
@@ -175,19 +234,12 @@ LENGTH_BYTES = 4
 # with a "type", so that later versions can add fields; events, which are many, are arrays.
 
 
-_DATA = 0
+_DATA, _ACK, _RESUME = range(3)
 _ARRAY_OF_4 = b"\x94"
 
 
-class _Ack(msgspec.Struct, array_like=True, tag=1, gc=False):
-    acknowledged: int
-
-
-class _Resume(msgspec.Struct, array_like=True, tag=2, gc=False):
-    incarnation: int
-    partner: int | None
-    acknowledged: int
-    answers: bool
+def _frame(name: str, tag: int, *fields: tuple[str, Any]) -> Any:
+    return msgspec.defstruct(name, fields, array_like=True, tag=tag, gc=False)
 
 
 class _Typed(msgspec.Struct):
@@ -205,11 +257,10 @@ class _Other(msgspec.Struct, array_like=True, tag=_DATA):
 _other_decoder = msgspec.msgpack.Decoder(_Other)
 
 
-def _form(kind: type[Message], with_arrival: Any) -> Any:
+def _form(kind: type[Message], stand_ins: Mapping[Any, Any]) -> Any:
     """The type that a message is decoded as: its events are checked by the decoder, and messages in
     it are those that may be there.
     """
-    stand_ins = {Event: CheckedEvent, Message: with_arrival}
     hints = get_type_hints(kind)
     changed = {
         field.name: type_
@@ -270,6 +321,15 @@ again with each move of its client: it is parsed once, and what was computed fro
 """
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_encode)
+
+
+def _encode_to_send(value: object) -> object:
+    if isinstance(value, Filter) and not value.is_readable:
+        raise UnsendableError(f"a filter of {len(str(value)):,} characters could not be read")
+    return _encode(value)
+
+
+_sending_encoder = msgspec.msgpack.Encoder(enc_hook=_encode_to_send)
 
 
 def _decode_short(kind: type, value: Any) -> object:

@@ -9,7 +9,7 @@ then a `Ping`. A broker that ends the connection gives the reason in a `Refusal`
 from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from sterna.core.confirming.messages import CONFIRMING
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.protocol import named
 from sterna.core.settings import Settings
+from sterna.model.ranges import INT_MAX
 from sterna.wire.codec import LENGTH_BYTES, MalformedError, to_json
 
 VERSION = 1
@@ -29,6 +30,9 @@ SETTINGS = "settings"
 
 FEATURES: tuple[str, ...] = (SETTINGS, CONFIRMING)
 """Features beyond the version, which the sides use if both announce them."""
+
+
+Natural = Annotated[int, msgspec.Meta(ge=0, le=INT_MAX)]
 
 
 class Role(StrEnum):
@@ -54,7 +58,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=10):
     """What a broker's clients have to know of its settings; None if they have them."""
     digest: str = ""
     """A digest of the sender's settings. Two sides with the same digest need not send them."""
-    frame_bytes_max: int = 0
+    frame_bytes_max: Natural = 0
     """The longest frame that a broker accepts."""
     advertises: bool | None = None
     """Whether a broker routes by advertisements; None if it does not announce that."""
@@ -86,9 +90,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=14):
     what: str
     """`status`, `topology`, `queues`, `journal` (which positions there are), `facts` (of some of
     these positions) or `reload` (read the configuration again)."""
-    start: int = 0
+    start: Natural = 0
     """The first position of the facts."""
-    end: int = 0
+    end: Natural = 0
     """The position after the last of the facts."""
 
 

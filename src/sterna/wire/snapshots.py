@@ -13,11 +13,12 @@ import msgspec
 from sterna.core.broker import Broker
 from sterna.core.component import Component
 from sterna.core.keeping import Part, Reader, Record, Writer
+from sterna.core.messages import Message
 from sterna.core.node import NODE, Node
 from sterna.core.protocol import registered
 from sterna.core.settings import Settings
 from sterna.errors import SternaError
-from sterna.model.event import CheckedEvent
+from sterna.model.event import CheckedEvent, StoredEvent
 from sterna.model.filters import Filter
 from sterna.wire import codec
 
@@ -43,6 +44,12 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     events: list[CheckedEvent]
     messages: msgspec.Raw
     parts: list[_Part]
+
+
+class _OlderSnapshot(_Snapshot, frozen=True, kw_only=True):
+    """A snapshot with an event that only an earlier release has taken."""
+
+    events: list[StoredEvent]  # type: ignore[assignment]
 
 
 def encode_node(node: Node, writer: Writer | None = None) -> bytes:
@@ -71,7 +78,11 @@ def restore_node(data: bytes, node: N, require: Require = lambda _: None) -> N:
 
     `require` loads the protocols of settings from before these, if the node still needs one.
     """
-    found = _decoded(data, _Snapshot)
+    found: _Snapshot
+    try:
+        found = _decoded(data, _Snapshot)
+    except UnreadableSnapshotError:
+        found = _decoded(data, _OlderSnapshot)
     if found.version > VERSION:
         raise UnreadableSnapshotError(
             f"the snapshot has version {found.version}, and this release reads up to {VERSION}: "
@@ -81,11 +92,19 @@ def restore_node(data: bytes, node: N, require: Require = lambda _: None) -> N:
     _bring_back_what_ends(found.parts, node, decode, require)
     records = node.records()
     kept = {part.name: _kept(part, records.get(part.name), decode) for part in found.parts}
-    formats = codec.formats()
-    messages = decode(found.messages, list[formats.any_message | list[int]])  # type: ignore[name-defined]
-    meant = [tuple(each) if isinstance(each, list) else formats.meant(each) for each in messages]
-    node.restore(kept, Reader(found.events, meant))
+    node.restore(kept, Reader(found.events, _messages(found.messages, decode)))
     return node
+
+
+def _messages(data: msgspec.Raw, decode: "_Decoding") -> list[Message | tuple[int, ...]]:
+    """The messages; one that holds nothing but events is the numbers of these."""
+    formats = codec.formats()
+    try:
+        found = decode(data, list[formats.any_message | list[int]])  # type: ignore[name-defined]
+    except UnreadableSnapshotError:
+        formats = codec.formats_stored(formats)
+        found = decode(data, list[formats.any_message | list[int]])  # type: ignore[name-defined]
+    return [tuple(each) if isinstance(each, list) else formats.meant(each) for each in found]
 
 
 def _bring_back_what_ends(

@@ -14,8 +14,10 @@ from sterna.core.location.steps import StepRule
 from sterna.core.messages import Route, SubscriptionChange
 from sterna.core.names import LocalProtocolError
 from sterna.core.routing.options import RoutingOptions, Strategy
-from sterna.core.settings import Settings
-from sterna.model.filters import Filter
+from sterna.core.routing.stages import EVERYTHING
+from sterna.core.settings import ClientOptions, Settings
+from sterna.model.filters import Filter, tree
+from sterna.model.ranges import DURATION_MAX_US
 from sterna.sim.script import Crash, Reconfigure
 from sterna.sim.topology import line
 from tests.sim.overlay import Overlay
@@ -44,7 +46,9 @@ def moving(run: Overlay, broker: str) -> Moving:
     [
         {"dwell_us": 0},
         {"dwell_us": -5},
+        {"dwell_us": DURATION_MAX_US + 1},
         {"delay_us": -1},
+        {"delay_us": 2**64 - 1},
         {"filter": Filter("price < $budget AND room IN myloc")},
     ],
     ids=str,
@@ -56,6 +60,42 @@ def test_a_route_that_makes_no_sense_is_as_if_it_had_not_been_said(bad: dict[str
 
     assert list(moving(run, "B1").table["ann"]) == ["ann/1"]
     assert len(run.broker("B1").router.subscriptions.entered("ann")) == 1
+
+
+@pytest.mark.spec("LM-3", "LV-6")
+def test_a_delay_too_long_to_pass_on_counts_as_not_known() -> None:
+    """Each broker adds its own: what it says must be readable for the next one, too."""
+    run = corridor()
+    run.subscribe("ann", "room IN myloc", name="0").settle()  # Now the delay between them is known.
+    route = msgspec.structs.replace(GOOD, dwell_us=1, delay_us=DURATION_MAX_US)
+    run.broker("B1").message_arrived(MovingChange(added=(route,)), "ann", 0)
+
+    told = moving(run, "B1").announced("B2").values()
+
+    assert [each.delay_us for each in told if each.dwell_us == 1] == [None]
+
+
+@pytest.mark.spec("LM-3", "LV-6")
+def test_a_client_that_is_far_away_may_be_anywhere_while_it_is_gone() -> None:
+    run = corridor()
+    route = msgspec.structs.replace(GOOD, dwell_us=DURATION_MAX_US, delay_us=DURATION_MAX_US)
+    run.broker("B1").message_arrived(MovingChange(added=(route,)), "ann", 0)
+    run.detach("ann")
+    (known,) = moving(run, "B1").table["ann"].values()
+    assert known.delay_us is None
+
+
+@pytest.mark.spec("LV-6")
+def test_publishers_get_a_filter_that_they_can_read_wherever_a_client_may_be() -> None:
+    """Without locations the filter of a client may be longer than a filter can be."""
+    ends = " OR ".join(f"(a{n:05} AND b IN myloc)" for n in range(9_000))
+    filter_ = Filter.from_condition(tree.negation(Filter(ends).condition))
+    assert not filter_.anywhere.is_readable
+    run = corridor(client=ClientOptions(quenching=True))
+    route = msgspec.structs.replace(GOOD, filter=filter_)
+    run.broker("B1").message_arrived(MovingChange(added=(route,)), "ann", 0)
+
+    assert [each.filter for each in run.broker("B1").router.subscriptions.widest()] == [EVERYTHING]
 
 
 @pytest.mark.parametrize("at", ["", "nowhere"])

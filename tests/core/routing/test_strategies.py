@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import count
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,13 +11,15 @@ from hypothesis import strategies as st
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.core.routing.advertisements import AdvertisementGate
+from sterna.core.routing.merging import CHARACTERS_MAX, Merged
 from sterna.core.routing.options import Strategy
 from sterna.core.routing.stages import Chain, Difference, Stage
 from sterna.core.routing.strategies import stages
 from sterna.model.event import Scalar
-from sterna.model.filters import Filter
+from sterna.model.filters import Filter, merge
 from tests import strategies as general
 from tests.core.routing import definitions
+from tests.poison import long_filters, rather_long_filters, unreadable_together
 from tests.scale import examples
 
 EXACT = [s for s in Strategy if s not in {Strategy.MERGING, Strategy.IMPERFECT}]
@@ -323,3 +326,70 @@ def test_a_change_asks_few_of_many_filters(monkeypatch: pytest.MonkeyPatch) -> N
 
     assert asked < 100 * 20
     assert len(told.routes) < 5_000
+
+
+# ---- What is told can be read
+
+
+@pytest.mark.spec("RT-1", "LV-6")
+@pytest.mark.parametrize("strategy", MERGING)
+@pytest.mark.parametrize("made", [long_filters, rather_long_filters, unreadable_together])
+def test_no_join_is_longer_than_a_neighbour_can_read(
+    strategy: Strategy, made: Callable[[], list[Filter]]
+) -> None:
+    """Its parts are told instead; what comes and goes later is told, too, also after a restart."""
+    told = Told(strategy)
+    routes = [Route(f"r{place}", filter_) for place, filter_ in enumerate(made())]
+
+    def check(there: list[Route]) -> None:
+        told.listen()
+        assert all(filter_.is_readable for filter_ in told.filters)
+        assert all(len(str(filter_)) <= CHARACTERS_MAX for filter_ in told.filters)
+        if there:  # A neighbour that forgets nothing wants exactly what is wanted.
+            assert all(any(f.covers(route.filter) for f in told.filters) for route in there)
+        assert bool(told.filters) == bool(there)
+
+    for place, route in enumerate(routes, 1):
+        told.chain.add(route)
+        if place % 5 == 0 or place == len(routes):
+            check(routes[:place])
+    assert (len(told.filters) < len(routes)) is (made is rather_long_filters)
+    kept = told.chain.keep()
+    again = stages(strategy, lambda: "new", members_max=4)
+    for stage, each in zip(again, kept, strict=True):
+        stage.restore(each)
+        assert stage.keep() == each
+    for place, route in enumerate(routes, 1):
+        told.chain.remove(route)
+        if place % 5 == 0 or place == len(routes):
+            check(routes[place:])
+
+
+@pytest.mark.spec("RT-1", "LV-6")
+def test_what_an_older_release_has_joined_and_nobody_can_read_is_taken_apart() -> None:
+    told = Told(Strategy.MERGING)
+    first, second = unreadable_together()
+    told.chain.add(Route("r0", Filter("a = 1 AND c = 1")))
+    told.chain.add(Route("r1", Filter("a = 1 AND c = 2")))
+    told.listen()
+    merged = next(stage for stage in told.chain._stages if isinstance(stage, Merged))
+    kept = merged.keep()
+    (group,) = kept.groups
+    members = [Route(m.id, f) for m, f in zip(group.members, (first, second), strict=True)]
+    assert group.merged is not None
+    poison = Route(group.merged.id, merge([first, second]))
+    assert not poison.filter.is_readable
+    differing = tuple(name for name in first.attributes if name != "a")
+    old = msgspec.structs.replace(
+        group, first=members[0], members=members, merged=poison, differing=differing
+    )
+
+    again = Merged(lambda: "new", exact=True, members_max=4)
+    again.onward = Difference()
+    again.onward.told = {poison.id: poison}
+    again.restore(msgspec.structs.replace(kept, groups=[old]))
+    again.flush()
+
+    added, removed = again.onward.take()
+    assert removed == (poison.id,)
+    assert {route.filter for route in added} == {first, second}

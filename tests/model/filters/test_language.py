@@ -1,14 +1,17 @@
 """MOD-2: the rules of JMS message selectors, one test each, and what goes beyond them."""
 
 import math
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
 
-from sterna import Filter
+from sterna import Filter, FilterError
 from sterna.model.event import Scalar
+from sterna.model.filters import tree
+from sterna.model.filters.parser import DEPTH_MAX, LENGTH_MAX
 from sterna.model.filters.tree import Literal
 from tests.scale import examples
 from tests.strategies import events, filter_texts
@@ -377,3 +380,73 @@ def test_the_text_of_a_filter_parses_back_to_an_equal_filter(text: str) -> None:
 
 def test_literals_of_different_types_make_different_filters() -> None:
     assert len({Filter("x = 1"), Filter("x = 1.0"), Filter("x = TRUE"), Filter("x = '1'")}) == 4
+
+
+# ---- What is made in Python can be read
+
+
+def is_parsed(filter_: Filter) -> bool:
+    try:
+        return Filter(str(filter_)) == filter_
+    except FilterError:
+        return False
+
+
+A = tree.Attribute("a")
+DEEPEST: list[tree.Value] = [
+    tree.Literal(1),
+    tree.Literal(-1),
+    tree.Literal(-0.5),
+    A,
+    tree.Negative(A),
+]
+MADE_OF_VALUES: list[Callable[[tree.Value], tree.Condition]] = [
+    lambda value: tree.Compare(">", tree.Arithmetic("*", A, value), tree.Literal(-3)),
+    lambda value: tree.In(tree.Arithmetic("-", A, value), (tree.Literal(-1), tree.Literal(2))),
+    lambda value: tree.negation(tree.In(tree.Arithmetic("-", A, value), (tree.Literal(2),))),
+    lambda value: tree.Between(A, value, tree.Literal(5)),
+    lambda _: tree.IsNull(A),
+    lambda _: tree.Holds(A),
+]
+
+
+def nested(value: tree.Value, times: int) -> tree.Value:
+    """A value in so many operations."""
+    for _ in range(times):
+        value = tree.Arithmetic("+", A, value)
+    return value
+
+
+def joined(condition: tree.Condition, times: int) -> tree.Condition:
+    """A condition in so many others, as the parser would make it."""
+    other = tree.Matches(tree.Attribute("t"), "a/+")
+    for number in range(times):
+        join = tree.conjunction if number % 2 else tree.disjunction
+        condition = tree.negation(condition) if number % 7 == 6 else join([other, condition])
+    return condition
+
+
+@pytest.mark.parametrize("make", MADE_OF_VALUES)
+@pytest.mark.parametrize("leaf", DEEPEST, ids=str)
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_a_filter_knows_whether_it_can_be_read(
+    make: Callable[[tree.Value], tree.Condition], leaf: tree.Value, is_joined: bool
+) -> None:
+    """Up to one depth it can, and beyond it cannot."""
+    found = []
+    for more in range(DEPTH_MAX - 6, DEPTH_MAX + 3):
+        condition = joined(make(leaf), more) if is_joined else make(nested(leaf, more))
+        filter_ = Filter.from_condition(condition)
+        assert filter_.is_readable is is_parsed(filter_)
+        found.append(filter_.is_readable)
+    assert found == sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize(("more", "readable"), [(0, True), (1, False)])
+def test_a_filter_may_be_as_long_as_the_parser_accepts(more: int, readable: bool) -> None:
+    text = "a = '" + "x" * (LENGTH_MAX - len("a = ''") + more) + "'"
+    filter_ = Filter.from_condition(
+        tree.Compare("=", tree.Attribute("a"), tree.Literal(text[5:-1]))
+    )
+    assert str(filter_) == text
+    assert filter_.is_readable is readable is is_parsed(filter_)

@@ -5,6 +5,7 @@ from typing import ClassVar
 from sterna.core.messages import Message
 from sterna.core.names import NodeId, RouteId
 from sterna.model.filters import Filter
+from sterna.model.ranges import Number
 
 CONFIRMING = "confirming"
 """The name of the protocol, and of the feature by which nodes say that they take part in it."""
@@ -16,14 +17,14 @@ class ConfirmationAsked(Message, frozen=True, kw_only=True):
     from_clients: ClassVar[bool] = True
 
     subscription: RouteId
-    number: int
+    number: Number
     """The number by which the client recognises the answer."""
 
 
 class Confirmation(Message, frozen=True, kw_only=True):
     """Border broker -> client: every broker that matters knows your subscription."""
 
-    number: int
+    number: Number
     but_not: tuple[NodeId, ...] = ()
     """The nodes that could not be asked, because they do not take part in the protocol."""
 
@@ -34,7 +35,7 @@ class EchoAsked(Message, frozen=True, kw_only=True):
     It follows the subscriptions that the filter is part of, or covered by, over the same link.
     """
 
-    number: int
+    number: Number
     """The number by which the sender recognises the answer."""
     filter: Filter
 
@@ -44,7 +45,7 @@ class Echo(Message, frozen=True, kw_only=True):
 
     from_clients: ClassVar[bool] = True
 
-    number: int
+    number: Number
     but_not: tuple[NodeId, ...] = ()
     """The nodes that could not be asked, because they do not take part in the protocol."""
 
@@ -52,4 +53,4 @@ class Echo(Message, frozen=True, kw_only=True):
 class EchoDropped(Message, frozen=True, kw_only=True):
     """Broker -> neighbour: nobody waits for the answer to this EchoAsked any more."""
 
-    number: int
+    number: Number

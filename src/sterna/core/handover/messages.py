@@ -7,6 +7,7 @@ from sterna.core.messages import Claim, Message, Route
 from sterna.core.names import NodeId, RouteId
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
+from sterna.model.ranges import Number, Visit
 
 KeptFor = tuple[tuple[EventId, tuple[RouteId, ...]], ...]
 """The moving subscriptions that wanted an event where the client was when it was kept."""
@@ -20,19 +21,19 @@ class Arrival(Message, frozen=True, kw_only=True):
 
     from_clients: ClassVar[bool] = True
 
-    visit: int
+    visit: Visit
     """Counts the brokers that the client has attached to."""
-    born: int
+    born: Visit
     """The visit on which it was welcomed for the first time; 0 if it never was."""
-    stay: int
+    stay: Visit
     """The last visit on which it was welcomed; after a farewell, the visit which that ended."""
-    received: int
+    received: Number
     """How many events it got on that visit: the sequence number of the last, the paper's num."""
     subscriptions: tuple[Route, ...] = ()
     advertisements: tuple[Route, ...] = ()
     others: tuple[Message, ...] = ()
     """What components of the client add: messages that may go `with_arrival`."""
-    numbered: int | None = None
+    numbered: Number | None = None
     """The number of its last event, or the one from which it counts; None if it does not say."""
 
     def claims(self) -> Iterable[Claim]:
@@ -45,9 +46,9 @@ class Arrival(Message, frozen=True, kw_only=True):
 class Welcome(Message, frozen=True, kw_only=True):
     """Border broker -> client: all that was kept for you follows; from now on you may publish."""
 
-    published: int
+    published: Number
     """The number of the last event that the network has from you."""
-    born: int = 0
+    born: Visit = 0
     """The birth of a client that had been forgotten; 0 if the client's own number holds."""
 
 
@@ -68,9 +69,9 @@ class Located(Message, frozen=True, kw_only=True):
     """
 
     client: NodeId
-    born: int
+    born: Visit
     """The visit on which the client was welcomed for the first time; 0 in a question for news."""
-    numbered: int | None = None
+    numbered: Number | None = None
     """The number of its last event, or an estimate that is not too low; None: not known."""
 
 
@@ -78,11 +79,11 @@ class Request(Message, frozen=True, kw_only=True):
     """What both forms of the search for the old border broker have in common."""
 
     client: NodeId
-    number: int
+    number: Number
     """The number by which the broker that asks recognizes the answer."""
-    born: int
-    stay: int
-    received: int
+    born: Visit
+    stay: Visit
+    received: Number
     filters: tuple[Filter, ...]
     path: tuple[NodeId, ...] = ()
     """The brokers that it came through: the way back for the replay."""
@@ -110,16 +111,16 @@ class Replay(Message, frozen=True, kw_only=True):
     is_said_once: ClassVar[bool] = True
 
     client: NodeId
-    number: int
+    number: Number
     events: tuple[Event, ...]
     missed: tuple[EventId, ...]
     moving: KeptFor
-    published: int
+    published: Number
     path: tuple[NodeId, ...]
     """The brokers that it still has to go through."""
     forgotten: bool = False
     """Whether nothing was kept, because the client has left, or was away for too long."""
-    departing: int = 0
+    departing: Visit = 0
     """The visit on which the client sent a farewell meanwhile; 0 if it did not."""
 
 
@@ -133,9 +134,9 @@ class Departed(Message, frozen=True, kw_only=True):
     """To all brokers: a client has left for good, or was away for too long."""
 
     client: NodeId
-    visit: int
+    visit: Visit
     """The client's last visit: whatever belongs to it, or to an earlier one, has ended."""
-    published: int
+    published: Number
     """The number of the last event that the network has from the client."""
-    numbered: int = 0
+    numbered: Number = 0
     """The greatest number that the client, or an earlier life of it, may have used for an event."""

@@ -9,9 +9,9 @@ from sterna.core.component import ClientComponent
 from sterna.core.handover.messages import Arrival, Replayed, Welcome
 from sterna.core.inputs import LinkUp
 from sterna.core.keeping import Reader, Writer
-from sterna.core.lives import VISIT_MAX
 from sterna.core.names import LinkId, NodeId, Time
 from sterna.model.event import Event
+from sterna.model.ranges import VISIT_MAX
 
 NEWS_US: Time = 10_000_000
 """How long a broker waits for news of a client: that it was born, or that it has left."""

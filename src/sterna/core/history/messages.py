@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from sterna.core.messages import Claim, Message, Route
-from sterna.core.names import RouteId, Time
+from sterna.core.names import RouteId
 from sterna.model.event import Event
+from sterna.model.ranges import Instant, Number
 
 
 class PastAsked(Message, frozen=True, kw_only=True):
@@ -14,11 +15,11 @@ class PastAsked(Message, frozen=True, kw_only=True):
     from_clients: ClassVar[bool] = True
 
     route: Route
-    events_max: int | None = None
+    events_max: Number | None = None
     """At most so many events, the newest ones."""
-    since_us: Time | None = None
+    since_us: Instant | None = None
     """Only events that were published at this time or later."""
-    number: int = 0
+    number: Number = 0
     """The number by which the client recognizes the answer."""
 
     def claims(self) -> Iterable[Claim]:
@@ -29,5 +30,5 @@ class Past(Message, frozen=True, kw_only=True):
     """Border broker -> client: the past events; later ones arrive as usual."""
 
     subscription: RouteId
-    number: int = 0
+    number: Number = 0
     events: tuple[Event, ...]

@@ -6,8 +6,9 @@ from typing import ClassVar
 import msgspec
 
 from sterna.core.messages import Claim, Message
-from sterna.core.names import RouteId, Time
+from sterna.core.names import RouteId
 from sterna.model.filters import Filter
+from sterna.model.ranges import Digest, Duration, Number
 
 
 class MovingRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -17,11 +18,11 @@ class MovingRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     filter: Filter
     at: str
     """Where its client is, as far as the sender knows."""
-    dwell_us: Time | None
+    dwell_us: Duration | None
     """The shortest time that it stays at a location: the paper's Δ; None if that is not known."""
-    delay_us: Time | None
+    delay_us: Duration | None
     """The round trip between the receiver and the client; None if that is not known."""
-    places: int = 0
+    places: Digest = 0
     """The digest of the places that the sender uses; 0 if it gives none. A receiver that uses other
     places cannot know what the client may want, and lets all locations through."""
 
@@ -51,7 +52,7 @@ class Probe(Message, frozen=True, kw_only=True):
 
     from_clients: ClassVar[bool] = True
 
-    number: int
+    number: Number
 
 
 class Probed(Message, frozen=True, kw_only=True):
@@ -59,4 +60,4 @@ class Probed(Message, frozen=True, kw_only=True):
 
     from_clients: ClassVar[bool] = True
 
-    number: int
+    number: Number

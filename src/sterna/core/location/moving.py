@@ -31,9 +31,11 @@ from sterna.core.messages import Message
 from sterna.core.names import NEVER, LinkId, Peer, RouteId, Time
 from sterna.core.protocol import Kind, Protocol
 from sterna.core.routing.options import Strategy
+from sterna.core.routing.stages import EVERYTHING
 from sterna.core.settings import Settings
 from sterna.model.filters import Filter, UnboundError
 from sterna.model.location import LocationError, LocationSpace
+from sterna.model.ranges import DURATION_MAX_US
 
 ANYWHERE = frozenset(("",))
 """Represents all locations if they are too many or not known. No location has this name."""
@@ -183,7 +185,7 @@ class Moving(Measuring, BrokerComponent):
         old = routes.pop(id_, None)
         if new is not None:
             routes[id_] = new
-            self.broker.router.enter(link, id_, self.instance(new), new.filter.anywhere)
+            self.broker.router.enter(link, id_, self.instance(new), _widest(new.filter))
         elif old is not None:
             self.broker.router.withdraw(link, id_)
         if not routes:
@@ -208,7 +210,7 @@ class Moving(Measuring, BrokerComponent):
         # Without a dwell time, the delay is useless.
         mine = None if new.dwell_us is None else new.delay_us
         between = self.delay_us(neighbour)
-        delay_us = None if mine is None or between is None else mine + between
+        delay_us = None if mine is None or between is None else _known(mine + between)
         places = new.places if self._uses_places_of(new) else OTHER_PLACES
         route = msgspec.structs.replace(new, delay_us=delay_us, places=places)
         is_simple = self.broker.router.options.strategy is Strategy.SIMPLE
@@ -300,7 +302,7 @@ class Moving(Measuring, BrokerComponent):
             if steps < self.places.away_steps_max:
                 away.due = min(away.due, away.since + steps * route.dwell_us)
             if steps <= self.places.away_steps_max:
-                longer = route.delay_us + steps * route.dwell_us
+                longer = _known(route.delay_us + steps * route.dwell_us)
                 self._replace(link, id_, msgspec.structs.replace(route, delay_us=longer))
         self.wake_by(away.due)
         self.broker.router.tell(now)
@@ -427,10 +429,20 @@ def _by_id(routes: Iterable[MovingRoute]) -> dict[RouteId, MovingRoute]:
 def _is_valid(route: MovingRoute) -> bool:
     """Whether a broker can use a route; others are ignored."""
     return (
-        (route.dwell_us is None or route.dwell_us > 0)
-        and (route.delay_us is None or route.delay_us >= 0)
+        (route.dwell_us is None or 0 < route.dwell_us <= DURATION_MAX_US)
+        and (route.delay_us is None or 0 <= route.delay_us <= DURATION_MAX_US)
         and not route.filter.variables
     )
+
+
+def _known(delay_us: Time) -> Time | None:
+    """A delay that can be sent; a longer one counts as not known, so its client may be anywhere."""
+    return delay_us if delay_us <= DURATION_MAX_US else None
+
+
+def _widest(filter_: Filter) -> Filter:
+    """What publishers are told: a filter for all locations, or for all events if it is too long."""
+    return filter_.anywhere if filter_.anywhere.is_readable else EVERYTHING
 
 
 class _Around:

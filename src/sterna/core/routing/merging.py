@@ -4,6 +4,10 @@ Filters that agree in all attributes but one have a union that is again one conj
 them is exact (perfect merging). Imperfect merging also joins filters that differ in two attributes,
 as long as they agree in another: the result then accepts combinations of the two that nobody asked
 for, and only those.
+
+What is passed on is always a filter that the neighbour can read. Filters that are long together are
+not joined: each change of one would send all of them. If a join turns out to be more than a parser
+accepts all the same, its parts are passed on instead, and do not join others any more.
 """
 
 from itertools import combinations
@@ -22,6 +26,10 @@ from sterna.model.filters.values import ValueSet
 ATTRIBUTES_MAX = 12
 """Filters on more attributes are passed on as they are; they have too many ways to be joined."""
 
+CHARACTERS_MAX = 32_768
+"""How many characters the filters of a group have together, at most. Reading more than this takes a
+neighbour a noticeable part of a second, and it is far below what the parser accepts."""
+
 
 class MergeGroup:
     """Routes that are passed on as one."""
@@ -32,8 +40,20 @@ class MergeGroup:
         self.first = first
         """The first route that ever joined; the group's key is that of this route."""
         self.members: dict[RouteId, Route] = {}
+        self.characters = 0
+        """How long the filters of the members are together."""
         self.merged: Route | None = None
         """The route that was passed on for them."""
+
+    def put(self, route: Route) -> None:
+        """Add a member."""
+        self.members[route.id] = route
+        self.characters += _length(route)
+
+    def drop(self, route: Route) -> None:
+        """Remove a member."""
+        del self.members[route.id]
+        self.characters -= _length(route)
 
 
 class Merged(Stage):
@@ -51,23 +71,27 @@ class Merged(Stage):
         self._joinable: dict[Key, dict[RouteId, Route]] = {}
         self._open: dict[Key, dict[RouteId, MergeGroup]] = {}
         """Groups with room, by key."""
+        self._apart: dict[RouteId, None] = {}
+        """Routes that stand alone for good: their join could not be read."""
         self._group_of: dict[RouteId, MergeGroup] = {}
         self._changed: dict[RouteId, MergeGroup] = {}
 
     def add(self, route: Route) -> None:
-        keys = self._keys(route.filter)
+        keys = self._keys(route)
+        room = CHARACTERS_MAX - _length(route) if keys else 0
         for key in keys:
-            if key in self._open:
-                self._join(next(iter(self._open[key].values())), route)
-                return
+            for group in self._open.get(key, {}).values():
+                if group.characters <= room:
+                    self._join(group, route)
+                    return
         for key in keys:
-            if key in self._joinable:
-                first = next(iter(self._joinable[key].values()))
-                self._no_longer_alone(first)
-                group = MergeGroup(self._name(), key, first)
-                self._join(group, first)
-                self._join(group, route)
-                return
+            for first in self._joinable.get(key, {}).values():
+                if _length(first) <= room:
+                    self._no_longer_alone(first)
+                    group = MergeGroup(self._name(), key, first)
+                    self._join(group, first)
+                    self._join(group, route)
+                    return
         self._stand_alone(route, keys)
         self.onward.add(route)
 
@@ -79,6 +103,7 @@ class Merged(Stage):
     def remove(self, route: Route) -> None:
         if route.id in self._alone:
             self._no_longer_alone(route)
+            self._apart.pop(route.id, None)
         else:
             self._leave(self._group_of[route.id], route)
 
@@ -87,14 +112,17 @@ class Merged(Stage):
             _, group = self._changed.popitem()
             members = list(group.members.values())
             before, group.merged = group.merged, None
-            if len(members) > 1:
-                group.merged = self._merge(members)
+            merged = self._merge(members) if len(members) > 1 else None
+            if merged is not None and merged.is_readable:
+                group.merged = Route(self._name(), merged)
                 self.onward.add(group.merged)
             else:  # A single route is no group; it may join another.
                 self._close(group)
-                for last in members:
-                    del self._group_of[last.id]
-                    self.add(last)
+                for each in members:
+                    del self._group_of[each.id]
+                    if merged is not None:
+                        self._apart[each.id] = None
+                    self.add(each)
             if before is not None:
                 self.onward.remove(before)
 
@@ -114,24 +142,30 @@ class Merged(Stage):
             ],
             open=[id_ for groups_of_key in self._open.values() for id_ in groups_of_key],
             changed=list(self._changed),
+            apart=list(self._apart),
         )
 
     def restore(self, kept: "KeptMerged") -> None:
+        self._apart = dict.fromkeys(kept.apart)
         for route in kept.alone:
-            self._stand_alone(route, self._keys(route.filter))
+            self._stand_alone(route, self._keys(route))
         groups = {}
         for each in kept.groups:
             (term,) = each.first.filter.normal_form or ()
             group = groups[each.id] = MergeGroup(each.id, _key(term, each.differing), each.first)
-            group.members = {route.id: route for route in each.members}
+            for route in each.members:
+                group.put(route)
             group.merged = each.merged
             self._group_of |= dict.fromkeys(group.members, group)
         for id_ in kept.open:
             self._open.setdefault(groups[id_].key, {})[id_] = groups[id_]
         self._changed = {id_: groups[id_] for id_ in kept.changed}
+        for id_, group in groups.items():  # An older release has passed on what nobody can read.
+            if group.merged is not None and not group.merged.filter.is_readable:
+                self._changed[id_] = group
 
     def _join(self, group: MergeGroup, route: Route) -> None:
-        group.members[route.id] = route
+        group.put(route)
         self._group_of[route.id] = group
         self._changed[group.id] = group
         if len(group.members) < self._members_max:
@@ -140,7 +174,8 @@ class Merged(Stage):
             self._close(group)
 
     def _leave(self, group: MergeGroup, route: Route) -> None:
-        del group.members[route.id], self._group_of[route.id]
+        group.drop(route)
+        del self._group_of[route.id]
         self._changed[group.id] = group
         self._open.setdefault(group.key, {})[group.id] = group
 
@@ -149,8 +184,8 @@ class Merged(Stage):
         if groups.pop(group.id, None) is not None and not groups:
             del self._open[group.key]
 
-    def _merge(self, members: list[Route]) -> Route:
-        return Route(self._name(), merge((m.filter for m in members), exact=self._exact))
+    def _merge(self, members: list[Route]) -> Filter:
+        return merge((m.filter for m in members), exact=self._exact)
 
     def _no_longer_alone(self, route: Route) -> None:
         for key in self._alone.pop(route.id)[1]:
@@ -160,10 +195,12 @@ class Merged(Stage):
                 del self._joinable[key]
         self.onward.remove(route)
 
-    def _keys(self, filter_: Filter) -> "tuple[Key, ...]":
+    def _keys(self, route: Route) -> "tuple[Key, ...]":
         """Filters that may be joined have a key in common; the keys of exact joins come first."""
-        form = filter_.normal_form
+        form = route.filter.normal_form
         if form is None or len(form) != 1 or len(form[0].constraints) > ATTRIBUTES_MAX:
+            return ()
+        if route.id in self._apart or _length(route) > CHARACTERS_MAX:
             return ()
         (term,) = form
         names = sorted(term.constraints)
@@ -192,6 +229,8 @@ class KeptMerged(msgspec.Struct, frozen=True, tag=True):
     """The groups with room, the first to be joined first."""
     changed: list[RouteId]
     """The groups that are to be merged anew."""
+    apart: list[RouteId] = []
+    """The routes that stand alone for good; earlier releases have none."""
 
 
 class Key(NamedTuple):
@@ -201,6 +240,11 @@ class Key(NamedTuple):
     """The attributes in which they may differ."""
     others: frozenset[tuple[str, ValueSet]]
     residuals: frozenset[Condition]
+
+
+def _length(route: Route) -> int:
+    """How many characters a filter has. Its text is kept: whoever announces it needs it."""
+    return len(str(route.filter))
 
 
 def _key(term: Term, differing: tuple[str, ...]) -> Key:

@@ -19,7 +19,7 @@ from sterna.model.filters.normal_form import (
     normal_form,
     usual_form,
 )
-from sterna.model.filters.parser import DEPTH_MAX, MEMBERS_MAX, parse
+from sterna.model.filters.parser import DEPTH_MAX, LENGTH_MAX, MEMBERS_MAX, parse
 from sterna.model.filters.wording import in_words
 from sterna.model.location import LocationSpace
 
@@ -36,8 +36,8 @@ class Filter:
     True
 
     Filters are immutable; two are equal if they have the same words, whatever the spacing, the case
-    of keywords and needless parentheses. `str()` gives text that parses back to an
-    equal filter (unless merging or binding has made it longer than the parser accepts).
+    of keywords and needless parentheses. `str()` gives text that parses back to an equal filter,
+    unless merging or binding has made more of it than the parser accepts: see `is_readable`.
     """
 
     def __init__(self, text: str) -> None:
@@ -66,6 +66,14 @@ class Filter:
     @cached_property
     def _text(self) -> str:
         return tree.write(self._condition)
+
+    @cached_property
+    def is_readable(self) -> bool:
+        """Whether its text can be parsed again, by every node that gets it.
+
+        Filters that were parsed are. One that was made from others may be too long or too deep.
+        """
+        return len(self._text) <= LENGTH_MAX and tree.depth(self._condition) <= DEPTH_MAX
 
     def __repr__(self) -> str:
         return f"Filter({str(self)!r})"
@@ -287,8 +295,8 @@ def merge(filters: Iterable[Filter], *, exact: bool = True) -> Filter:
 
     With `exact` it matches what at least one of them matches, nothing else, in as few alternatives
     as perfect merging gives. Without, it may match more: filters that constrain the same attributes
-    become one conjunction in which each attribute takes any value that some input accepts. The text
-    of a merge of very many or very long filters may be longer than the parser accepts.
+    become one conjunction in which each attribute takes any value that some input accepts. A merge
+    of very many or very long filters may be more than the parser accepts: ask `is_readable`.
     """
     distinct = list(dict.fromkeys(filters))
     forms = [filter_.normal_form for filter_ in distinct]

@@ -289,12 +289,19 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def depth(node: Node) -> int:
-    """The depth of the nesting."""
-    deepest, level = 0, [node]
-    while level:
-        deepest += 1
-        level = [child for parent in level for child in children(parent)]
-    return deepest
+    """The depth of the nesting, as the parser finds it in the text of the node."""
+    match node:
+        case And(operands) | Or(operands):
+            return 1 + max(map(depth, operands))
+        case Not(Between() | In() | InMyloc() | Like() | Matches() | IsNull() as test):
+            return depth(test)  # The NOT is a part of the test.
+        case Literal(value):
+            return 2 if _is_negative(value) else 1
+        case In(value):
+            return 1 + depth(value)  # However many members there are, they are constants.
+        case Always() | Holds() | Near() | Within():
+            return 1
+    return 1 + max(map(depth, children(node)), default=0)
 
 
 def transform(node: Node, change: Callable[[Node], Node]) -> Node:
@@ -328,8 +335,7 @@ def write(node: Node, around: int = _LOOSEST) -> str:
 def _written(node: Node) -> tuple[str, int]:
     match node:
         case Literal(value):
-            negative = not isinstance(value, bool | str) and str(value).startswith("-")
-            return write_scalar(value), _PRODUCT if negative else _TIGHTEST
+            return write_scalar(value), _PRODUCT if _is_negative(value) else _TIGHTEST
         case Attribute(name):
             return write_name(name), _TIGHTEST
         case Variable(name):
@@ -382,6 +388,11 @@ def _write_test(
             return f"{write(value)} {negated}MATCHES {write_scalar(topic)}"
         case IsNull(value):
             return f"{write(value)} IS {negated}NULL"
+
+
+def _is_negative(value: Scalar) -> bool:
+    """Whether a constant is written with a sign."""
+    return not isinstance(value, bool | str) and str(value).startswith("-")
 
 
 def write_scalar(value: Scalar) -> str:

@@ -6,17 +6,20 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from sterna.core.actions import Action, Disconnect, LookUp, Reconnect, Transmit
+from sterna.core.actions import Disconnect, LookUp, Reconnect, Transmit
 from sterna.core.broker import Broker
 from sterna.core.facts import Fact, MemoriesDiffer, RingFound
 from sterna.core.history.recent import Recent
 from sterna.core.inputs import ArchiveChanged, Input, LookedUp, Received
+from sterna.core.link import Data
+from sterna.core.names import LinkId
+from sterna.core.node import Turn
 from sterna.core.overlay.members import Members
 from sterna.model.event import Event
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.journaling import Journalist
 from sterna.net.broker.opening import configure, log_options, open_engine
-from sterna.net.engine import Driver, Engine
+from sterna.net.engine import Driver, Engine, without_message
 from sterna.net.historian import Historian
 from sterna.net.metrics import Metrics
 from sterna.net.storage import Log
@@ -135,14 +138,20 @@ class BrokerDriver(Driver):
 
     # ---- Actions of the core
 
-    def prepare(self, actions: Sequence[Action]) -> Prepared:
+    def prepare(self, turn: Turn) -> Prepared:
         sendings: list[tuple[Session, tuple[bytes, ...] | None]] = []
         links = self._sessions.links
-        for action in actions:
+        for action in turn.actions:
             if type(action) is Transmit:
                 session = links.get(action.link)
                 if session is not None:
-                    sendings.append((session, session.encode(action.frame, self._bodies)))
+                    try:
+                        sendings.append((session, session.encode(action.frame, self._bodies)))
+                    except Exception as error:  # noqa: BLE001 - others must not suffer.
+                        self._cannot_send(action, turn.cause, error)
+                        other = without_message(action.frame)
+                        if other is not None:
+                            sendings.append((session, session.encode(other, self._bodies)))
             elif isinstance(action, Disconnect | Reconnect):
                 if action.link in links:
                     sendings.append((links[action.link], None))
@@ -150,6 +159,19 @@ class BrokerDriver(Driver):
                 self._historian.look_up(action)
         self._bodies.clear()
         return Prepared(self._arrived or perf_counter(), sendings)
+
+    def _cannot_send(self, action: Transmit, cause: Input, error: Exception) -> None:
+        """Log it, and close the connection that the cause came over, as if the core had failed.
+
+        A frame that was to go over that very connection is no reason to: it may have waited for it
+        since before, and would do so again.
+        """
+        frame = action.frame
+        what = type(frame.message if isinstance(frame, Data) else frame).__name__
+        name = self._configuration.name
+        log.error("%s cannot send %s to %s", name, what, action.link, exc_info=error)
+        if isinstance(cause, Received) and cause.link != action.link:
+            self._hang_up(cause.link)
 
     def release(self, prepared: object) -> None:
         arrived, sendings = cast("Prepared", prepared)
@@ -231,8 +253,14 @@ class BrokerDriver(Driver):
     def stumbled(self, given: Input, error: Exception) -> None:
         name = self._configuration.name
         log.error("%s failed at %s", name, type(given).__name__, exc_info=error)
-        if isinstance(given, Received) and given.link in self._sessions.links:
-            self._sessions.links[given.link].abort()  # What else it has sent, it sends again.
+        if isinstance(given, Received):
+            self._hang_up(given.link)
+
+    def _hang_up(self, link: LinkId) -> None:
+        """End a connection after what came over it has failed; what follows is sent again."""
+        session = self._sessions.links.get(link)
+        if session is not None:
+            session.abort()
 
     def committed(self, seconds: float, inputs: int) -> None:
         self._metrics.commit(seconds, inputs)

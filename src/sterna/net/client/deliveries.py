@@ -22,6 +22,7 @@ from sterna.net.client.keeper import Keeper
 from sterna.net.client.life import Life
 from sterna.net.client.publications import FRAME_BYTES, text_size
 from sterna.net.state import KeptSubscription
+from sterna.wire.codec import SHORT_FILTER_CHARACTERS_MAX
 
 log = logging.getLogger("sterna.client")
 
@@ -119,6 +120,14 @@ class Deliveries:
 
     def _check_room(self, name: str, filter_: Filter) -> None:
         """Raise if all subscriptions would not fit in the one frame that announces them."""
+        length = len(str(filter_))
+        if length > SHORT_FILTER_CHARACTERS_MAX:
+            raise SubscriptionTooLargeError(
+                f"the filter has {length:,} characters, and a broker accepts "
+                f"{SHORT_FILTER_CHARACTERS_MAX:,} from a client; divide it among several",
+                size=length,
+                limit=SHORT_FILTER_CHARACTERS_MAX,
+            )
         size = self._announced_bytes + _announced_size(name, filter_)
         limit = self._keeper.frame_bytes_max - FRAME_BYTES
         if size > limit:

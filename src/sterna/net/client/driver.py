@@ -20,12 +20,14 @@ from sterna.core.facts import Fact
 from sterna.core.inputs import Configured, Input, LinkUp, Received, Unsubscribe
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import LinkId
+from sterna.core.node import Turn
 from sterna.core.settings import Settings
 from sterna.errors import ClosedError, JournalFailedError, NotConnectedError, SternaError
+from sterna.net.client.checking import check_sendable
 from sterna.net.client.life import Life
 from sterna.net.config import Durability
 from sterna.net.connection import Connection
-from sterna.net.engine import Driver, Engine, loading, recover
+from sterna.net.engine import Driver, Engine, loading, recover, without_message
 from sterna.net.nodes import AT_A_CLIENT, new_client
 from sterna.net.records import Began
 from sterna.net.state import decode_memory, encode_memory
@@ -209,6 +211,7 @@ class ClientDriver(Driver):
         """Give the core an input; `raw` has the bytes that arrived over the connection, if any."""
         if self.engine is None or self._life.is_closed:
             return
+        check_sendable(given)
         if isinstance(given, LinkUp):
             self._publications.flush()  # What follows may be numbered from somewhere else.
         self.engine.give(given, raw)
@@ -222,12 +225,18 @@ class ClientDriver(Driver):
 
     # ---- Actions and facts of the core
 
-    def prepare(self, actions: Sequence[Action]) -> object:
+    def prepare(self, turn: Turn) -> object:
         steps: list[tuple[bytes, ...] | Delivery | Connect | Disconnect | Reconnect] = []
-        for action in actions:
+        for action in turn.actions:
             if type(action) is Transmit:
                 if action.link == self._keeper.broker:
-                    steps.append(encode(action.frame, self._bodies))
+                    try:
+                        steps.append(encode(action.frame, self._bodies))
+                    except Exception:
+                        log.exception("%s has something that cannot be sent", self._life.name)
+                        other = without_message(action.frame)
+                        if other is not None:
+                            steps.append(encode(other, self._bodies))
             elif isinstance(action, Deliver):
                 now = self._deliveries.subscriptions  # Not those that begin while it is held.
                 steps.append(Delivery(action, now if self.log is None else dict(now)))
