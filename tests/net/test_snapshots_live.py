@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sterna.net.local import LocalNetwork
-from tests.net.live import Client, connect, gather_events, network_in, settle, until
+from tests.net.live import Client, connect, gather_events, network_in, settle
 
 ALTERNATIVES = " OR ".join(f"a{number} = 1" for number in range(65))
 """More than the index takes apart: it compiles a function for it."""

@@ -11,7 +11,6 @@ from sterna.net.storage.disk import REAL, Disk, write_fully
 from sterna.net.storage.errors import (
     LogFailedError,
     LogFullError,
-    LogInUseError,
     SnapshotFailedError,
 )
 from sterna.net.storage.format import (
@@ -22,6 +21,7 @@ from sterna.net.storage.format import (
     encode_snapshot,
     seed_of,
 )
+from sterna.net.storage.locking import lock_directory
 from sterna.net.storage.options import LogOptions
 from sterna.net.storage.recovery import (
     FoundLog,
@@ -39,7 +39,6 @@ from sterna.net.storage.snapshots import (
     write_snapshot,
 )
 
-LOCK_NAME = "lock"
 WRITE_PARTS = 512
 """A write is done once it has so many parts; the system accepts at most 1,024 (IOV_MAX)."""
 
@@ -126,12 +125,7 @@ class Log:
         """
         options = options or LogOptions()
         try:
-            disk.make_directory(directory)
-            release = disk.lock(directory / LOCK_NAME)
-        except BlockingIOError:
-            raise LogInUseError(
-                f"{directory} is in use by another process. Stop that, or use another directory."
-            ) from None
+            release = lock_directory(directory, disk)
         except OSError as error:
             raise _failed(f"opening {directory}", error) from error
         try:
