@@ -181,7 +181,7 @@ def test_the_oldest_connection_gives_way() -> None:
     "said", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\n\r\n"], ids=["idle", "slow", "deaf"]
 )
 def test_health_is_answered_whoever_else_is_connected(tmp_path: Path, said: bytes) -> None:
-    """A broker process with 200 connections that say nothing, or do not read what they asked for."""
+    """A broker process with 200 connections that say nothing, or do not take their answers."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = Address(*free.getsockname())
     network = network_in(tmp_path, 1, http={"listen": str(address)})

@@ -83,8 +83,8 @@ def test_a_subscription_with_many_alternatives_among_many(tmp_path: Path) -> Non
                 odd.subscribe(f"n = {number}")
                 await asyncio.sleep(0)  # The witnesses are in the same process.
             await odd.drain()
-            before = positions(network, "B1")
-            while positions(network, "B1") == before:
+            made = positions(network, "B1")
+            while positions(network, "B1") == made:
                 await odd.publish(a3=1)
 
     async def run() -> None:
