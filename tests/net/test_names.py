@@ -98,11 +98,25 @@ def test_nothing_is_left_of_a_client_that_is_sent_away() -> None:
     assert Departed(client="B2", visit=1, published=0) in broker.unconfirmed("B3")
     broker.handle(LinkUp(link="B2", peer=Peer.BROKER), 6)
     broker.handle(Received(link="B2", frames=(hello,)), 7)
-    for now in range(10, 20):
+    broker.handle(LinkDown(link="B2"), 8)
+    for now in range(1, 10):
         broker.handle(TimePassed(), now * 1_000_000)
     assert broker.peers == {"B3": Peer.BROKER, "B2": Peer.BROKER}
 
-    broker.handle(LinkDown(link="B2"), 21_000_000)
-    lost = Resubscribe(client="B2", number=1, born=1, stay=1, received=0, filters=(), path=("B3",))
-    broker.handle(Received(link="B3", frames=(Data(1, 0, lost),)), 22_000_000)
-    assert broker.peers == {"B3": Peer.BROKER, "B2": Peer.BROKER}
+
+@pytest.mark.spec("PM-4")
+@pytest.mark.parametrize("protocol", [Handover.RELOCATION, Handover.NONE])
+def test_a_request_for_a_client_does_not_end_the_link_to_a_broker_of_its_name(
+    protocol: Handover,
+) -> None:
+    """The link is down, and comes back."""
+    broker = make_broker("B1", Settings(handover=HandoverOptions(protocol=protocol)))
+    for link in ("B2", "B3"):
+        broker.handle(LinkUp(link=link, peer=Peer.BROKER), 1)
+        broker.handle(Received(link=link, frames=(Resume(7, None, 0, True),)), 2)
+    broker.handle(LinkDown(link="B2"), 3)
+
+    asked = Resubscribe(client="B2", number=1, born=1, stay=1, received=0, filters=(), path=("B3",))
+    broker.handle(Received(link="B3", frames=(Data(1, 0, asked),)), 4)
+
+    assert broker.peers == {"B2": Peer.BROKER, "B3": Peer.BROKER}
