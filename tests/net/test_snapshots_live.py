@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sterna.net.local import LocalNetwork
-from tests.net.live import Client, connect, gather_events, network_in, settle
+from tests.net.live import Client, connect, gather_events, network_in, settle, until
 
 ALTERNATIVES = " OR ".join(f"a{number} = 1" for number in range(65))
 """More than the index takes apart: it compiles a function for it."""
@@ -124,7 +124,7 @@ def test_a_disk_that_has_no_room_for_the_snapshot(tmp_path: Path) -> None:
     With more room, snapshots are made again.
     """
     small = {"snapshot_inputs": 50, "segment_bytes": 200_000, "snapshot_bytes": 10_000}
-    network = network_in(tmp_path, 1, durability=small)
+    network = network_in(tmp_path, 1, durability=small, history={"events_max": 1_000_000})
 
     def limit(size: int) -> None:
         """Limit files to a size: enough for those of the log, with the zeros ahead."""
@@ -150,9 +150,9 @@ def test_a_disk_that_has_no_room_for_the_snapshot(tmp_path: Path) -> None:
             await witnessed(publisher, subscriber, attack)
             assert "bytes were written" in str(log_status()["snapshot_problem"])
             limit(resource.RLIM_INFINITY)
-            while log_status()["snapshots_failed"]:
-                for _ in range(10):
-                    await publisher.publish(n=1)
+            for _ in range(int(str(log_status()["inputs_since_snapshot"]))):  # Enough for a try.
+                await publisher.publish(n=1)
+            await until(lambda: not log_status()["snapshots_failed"])
             limit(1_400_000)
             await publisher.publish(n=1)
             began = time.monotonic()

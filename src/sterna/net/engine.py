@@ -448,9 +448,11 @@ class Engine(Generic[N]):
         try:
             if snapshot and not self._is_over:
                 kept = self._snapshots.make(limited=False)
-                if kept is not None:
-                    with suppress(SnapshotFailedError):  # It is logged, and the log has everything.
-                        await asyncio.wrap_future(kept)
+                while self._snapshots.is_running:  # Until its end is reported, too.
+                    await asyncio.sleep(0.001)
+                with suppress(SnapshotFailedError):  # It is logged, and the log has everything.
+                    if kept is not None:
+                        kept.result()
         finally:  # What was acknowledged is in the log, with or without a snapshot.
             self._end()
             self._thread.shutdown()
