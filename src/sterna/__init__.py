@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         LogFormatError,
         LogFullError,
         LogInUseError,
+        SnapshotFailedError,
     )
     from sterna.pipeline.errors import PipelineError, SparkUnavailable
     from sterna.plugins import PluginError
@@ -94,6 +95,7 @@ __all__ = [
     "Receipt",
     "RefusedError",
     "SegmentDamagedError",
+    "SnapshotFailedError",
     "SparkUnavailable",
     "StartError",
     "SternaError",
@@ -136,7 +138,7 @@ _LAZY = {
     "sterna.net.second_process": ("CompactionFailedError",),
     "sterna.net.storage.errors": (
         *("LogDamagedError", "LogError", "LogFailedError", "LogFormatError", "LogFullError"),
-        "LogInUseError",
+        *("LogInUseError", "SnapshotFailedError"),
     ),
     "sterna.pipeline.errors": ("PipelineError", "SparkUnavailable"),
     "sterna.plugins": ("PluginError",),

@@ -197,6 +197,44 @@ def test_data_of_another_broker_is_not_touched(tmp_path: Path) -> None:
     assert "is of broker 'b1'" in ended.stderr
 
 
+@pytest.mark.spec("LV-1")
+@pytest.mark.parametrize("levels", [("none", "none"), ("none", "batch"), ("batch", "none")])
+def test_two_brokers_do_not_share_a_directory(tmp_path: Path, levels: tuple[str, str]) -> None:
+    """Not even those that keep nothing there but a journal; the second one says so and ends."""
+    options = ["--name", "b1", "--listen", "127.0.0.1:0", "--data", str(tmp_path), "--json"]
+    first, second = ({**os.environ, "STERNA_DURABILITY_LEVEL": level} for level in levels)
+    with running("broker", *options, env=first) as process:
+        url = started(process)
+        ended = run_broker(*options, env=second)
+        fails_in_one_line(ended, "is in use by another process")
+        with library.blocking.connect(url, client="ann") as ann:
+            ann.publish(n=1).wait(WAIT_S)
+        process.terminate()
+        process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0
+    with running("broker", *options, env=first) as process:
+        started(process)
+
+
+def test_without_anything_to_write_the_directory_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    levels = {"STERNA_DURABILITY_LEVEL": "none", "STERNA_JOURNAL_ENABLED": "false"}
+    options = ["--name", "b1", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "file")]
+    with running("broker", *options, "--json", env={**os.environ, **levels}) as process:
+        started(process)
+
+
+def run_broker(*options: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [COMMAND, "broker", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=env,
+        timeout=WAIT_S,
+    )
+
+
 def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ended = subprocess.run(

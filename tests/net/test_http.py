@@ -3,13 +3,18 @@
 import asyncio
 import json
 import logging
+import socket
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 
 import pytest
 import uvloop
 
 from sterna.net.address import Address
 from sterna.net.http import HEADER_BYTES_MAX, HttpServer, Pages
+from tests.net.live import network_in
 
 pytestmark = pytest.mark.spec("LV-6")
 
@@ -139,7 +144,7 @@ def test_a_slow_request_is_cut_off() -> None:
     async def look(address: Address, _broker: Broker) -> None:
         assert await _closed_without_answer(address, b"GET /health HT")
 
-    serve(look, request_s=0.05)
+    serve(look, header_s=0.05)
 
 
 async def _closed_without_answer(address: Address, request: bytes) -> bool:
@@ -153,22 +158,47 @@ async def _closed_without_answer(address: Address, request: bytes) -> bool:
         writer.close()
 
 
-def test_connections_are_bounded() -> None:
-    """One too many is told so; when one ends, there is room again."""
+def test_the_oldest_connection_gives_way() -> None:
+    """Whoever keeps a place without asking loses it to who comes; the others keep theirs."""
 
     async def look(address: Address, _broker: Broker) -> None:
-        held = [await asyncio.open_connection(*address) for _ in range(2)]
+        held = [await asyncio.open_connection(*address) for _ in range(3)]
         # Those that were accepted before are served before.
-        status, _, body = await get(address, "/health")
-        assert (status, body) == (503, b"too many connections\n")
-        for reader, writer in held:
+        assert (await get(address, "/health"))[0] == 200
+        for reader, writer in held[2:]:
             writer.write(b"GET /health HTTP/1.1\r\n\r\n")
             assert b" 200 OK\r\n" in await reader.read()
             writer.close()
-        while (await get(address, "/health"))[0] != 200:
-            pass
+        for reader, writer in held[:2]:
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
 
-    serve(look, connections_max=2)
+    serve(look, connections_max=2, header_s=20.0)
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\n\r\n"], ids=["idle", "slow", "deaf"]
+)
+def test_health_is_answered_whoever_else_is_connected(tmp_path: Path, said: bytes) -> None:
+    """A broker process with 200 connections that say nothing, or do not take their answers."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = Address(*free.getsockname())
+    network = network_in(tmp_path, 1, http={"listen": str(address)})
+
+    async def run() -> None:
+        async with asyncio.timeout(20), AsyncExitStack() as stack:
+            for _ in range(200):
+                _, writer = await asyncio.open_connection(*address)
+                stack.callback(writer.transport.abort)
+                writer.write(said)
+            for _ in range(20):
+                began = time.perf_counter()
+                assert (await get(address, "/health"))[0] == 200
+                assert time.perf_counter() - began < 1
+
+    with network:
+        asyncio.run(run())
 
 
 def test_closing_frees_the_port() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from sterna.net.config import LogConfig, LogFormat, LogLevel
-from sterna.net.logs import LOGGER, set_up_logging
+from sterna.net.logs import LOGGER, LOOP, set_up_logging
 
 pytestmark = pytest.mark.spec("LV-6")
 
@@ -17,10 +17,11 @@ log = logging.getLogger("sterna.test")
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    logger = logging.getLogger(LOGGER)
-    before = logger.handlers, logger.level, logger.propagate
+    loggers = [logging.getLogger(name) for name in (LOGGER, LOOP)]
+    before = [(logger.handlers, logger.level, logger.propagate) for logger in loggers]
     yield
-    logger.handlers, logger.level, logger.propagate = before
+    for logger, was in zip(loggers, before, strict=True):
+        logger.handlers, logger.level, logger.propagate = was
 
 
 def logged(format_: LogFormat) -> io.StringIO:

@@ -90,6 +90,9 @@ def _rows(answer: dict[str, Any]) -> list[tuple[str, Text]]:
         else f"{log['bytes_on_disk']:,} bytes, {log['inputs_since_snapshot']:,} inputs "
         "since the last snapshot"
     )
+    shown = Text(written)
+    if log is not None and log.get("snapshots_failed"):  # An older broker does not tell.
+        shown.append(f"; snapshots fail: {log['snapshot_problem']}", "yellow")
     return [
         ("version", Text(answer["version"])),
         ("neighbours", neighbours if answer["neighbours"] else Text("none")),
@@ -97,7 +100,7 @@ def _rows(answer: dict[str, Any]) -> list[tuple[str, Text]]:
         ("subscriptions", Text(f"{answer['subscriptions']:,}")),
         ("network", Text(f"{answer['strategy']} routing, {answer['handover']} handover")),
         ("durability", Text(answer["durability"])),
-        ("log", Text(written)),
+        ("log", shown),
         ("journal", Text(f"{answer['journal_bytes']:,} bytes")),
         ("inputs", Text(f"{answer['inputs']:,}")),
     ]

@@ -54,6 +54,8 @@ class Interest:
     def change(self, message: SubscriptionChange) -> None:
         self.version += 1
         for route in message.added:
+            if not route.filter.is_bound:
+                continue  # It means nothing here.
             if route.id in self._filters:
                 self._filters.remove(route.id)
             self._filters.add(route.id, route.filter)

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Generic, NamedTuple, TypeVar
@@ -38,7 +39,7 @@ from sterna.net.records import (
 from sterna.net.release_0_1 import converted
 from sterna.net.snapshots import Snapshots
 from sterna.net.state import State, decode_state
-from sterna.net.storage.errors import LogError, LogFormatError
+from sterna.net.storage.errors import LogError, LogFormatError, SnapshotFailedError
 from sterna.net.storage.log import Log
 from sterna.net.storage.recovery import Recovery
 from sterna.wire.snapshots import UnreadableSnapshotError, restore_node
@@ -80,7 +81,7 @@ class Listener:
     def before_snapshot(self) -> Callable[[], None]:
         """Collect all facts so far: the inputs that led to them will not be replayed.
 
-        The result makes them durable, in another thread. If it raises, there is no snapshot, and
+        The result makes them durable, in another thread. If that raises, there is no snapshot, and
         the engine fails.
         """
         return _nothing
@@ -279,6 +280,11 @@ class Engine(Generic[N]):
         self._is_over = False
 
     @property
+    def snapshots(self) -> Snapshots | None:
+        """What makes the snapshots; None without a log."""
+        return self._snapshots
+
+    @property
     def held(self) -> int:
         """How many inputs wait to be durable."""
         return len(self._held)
@@ -352,7 +358,11 @@ class Engine(Generic[N]):
         if self._thread is None or self._log is None or self._is_over:
             return
         began, before = perf_counter(), self._log.synced
-        future = self._thread.submit(self._log.commit)
+        try:
+            future = self._thread.submit(self._log.commit)
+        except RuntimeError as error:  # The system allows for no more threads.
+            self.fail(error)
+            return
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._committed, done, began, before)
         )
@@ -402,12 +412,12 @@ class Engine(Generic[N]):
         if snapshots.is_large:
             sealed = log.seal()
             self._let_out(log)  # All facts up to there are stated now.
-            snapshots.compact(sealed, self.driver.before_snapshot())
+            snapshots.compact(sealed)
             return
         # Under load there is always something held: it is made durable now, or there would never be
         # a snapshot. What is held is in no snapshot.
         if not self._held or self._commit_now(log):
-            snapshots.make(self.driver.before_snapshot(), limited=True)
+            snapshots.make(limited=True)
 
     def recover(self, recovered: "Recovered[N]") -> None:
         """Continue where the log ends: replay it, without releasing anything again."""
@@ -441,9 +451,12 @@ class Engine(Generic[N]):
             await asyncio.sleep(0.001)
         try:
             if snapshot and not self._is_over:
-                kept = self._snapshots.make(self.driver.before_snapshot(), limited=False)
-                if kept is not None:
-                    await asyncio.wrap_future(kept)
+                kept = self._snapshots.make(limited=False)
+                while self._snapshots.is_running:  # Until its end is reported, too.
+                    await asyncio.sleep(0.001)
+                with suppress(SnapshotFailedError):  # It is logged, and the log has everything.
+                    if kept is not None:
+                        kept.result()
         finally:  # What was acknowledged is in the log, with or without a snapshot.
             self._end()
             self._thread.shutdown()

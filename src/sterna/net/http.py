@@ -12,8 +12,10 @@ from sterna.net.address import Address
 from sterna.net.metrics import CONTENT_TYPE
 
 HEADER_BYTES_MAX = 8 * 1024
-REQUEST_S = 5.0
-"""How long a request and its answer may take, slow peers included."""
+HEADER_S = 2.0
+"""How long the header of a request may take, slow peers included."""
+ANSWER_S = 5.0
+"""How long a peer may take to read the answer."""
 CONNECTIONS_MAX = 64
 
 log = logging.getLogger("sterna.http")
@@ -57,19 +59,26 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpServer:
-    """Answers GET requests, one a connection: a handful of pages needs no framework."""
+    """Answers GET requests, one a connection: a handful of pages needs no framework.
+
+    A request is answered as soon as it is here. So a connection that stays is one whose peer asks
+    for nothing, or does not take its answer, and if there are too many, the oldest gives way.
+    """
 
     def __init__(
         self,
         pages: Pages,
         *,
-        request_s: float = REQUEST_S,
+        header_s: float = HEADER_S,
+        answer_s: float = ANSWER_S,
         connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self._pages = pages
-        self._request_s = request_s
+        self._header_s = header_s
+        self._answer_s = answer_s
         self._connections_max = connections_max
-        self._connections = 0
+        self._connections: dict[asyncio.Timeout, None] = {}
+        """How long each connection may still take, the oldest first."""
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> Address:
@@ -87,13 +96,14 @@ class HttpServer:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
+        loop = asyncio.get_running_loop()
+        limit = asyncio.timeout(self._header_s)
         try:
-            async with asyncio.timeout(self._request_s):
-                if self._connections > self._connections_max:
-                    answer = _plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
-                else:
-                    answer = await self._answer(reader)
+            async with limit:
+                self._make_room()
+                self._connections[limit] = None
+                answer = await self._answer(reader)
+                limit.reschedule(loop.time() + self._answer_s)
                 writer.write(_encoded(answer))
                 writer.write_eof()
                 await writer.drain()
@@ -102,10 +112,18 @@ class HttpServer:
                     if not await reader.read(HEADER_BYTES_MAX):
                         break
         except (TimeoutError, OSError):
-            pass  # The peer is too slow, or gone.
+            pass  # The peer is too slow, or gone, or has given way.
         finally:
-            self._connections -= 1
+            self._connections.pop(limit, None)
             writer.transport.abort()
+
+    def _make_room(self) -> None:
+        """End the oldest connection if there are too many."""
+        if len(self._connections) >= self._connections_max:
+            oldest = next(iter(self._connections))
+            del self._connections[oldest]
+            if not oldest.expired():
+                oldest.reschedule(0)
 
     async def _answer(self, reader: asyncio.StreamReader) -> HttpResponse:
         try:

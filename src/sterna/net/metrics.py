@@ -41,6 +41,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_bytes: int = 0
     log_bytes: int = 0
     log_inputs: int = 0
+    snapshots_failed: int = 0
     journal_bytes: int = 0
     links_stalled: int = 0
     is_ready: bool = False
@@ -226,6 +227,11 @@ def _gauge_families(gauges: Gauges) -> Iterator[Metric]:
         ),
         ("log_bytes", "What log and snapshots take on disk.", gauges.log_bytes),
         ("log_inputs", "Inputs in the log since the last snapshot.", gauges.log_inputs),
+        (
+            "snapshots_failed_in_a_row",
+            "Snapshots that failed since the last one that was made.",
+            gauges.snapshots_failed,
+        ),
         ("journal_bytes", "What the facts journal takes on disk.", gauges.journal_bytes),
         (
             "links_stalled",

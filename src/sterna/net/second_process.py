@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from threading import Lock
 
-from sterna.errors import SternaError
+from sterna.net.storage.errors import SnapshotFailedError
 from sterna.net.storage.log import Seal
 
 PROGRAM = "sterna.net.compaction"
@@ -16,8 +16,8 @@ PATIENT = 19
 """The niceness of a process that can wait: it gets what others leave of the processor."""
 
 
-class CompactionFailedError(SternaError):
-    """The second process made no snapshot; the message says why. The log is as it was."""
+class CompactionFailedError(SnapshotFailedError):
+    """The second process made no snapshot; the message says why."""
 
 
 class Compaction:
@@ -48,9 +48,11 @@ class Compaction:
             raise CompactionFailedError(f"it cannot be started: {error}") from error
         lines = [line.strip() for line in said if line.strip()]
         if status < 0:
-            raise CompactionFailedError(f"it was ended by {signal.Signals(-status).name}")
+            raise CompactionFailedError(f"it was ended by {_signal_name(-status)}")
         if status > 0:
             raise CompactionFailedError(lines[-1] if lines else f"it ended with status {status}")
+        if not lines or not lines[-1].isdecimal():
+            raise CompactionFailedError("it ended without the size of the snapshot")
         return int(lines[-1])
 
     def hurry(self) -> bool:
@@ -93,6 +95,13 @@ class Compaction:
                 stderr=subprocess.STDOUT,
             )
             return self._process
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # One of those without a name.
+        return f"signal {number}"
 
 
 def _python_path() -> str:

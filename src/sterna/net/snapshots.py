@@ -6,9 +6,9 @@ long: a second process makes the snapshot from the log, while the loop continues
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,9 @@ from sterna.core.keeping import Writer
 from sterna.core.messages import Message
 from sterna.core.node import Node
 from sterna.model.event import Event
-from sterna.net.second_process import Compaction, CompactionFailedError
+from sterna.net.second_process import Compaction
 from sterna.net.state import encode_state
-from sterna.net.storage.errors import LogFullError
+from sterna.net.storage.errors import LogFailedError, SnapshotFailedError
 from sterna.net.storage.log import Log, Seal
 from sterna.net.storage.options import LogOptions
 
@@ -49,6 +49,10 @@ what makes a snapshot due."""
 class Snapshots:
     """Makes the snapshots of an engine, one at a time. Without `compacts`, there is no second
     process.
+
+    A snapshot that fails, for whatever reason, does no harm, for the log has everything. It is
+    logged and counted, and tried again when the log has grown. Only a log that has failed itself,
+    and facts that cannot be made durable, end the engine.
     """
 
     def __init__(
@@ -75,8 +79,10 @@ class Snapshots:
         self._state_bytes = 0
         """The size of the last snapshot in bytes."""
         self._item_s = ITEM_S
-        self._failures = 0
+        self.failures = 0
         """How many snapshots in a row have failed."""
+        self.problem: str | None = None
+        """Why the last snapshot has failed; None if it was made."""
         self._retry_at = 0
         """How many inputs after the last snapshot it is tried again."""
 
@@ -109,7 +115,7 @@ class Snapshots:
 
     # ---- In the loop's thread
 
-    def make(self, make_safe: Callable[[], None], *, limited: bool) -> "Future[None] | None":
+    def make(self, *, limited: bool) -> "Future[None] | None":
         """Make a snapshot in this thread, and write it in another; None if that is impossible.
 
         With `limited`, too much state is left to the second process. Nothing may be held.
@@ -118,11 +124,12 @@ class Snapshots:
         writer = _LimitedWriter(self._items_max) if limited and self._compacts else Writer()
         engine = self._engine
         try:
+            make_safe = engine.driver.before_snapshot()
             state = encode_state(
                 engine.node, engine.began, engine.clock.now(), engine.driver.memory(), writer
             )
         except _TooMuch:
-            self.compact(self._log.seal(), make_safe)
+            self.compact(self._log.seal())
             return None
         except Exception as error:  # noqa: BLE001 - the log has all that is needed.
             self._failed(error)
@@ -135,9 +142,14 @@ class Snapshots:
         position = self._log.appended
         return self._do("inline", lambda: self._write(state, position, make_safe))
 
-    def compact(self, sealed: Seal, make_safe: Callable[[], None]) -> None:
+    def compact(self, sealed: Seal) -> None:
         """Have the second process make a snapshot. All facts up to its position must be stated."""
-        compaction = Compaction(self._log.directory, sealed, hurried=self._is_urgent)
+        try:
+            make_safe = self._engine.driver.before_snapshot()
+            compaction = Compaction(self._log.directory, sealed, hurried=self._is_urgent)
+        except Exception as error:  # noqa: BLE001 - as above.
+            self._failed(error)
+            return
         self._compaction = compaction
         self._item_s = max(ITEM_S, self._item_s / 2)  # The slow one may have been an accident.
         self._do("second process", lambda: self._compact(compaction, sealed, make_safe))
@@ -170,9 +182,15 @@ class Snapshots:
             limit = options.bytes_max // 4
         return self._log.bytes_since_snapshot > limit
 
-    def _do(self, how: str, work: Callable[[], None]) -> "Future[None]":
+    def _do(self, how: str, work: Callable[[], None]) -> "Future[None] | None":
+        try:
+            future = self._thread.submit(work)
+        except RuntimeError as error:  # The system allows for no more threads.
+            self._thread = ThreadPoolExecutor(1, "snapshot")  # The old one would do the work later.
+            self._compaction = None
+            self._failed(error)
+            return None
         self._began = perf_counter()
-        future = self._thread.submit(work)
         future.add_done_callback(lambda done: self._tell_the_loop(how, done.exception()))
         return future
 
@@ -185,42 +203,54 @@ class Snapshots:
         self._began = self._compaction = None
         is_to_be_repeated, self._is_to_be_repeated = self._is_to_be_repeated, False
         if error is None:
-            if self._failures:
+            if self.failures:
                 log.info("%s makes snapshots again", self._engine.node.id)
-            self._failures = self._retry_at = 0
+            self.failures = self._retry_at = 0
+            self.problem = None
             self._ended(how, took)
-        elif not isinstance(error, CompactionFailedError):
+        elif not isinstance(error, SnapshotFailedError):
             self._fail(error)
         elif not is_to_be_repeated:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
         """After a failure, try again when the log is half as long again: it has everything."""
-        level = logging.DEBUG if self._failures else logging.ERROR
+        level = logging.DEBUG if self.failures else logging.ERROR
         message = "%s has made no snapshot, and will try again when its log has grown: %s"
-        known = isinstance(error, CompactionFailedError)
+        known = isinstance(error, SnapshotFailedError)
         log.log(level, message, self._engine.node.id, error, exc_info=None if known else error)
-        self._failures += 1
-        self._retry_at = self._log.records_since_snapshot * 3 // 2
+        self.failures += 1
+        self.problem = str(error) or type(error).__name__
+        self._retry_at = self._log.records_since_snapshot * 3 // 2 + 1
         self._ended("failed", 0.0)
 
     # ---- In the thread for snapshots
 
     def _write(self, state: bytes, position: int, make_safe: Callable[[], None]) -> None:
         make_safe()
-        self._log.snapshot(state, position)
+        with _log_continues():
+            self._log.snapshot(state, position)
 
     def _compact(self, compaction: Compaction, sealed: Seal, make_safe: Callable[[], None]) -> None:
-        try:
-            make_safe()
-            self._state_bytes = compaction.run()
-        except BaseException:
-            self._log.discard(sealed)
-            raise
-        try:
+        make_safe()
+        with _log_continues():
+            try:
+                self._state_bytes = compaction.run()
+            except BaseException:
+                self._log.discard(sealed)
+                raise
             self._log.adopt(sealed)
-        except LogFullError as error:
-            raise CompactionFailedError(str(error)) from error
+
+
+@contextmanager
+def _log_continues() -> Iterator[None]:
+    """Raise a SnapshotFailedError for whatever goes wrong in here, unless the log has failed."""
+    try:
+        yield
+    except (LogFailedError, SnapshotFailedError):
+        raise
+    except Exception as error:
+        raise SnapshotFailedError(repr(error)) from error
 
 
 def interval_bytes(options: LogOptions, state_bytes: int) -> int:

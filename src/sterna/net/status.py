@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def status(server: "BrokerServer") -> dict[str, Any]:
     """The broker's state in a few figures."""
     node, log, links = server.node, server.driver.log, server.sessions.links
-    settings = server.configuration.settings
+    settings, snapshots = server.configuration.settings, server.engine.snapshots
     clients = [link for link, peer in node.peers.items() if peer is Peer.CLIENT]
     return {
         "name": server.config.name,
@@ -35,10 +35,12 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "inputs": server.engine.inputs,
         "events": server.metrics.events,
         "log": None
-        if log is None
+        if log is None or snapshots is None
         else {
             "bytes_on_disk": log.bytes_on_disk,
             "inputs_since_snapshot": log.records_since_snapshot,
+            "snapshots_failed": snapshots.failures,
+            "snapshot_problem": snapshots.problem,
         },
         "journal_bytes": server.driver.journalist.bytes_on_disk,
     }

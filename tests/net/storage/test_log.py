@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,7 @@ from sterna.net.storage import (
     LogInUseError,
     LogOptions,
     Recovery,
+    SnapshotFailedError,
 )
 from sterna.net.storage import format as storage_format
 from sterna.net.storage.format import RECORD_BYTES_MAX
@@ -233,14 +235,19 @@ def test_wrong_use_is_refused_and_does_no_harm() -> None:
 
 
 def life(disk: ModelDisk) -> tuple[int, LogError | None]:
-    """Commits and snapshots across segments; how much was durable in the end, and what ended it."""
+    """Commits and snapshots across segments; how much was durable in the end, and what ended it.
+
+    A snapshot that fails does not.
+    """
     log: Log | None = None
     try:
         log, _ = Log.open(DIRECTORY, disk=disk, options=SMALL)
         for number in range(30):
             append(log, bytes([number]) * 300)
             if number % 10 == 9:
-                log.snapshot(bytes(3_000), number)
+                with suppress(SnapshotFailedError):
+                    log.snapshot(bytes(3_000), number)
+                assert log.bytes_on_disk == disk.used_bytes(), "nothing is left of a failed one"
         log.close()
     except LogError as error:
         if log is not None:
@@ -262,18 +269,24 @@ def assert_dead(log: Log, error: LogError, disk: ModelDisk) -> None:
 
 @pytest.mark.spec("LV-1")
 def test_each_operation_that_fails_is_the_last_one() -> None:
-    """EIO at each write, sync, rename, …: one clear error, nothing more written, nothing lost."""
+    """EIO at each: one clear error, nothing more written, nothing lost. Only the file of a new
+    snapshot, which is no part of the log yet, is given up.
+    """
     whole = ModelDisk()
     assert life(whole) == (30, None)
-    kinds = set()
+    kinds, harmless = set(), set()
     for operation in range(whole.operations):
         disk = ModelDisk()
         disk.fail_at = operation
         synced, error = life(disk)
-        assert isinstance(error, LogFailedError)
-        assert re.search(r"Input/output error.* start again", str(error))
-        assert disk.operations == operation + 1, "the failed one is the last"
-        kinds.add(disk.log[-1])
+        if error is None:
+            assert synced == 30
+            harmless.add(disk.log[operation])
+        else:
+            assert isinstance(error, LogFailedError)
+            assert re.search(r"Input/output error.* start again", str(error))
+            assert disk.operations == operation + 1, "the failed one is the last"
+            kinds.add(disk.log[-1])
         disk.kill()
         _, recovery = Log.open(DIRECTORY, disk=disk, options=SMALL)
         numbers = [record[0] for record in recovery.records]
@@ -281,13 +294,12 @@ def test_each_operation_that_fails_is_the_last_one() -> None:
         assert numbers == list(range(recovery.position, end))
         assert end >= synced
 
-    assert kinds == {
-        *("create", "write", "sync", "sync_data", "sync_directory", "rename", "remove"),
-    }
+    assert kinds == {"create", "write", "sync", "sync_data", "sync_directory", "remove"}
+    assert harmless == {"create", "write", "sync", "sync_data", "rename"}
 
 
 @pytest.mark.spec("LV-1")
-@pytest.mark.parametrize("room_bytes", range(100, 16_000, 331))
+@pytest.mark.parametrize("room_bytes", range(100, 14_700, 331))
 def test_a_full_disk_ends_the_log_and_says_so(room_bytes: int) -> None:
     disk = ModelDisk()
     disk.room_bytes = room_bytes

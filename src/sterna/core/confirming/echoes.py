@@ -136,7 +136,10 @@ class Echoes(BrokerComponent):
     def on_echo_asked(self, message: EchoAsked, link: LinkId, now: Time) -> None:
         """A neighbour asks for all that lies behind this broker."""
         self._drop_if_asked(link, message.number, now)
-        self._begin(Question(link, message.number, message.filter), now)
+        if message.filter.is_bound:
+            self._begin(Question(link, message.number, message.filter), now)
+        else:  # It means nothing here, so there is nothing to know.
+            self.broker.send(link, Echo(number=message.number), now)
 
     def on_echo(self, message: Echo, link: LinkId, now: Time) -> None:
         """All behind a neighbour know a filter."""

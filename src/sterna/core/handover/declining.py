@@ -11,7 +11,7 @@ import msgspec
 
 from sterna.core.component import BrokerComponent
 from sterna.core.handover.messages import Arrival, Fetch, Replay, Request, Resubscribe, Welcome
-from sterna.core.names import LinkId, NodeId, Time
+from sterna.core.names import LinkId, NodeId, Peer, Time
 
 if TYPE_CHECKING:
     from sterna.core.broker import Broker
@@ -63,5 +63,5 @@ class Declining(BrokerComponent):
 
 def forget_absent(broker: "Broker", client: NodeId, now: Time) -> None:
     """A client is elsewhere now: drop what waits for it here, unless it is connected again."""
-    if client in broker.peers and not broker.is_connected(client):
+    if broker.peers.get(client) is Peer.CLIENT and not broker.is_connected(client):
         broker.forget(client, now)

@@ -311,6 +311,16 @@ class Hosting(BrokerComponent):
             guest.moving |= moving_in(unconfirmed)
             guest.missed[:0] = missed_in(unconfirmed)
 
+    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+        """A guest that the driver has sent away for good, such as one with the name of a broker."""
+        del unconfirmed
+        guest = self.guests.pop(link, None)
+        if guest is not None:
+            self.returning.pop(link, None)
+            self.broker.state(facts.ClientForgotten(at=self.broker.id, time=now, client=link))
+            departed = Departed(client=link, visit=guest.visit, published=guest.published)
+            self._bury(departed, None, now)
+
     def keeps(self, link: LinkId) -> bool:
         """The guest is going to introduce itself again; until then, what it announced holds."""
         return link in self.guests

@@ -229,6 +229,7 @@ class Relocation(Hosting):
         """Follow the trail to what a client left behind, and turn the trail around."""
         if self.under_way.has(self.broker.id, request):
             return  # A neighbour with an old memory has asked again.
+        request = _meaningful(request)
         trail = self.trails.get(request.client)
         if trail is None or trail.born != request.born:
             self._await_news(Stranger(request, source, now), now)
@@ -324,6 +325,7 @@ class Relocation(Hosting):
 
     def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         """Requests that went over the link, or waited for it, wait for another way."""
+        super().link_gone(link, unconfirmed, now)
         if self.broker.peers[link] is not Peer.BROKER:
             return
         del unconfirmed
@@ -409,6 +411,14 @@ class Relocation(Hosting):
 
 
 RELOCATION = Protocol(name="relocation", kind=Kind.HANDOVER, broker=Relocation, client=Roaming)
+
+
+def _meaningful(request: Request) -> Request:
+    """A request without the filters that mean nothing here, as if the client had not had them."""
+    if all(filter_.is_bound for filter_ in request.filters):
+        return request
+    bound = tuple(filter_ for filter_ in request.filters if filter_.is_bound)
+    return msgspec.structs.replace(request, filters=bound)
 
 
 def _fetch(request: Resubscribe, junction: NodeId) -> Fetch:

@@ -18,7 +18,7 @@ from sterna.core.overlay.members import Members
 from sterna.model.event import Event
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.journaling import Journalist
-from sterna.net.broker.opening import configure, log_options, open_engine
+from sterna.net.broker.opening import configure, lock, log_options, open_engine
 from sterna.net.engine import Driver, Engine, without_message
 from sterna.net.historian import Historian
 from sterna.net.metrics import Metrics
@@ -67,6 +67,7 @@ class BrokerDriver(Driver):
         self._is_flushing = False
         self._unreported: list[tuple[int, Sequence[Fact]]] = []
         """Facts that are not reported yet, with the numbers of their inputs."""
+        self._unlock: Callable[[], None] = lambda: None
         self._sessions: Sessions
         self._pausing: Pausing
 
@@ -80,6 +81,7 @@ class BrokerDriver(Driver):
 
     def open(self) -> None:
         """Continue where the log ends."""
+        self._unlock = lock(self._configuration.config)
         self.engine, self.log = open_engine(self._configuration, self, self.journalist)
         configure(self.engine, self._configuration)
         self._tell_of_the_archive()
@@ -109,6 +111,7 @@ class BrokerDriver(Driver):
         finally:
             self.journalist.end()
             self._historian.stop()
+            self._unlock()
 
     def _tell_of_the_archive(self) -> None:
         recent, is_there = self.node.part(Recent.name), self._historian.has_archive

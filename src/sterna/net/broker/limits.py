@@ -102,6 +102,7 @@ class Limits:
         log.warning(
             "%s does not take what there is for it (queue_bytes_per_client_max); disconnected",
             session.peer or session.address,
+            extra={"host": session.host},
         )
         session.abort()
 
@@ -124,7 +125,8 @@ class Limits:
                 continue
             missed = self._missed[session] = self._missed.get(session, 0) + 1
             if missed > missed_max:
-                log.warning("%s is silent; disconnected", session.peer)
+                extra = {"host": session.host}
+                log.warning("%s is silent; disconnected", session.peer, extra=extra)
                 session.abort()
             else:
                 session.probe()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sterna.core.link import Frame
 from sterna.core.lives import Earlier
-from sterna.core.names import Peer
+from sterna.core.names import NodeId, Peer
 from sterna.net.address import Address
 from sterna.net.admission import NAME_CHARACTERS_MAX, RefusedError
 from sterna.net.broker.doors import Change, Parts
@@ -44,6 +44,9 @@ SIGN_OF_LIFE_S = 1.0
 """How many seconds a broker has for a sign of life when another one of its name comes."""
 
 RENAME = "if there are two, rename one (`name`)"
+
+REASON_CHARACTERS_MAX = 300
+"""How much of a peer's reason for a refusal is logged."""
 
 INFORMING_BYTES = 2**20
 """About how many bytes of new settings are sent to clients in one turn of the loop."""
@@ -222,7 +225,9 @@ class NativeDoor:
                 except (MalformedError, RefusedError) as problem:
                     self._refuse(session, str(problem), final=True)
             case Refusal():
-                log.warning("%s refuses: %s", session.peer or session.address, said.reason)
+                who, extra = session.peer or session.address, {"host": session.host}
+                reason = said.reason[:REASON_CHARACTERS_MAX]
+                log.warning("%s refuses: %s", who, reason, extra=extra)
                 session.close()
             case _ if role is None:
                 self._refuse(session, FIRST_A_HELLO, final=True)
@@ -296,8 +301,8 @@ class NativeDoor:
             session.run = said.run
             session.splitter.frame_bytes_max = FRAME_BYTES_MAX
         else:
-            if said.role is Role.CLIENT and said.node in self._driver.members.brokers():
-                raise RefusedError(f"{said.node} is the name of a broker; choose another one")
+            if said.role is Role.CLIENT and self._is_broker(said.node):
+                raise RefusedError(_named_like_a_broker(said.node))
             session.splitter.frame_bytes_max = self._configuration.limits.frame_bytes_max
         self._forget(session)
         self._sessions.add(session, said.role)
@@ -316,9 +321,9 @@ class NativeDoor:
 
     def _link(self, session: NativeSession, said: Hello) -> None:
         peer = Peer.BROKER if said.role is Role.BROKER else Peer.CLIENT
-        peers = self._driver.node.peers
-        if peers.get(said.node, peer) is not peer:
-            raise RefusedError(f"{said.node} is the name of a {peers[said.node]} here")
+        if peer is Peer.BROKER and self._driver.node.peers.get(said.node) is Peer.CLIENT:
+            # Links have the names of peers, and the network needs the broker.
+            self._sessions.send_away(said.node, _named_like_a_broker(said.node))
         advertises = said.advertises
         if peer is Peer.CLIENT:
             # It was asked to.
@@ -326,6 +331,11 @@ class NativeDoor:
         self._sessions.link(session, peer, advertises=advertises, features=session.features)
         session.changed.set()
         self._pausing.linked(session)
+
+    def _is_broker(self, name: NodeId) -> bool:
+        """Whether a name is that of a broker: of this network, or of a neighbour that is away."""
+        driver = self._driver
+        return driver.node.peers.get(name) is Peer.BROKER or name in driver.members.brokers()
 
     def _check_neighbour(self, said: Hello, *, is_dialled: bool) -> None:
         name = self._configuration.name
@@ -373,6 +383,10 @@ class NativeDoor:
         timer = self._strangers.pop(session, None)  # type: ignore[call-overload]
         if timer is not None:
             timer.cancel()
+
+
+def _named_like_a_broker(name: NodeId) -> str:
+    return f"{name} is the name of a broker; choose another one"
 
 
 def _session(connection: Connection) -> NativeSession:

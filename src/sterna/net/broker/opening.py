@@ -1,6 +1,7 @@
 """Opens what a broker left on disk: its log, and with it the node as it was."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from sterna.core.broker import Broker
@@ -13,9 +14,13 @@ from sterna.net.engine import Driver, Engine, loading, recover
 from sterna.net.nodes import OLDER_KINDS, STATE_KIND, broker_of, new_broker
 from sterna.net.records import Began
 from sterna.net.storage import Log, LogOptions
+from sterna.net.storage.locking import lock_directory
 from sterna.net.storage.recovery import Recovery
 
 log = logging.getLogger("sterna.broker")
+
+LOG = "log"
+"""The directory of the log, in that of the broker."""
 
 
 def open_engine(
@@ -31,7 +36,7 @@ def open_engine(
             engine.inputs = journalist.journal.last_position.position
         return engine, None
     opened, recovery = Log.open(
-        Path(config.data) / "log",
+        Path(config.data) / LOG,
         kind=STATE_KIND,
         older=OLDER_KINDS,
         load=loading(broker_of),
@@ -42,6 +47,22 @@ def open_engine(
     except BaseException:
         opened.close()
         raise
+
+
+def lock(config: BrokerConfig) -> Callable[[], None]:
+    """Keep other brokers out of the directory of one that has no log; the result lets them in."""
+    if config.durability.level is not Durability.NONE:
+        return lambda: None  # The log does that.
+    directory = Path(config.data) / LOG
+    try:
+        return lock_directory(directory)
+    except OSError as error:
+        if not config.journal.enabled:
+            return lambda: None  # Nothing is written there.
+        reason = error.strerror or str(error)
+        raise StartError(
+            f"cannot write to {directory}: {reason}; choose another directory (`data`)"
+        ) from None
 
 
 def configure(engine: Engine[Broker], configuration: Configuration) -> None:

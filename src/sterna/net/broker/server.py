@@ -212,7 +212,7 @@ class BrokerServer:
 
     def _gauges(self) -> Gauges:
         roles, links = self.sessions.roles, self.sessions.links
-        node, kept = self.node, self.driver.log
+        node, kept, snapshots = self.node, self.driver.log, self.engine.snapshots
         return Gauges(
             connections={
                 **Counter(str(role) for role in roles.values()),
@@ -227,6 +227,7 @@ class BrokerServer:
             in_flight_bytes=self._pausing.in_flight_bytes,
             log_bytes=0 if kept is None else kept.bytes_on_disk,
             log_inputs=0 if kept is None else kept.records_since_snapshot,
+            snapshots_failed=0 if snapshots is None else snapshots.failures,
             journal_bytes=self.driver.journalist.bytes_on_disk,
             links_stalled=len(self.progress.stalled()),
             is_ready=self.is_ready,

@@ -36,6 +36,11 @@ class Session(Protocol):
         ...
 
     @property
+    def host(self) -> str:
+        """The host of the other side; empty if it is not known."""
+        ...
+
+    @property
     def waiting_bytes(self) -> int:
         """How many bytes the other side has not taken yet."""
         ...
@@ -141,11 +146,20 @@ class Sessions:
             session.close()
         self._driver.give(LinkGone(link=neighbour))
 
+    def send_away(self, client: NodeId, reason: str) -> None:
+        """End the session of a client, if it is here, and have the core forget it for good."""
+        session = self.links.pop(client, None)
+        if session is not None:
+            self._drop(session)
+            self.refuse(session, reason, final=True)
+        self._driver.give(LinkGone(link=client))
+
     def refuse(self, session: Session, reason: str, *, final: bool = False) -> None:
         """End a session, and give the reason."""
         if session.is_over:
             return
-        log.warning("refused %s: %s", session.peer or session.address, reason)
+        who, extra = session.peer or session.address, {"host": session.host}
+        log.warning("refused %s: %s", who, reason, extra=extra)
         self._metrics.closed("refused")
         session.refuse(reason, final=final)
 

@@ -8,6 +8,7 @@ from sterna.net.storage.errors import (
     LogFormatError,
     LogFullError,
     LogInUseError,
+    SnapshotFailedError,
 )
 from sterna.net.storage.log import Log
 from sterna.net.storage.options import LogOptions
@@ -27,4 +28,5 @@ __all__ = [
     "LogOptions",
     "Recovery",
     "RecoveryReport",
+    "SnapshotFailedError",
 ]

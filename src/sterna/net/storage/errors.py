@@ -25,3 +25,7 @@ class LogFailedError(LogError):
 
 class LogFullError(LogFailedError):
     """The disk, or what the log may use of it, is full."""
+
+
+class SnapshotFailedError(LogError):
+    """No snapshot was made; the message says why. The log is as it was, and continues."""

@@ -3,12 +3,16 @@
 import errno
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from sterna.net.storage.disk import REAL, Disk, write_fully
-from sterna.net.storage.errors import LogFailedError, LogFullError, LogInUseError
+from sterna.net.storage.errors import (
+    LogFailedError,
+    LogFullError,
+    SnapshotFailedError,
+)
 from sterna.net.storage.format import (
     RECORD_BYTES_MAX,
     encode_groups,
@@ -17,6 +21,7 @@ from sterna.net.storage.format import (
     encode_snapshot,
     seed_of,
 )
+from sterna.net.storage.locking import lock_directory
 from sterna.net.storage.options import LogOptions
 from sterna.net.storage.recovery import (
     FoundLog,
@@ -34,7 +39,6 @@ from sterna.net.storage.snapshots import (
     write_snapshot,
 )
 
-LOCK_NAME = "lock"
 WRITE_PARTS = 512
 """A write is done once it has so many parts; the system accepts at most 1,024 (IOV_MAX)."""
 
@@ -61,7 +65,8 @@ class Log:
     position 7 is what the first seven led to.
 
     A log that failed is dead: each call raises the same error. It is never tried again, for after
-    a failed sync nobody knows what is on disk until it is read anew.
+    a failed sync nobody knows what is on disk until it is read anew. The file of a new snapshot is
+    no part of the log yet: if it cannot be written, it is dropped, and the log continues.
     """
 
     def __init__(
@@ -120,12 +125,7 @@ class Log:
         """
         options = options or LogOptions()
         try:
-            disk.make_directory(directory)
-            release = disk.lock(directory / LOCK_NAME)
-        except BlockingIOError:
-            raise LogInUseError(
-                f"{directory} is in use by another process. Stop that, or use another directory."
-            ) from None
+            release = lock_directory(directory, disk)
         except OSError as error:
             raise _failed(f"opening {directory}", error) from error
         try:
@@ -170,7 +170,7 @@ class Log:
         """Keep the state that the first `position` records led to, and drop what it replaces.
 
         The snapshot before it and the records since then are kept as well, in case this one is
-        damaged one day.
+        damaged one day. SnapshotFailedError if it cannot be written: then the log continues.
         """
         if not self._snapshot_position <= position <= self.appended:
             raise ValueError(
@@ -180,12 +180,14 @@ class Log:
         bytes_written = self._bytes_written
         if self.synced < position:
             self.commit()
-        path = unfinished_path(self.directory, position)
-        with self._snapshotting, self._fail_stop("writing a snapshot"):
+        sealed = Seal(position, unfinished_path(self.directory, position), bytes_written)
+        with self._snapshotting:
+            self._check()
             header = encode_snapshot(state, position, self.kind)
             size = self._take_room(len(header) + len(state))
-            write_snapshot(self._disk, path, header, state)
-            self._take_in(Seal(position, path, bytes_written), size)
+            with self._may_fail("writing a snapshot", sealed, size):
+                write_snapshot(self._disk, sealed.path, header, state)
+            self._take_in(sealed, size)
 
     def seal(self) -> Seal:
         """Have a snapshot made elsewhere of what is durable now; then `adopt` it or `discard` it.
@@ -198,20 +200,18 @@ class Log:
     def adopt(self, sealed: Seal) -> None:
         """Take in a snapshot that was made elsewhere, and drop what it replaces.
 
-        LogFullError if there is no room for it: then it is discarded, and the log continues.
+        SnapshotFailedError if there is no room for it, or if it is not there: then it is
+        discarded, and the log continues.
         """
         self._check()
-        try:
+        with self._may_fail("taking in a snapshot", sealed, 0):
             size = self._take_room(self._disk.size(sealed.path))
-        except LogFullError:
-            self.discard(sealed)
-            raise
-        with self._snapshotting, self._fail_stop("taking in a snapshot"):
+        with self._snapshotting:
             self._take_in(sealed, size)
 
     def discard(self, sealed: Seal) -> None:
-        """Remove what was written of a snapshot that failed."""
-        with self._fail_stop("removing a snapshot"):
+        """Remove what was written of a snapshot that failed, or leave it to the next `open`."""
+        with suppress(OSError):
             if sealed.path.name in self._disk.names(self.directory):
                 self._disk.remove(sealed.path)
 
@@ -269,6 +269,20 @@ class Log:
                     " was acknowledged is recovered."
                 )
             raise
+
+    @contextmanager
+    def _may_fail(self, doing: str, sealed: Seal, size: int) -> Iterator[None]:
+        """Drop a snapshot of a size that is accounted for if anything goes wrong in here."""
+        try:
+            yield
+        except Exception as error:
+            with self._writing:
+                self.bytes_on_disk -= size
+            self.discard(sealed)
+            if isinstance(error, SnapshotFailedError):
+                raise
+            reason = (error.strerror if isinstance(error, OSError) else None) or repr(error)
+            raise SnapshotFailedError(f"{doing} in {self.directory} failed: {reason}") from error
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -364,9 +378,12 @@ class Log:
     # Snapshots
 
     def _take_room(self, size: int) -> int:
-        """Account for a snapshot of this size."""
+        """Account for a snapshot of this size; SnapshotFailedError if there is no room for it."""
         with self._writing:
-            self._check_room(size)
+            try:
+                self._check_room(size)
+            except LogFullError as error:
+                raise SnapshotFailedError(str(error)) from error
             self.bytes_on_disk += size
         return size
 
@@ -374,16 +391,19 @@ class Log:
         """Make a snapshot part of the log once it is durable, and remove what is unneeded then."""
         position = sealed.position
         path = snapshot_path(self.directory, position)
-        self._disk.rename(sealed.path, path)
-        self._disk.sync_directory(self.directory)
-        with self._writing:
-            replaced = [s for s in self._snapshots if s.position == position]
-            self.bytes_on_disk -= sum(s.size for s in replaced)
-            kept = [s for s in self._snapshots if s.position < position]
-            self._snapshots = [*kept, Snapshot(path=path, position=position, size=size)]
-        self._snapshot_position = position
-        self._bytes_at_snapshot = sealed.bytes_written
-        self._remove_unneeded()
+        with self._may_fail("taking in a snapshot", sealed, size):
+            self._disk.rename(sealed.path, path)
+        # A failed sync of the directory may concern the name of a new segment, too: it is fatal.
+        with self._fail_stop("taking in a snapshot"):
+            self._disk.sync_directory(self.directory)
+            with self._writing:
+                replaced = [s for s in self._snapshots if s.position == position]
+                self.bytes_on_disk -= sum(s.size for s in replaced)
+                kept = [s for s in self._snapshots if s.position < position]
+                self._snapshots = [*kept, Snapshot(path=path, position=position, size=size)]
+            self._snapshot_position = position
+            self._bytes_at_snapshot = sealed.bytes_written
+            self._remove_unneeded()
 
     def _remove_unneeded(self) -> None:
         """Remove what the last two snapshots do not need."""
