@@ -27,10 +27,6 @@ class MalformedError(SternaError):
     """These bytes are not what they should be: the sender does not speak the protocol."""
 
 
-class UnsendableError(SternaError):
-    """A message holds what no receiver could read."""
-
-
 def to_json(record: object) -> bytes:
     """A record as JSON, filters as their text."""
     return msgspec.json.encode(record, enc_hook=_encode)
@@ -58,7 +54,7 @@ class Bodies:
         self._kept: dict[int, tuple[object, bytes]] = {}
 
     def body(self, message: Message) -> bytes:
-        """A message as bytes; UnsendableError, or another one, if its receiver could not read it.
+        """A message as bytes; ValueError, or another one, if its receiver could not read it.
 
         Events are not looked at again: they were checked when they came in.
         """
@@ -325,7 +321,7 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=_encode)
 
 def _encode_to_send(value: object) -> object:
     if isinstance(value, Filter) and not value.is_readable:
-        raise UnsendableError(f"a filter of {len(str(value)):,} characters could not be read")
+        raise ValueError(f"a filter of {len(str(value)):,} characters could not be read")
     return _encode(value)
 
 
