@@ -141,7 +141,9 @@ def test_an_absence_ends_in_time(jump: Time, crashes: bool) -> None:
 def test_a_life_whose_clock_was_set_back_publishes_above_the_earlier_one(
     broker: str, leaves: bool
 ) -> None:
-    farewell = (Do(client="pat", what=Leave()), Settle()) if leaves else ()
+    farewell: tuple[AnyStep, ...] = ()
+    if leaves:
+        farewell = Do(client="pat", what=Leave()), Settle()
     outcome = run_rightly(
         roaming(
             ClockJump(node="pat", us=JUMP_US),

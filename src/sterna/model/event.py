@@ -41,7 +41,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, eq=False
     seq: int
     """The sequence number: consecutive per publisher, from 1."""
     time_us: int
-    """When it was published, in microseconds."""
+    """When it was published, by the wall clock of its publisher, in microseconds since 1970."""
     attributes: Mapping[str, Scalar] = {}
     payload: bytes = b""
 
