@@ -1,7 +1,7 @@
 """What a protocol adds to a broker or a client."""
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from sterna.core.facts import Fact
@@ -9,6 +9,7 @@ from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, RouteId, Time
 from sterna.model.event import Event
 from sterna.model.filters import Filter
+from sterna.model.filters.long_texts import LongTexts
 
 if TYPE_CHECKING:
     from sterna.core.broker import Broker
@@ -182,6 +183,14 @@ class BrokerComponent(Component):
         """How many events it keeps for the client at the other end of a link."""
         del link
         return 0
+
+    def foresees(self, message: Message, texts: LongTexts) -> Iterable[None]:
+        """Test the long texts that a message will have to be tested for, before it is handled.
+
+        It yields whenever the time of `texts` is up; see `Foresight`.
+        """
+        del message, texts
+        return ()
 
 
 class ClientComponent(Component):

@@ -28,6 +28,7 @@ class BrokerHooks:
     exact: Hook
     claimed: Hook
     kept_events: Hook
+    foresees: Hook
 
 
 @dataclass(frozen=True, slots=True)

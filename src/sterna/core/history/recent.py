@@ -27,6 +27,7 @@ from sterna.core.protocol import Protocol
 from sterna.core.settings import Settings
 from sterna.core.sizes import weight
 from sterna.model.event import Event, EventId
+from sterna.model.filters.long_texts import LongTexts, checked
 
 IN_MEMORY_BYTES = 200
 """About how many bytes more an event takes in memory than on its way."""
@@ -168,13 +169,9 @@ class Recent(BrokerComponent):
     def on_past_asked(self, message: PastAsked, link: LinkId, now: Time) -> None:
         if self.broker.peers[link] is not Peer.CLIENT or not message.route.filter.is_bound:
             return
-        matches, since_us = message.route.filter.matches, message.since_us or 0
-        passed = islice(
-            (event for events, _ in self._batches for event in events),
-            max(0, self._count - self._events_max),
-            None,
-        )
-        found = _in_order(e for e in passed if e.time_us >= since_us and matches(e.attributes))
+        matches, texts = message.route.filter.matches, self.broker.texts
+        since_us = message.since_us or 0
+        found = _in_order(e for e in self._passed(since_us) if matches(e.attributes, texts))
         self.broker.message_arrived(SubscriptionChange(added=(message.route,)), link, now)
         if self._is_enough(message, found) or len(self._questions) >= QUESTIONS_MAX:
             self._answer(message, link, found, now)
@@ -189,6 +186,17 @@ class Recent(BrokerComponent):
         )
         self._questions[self._number] = Question(message, link, tuple(found), look_up)
         self.broker.act(look_up)
+
+    def foresees(self, message: Message, texts: LongTexts) -> Iterable[None]:
+        if type(message) is PastAsked and message.route.filter.is_bound:
+            for event in list(self._passed(message.since_us or 0)):
+                yield from checked(message.route.filter.matches, event.attributes, texts)
+
+    def _passed(self, since_us: Time) -> Iterable[Event]:
+        """The last events that have passed here, from a time on."""
+        events = (event for events, _ in self._batches for event in events)
+        first = max(0, self._count - self._events_max)
+        return (event for event in islice(events, first, None) if event.time_us >= since_us)
 
     def looked_up(self, question: int, events: Sequence[Event], now: Time) -> None:
         waiting = self._questions.pop(question, None)
