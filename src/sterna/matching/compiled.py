@@ -324,7 +324,10 @@ class CompiledSubscriptions:
         found: dict[Any, list[int]] = {}
         for start in range(0, len(events), EACH_SLICE):
             checks = 0
-            for place, key, check in self._candidates(events, start):
+            candidates = self._candidates(events, start)
+            if known.is_time_up:
+                yield
+            for place, key, check in candidates:
                 places = found.setdefault(key, [])
                 if places and places[-1] == place:
                     continue  # Another alternative of the same filter matches.
