@@ -104,7 +104,7 @@ class Broker(Node):
         foresight = Foresight(events, is_time_up)
         foresight.begin(
             table.foresee(foresight),
-            *(foresee(each, foresight.texts) for each in others for foresee in foresees),
+            *(foresee(each, foresight) for each in others for foresee in foresees),
         )
         return foresight
 

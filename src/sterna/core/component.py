@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 from sterna.core.facts import Fact
 from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, RouteId, Time
+from sterna.core.routing.foresight import Foresight
 from sterna.model.event import Event
 from sterna.model.filters import Filter
-from sterna.model.filters.long_texts import LongTexts
 
 if TYPE_CHECKING:
     from sterna.core.broker import Broker
@@ -184,12 +184,12 @@ class BrokerComponent(Component):
         del link
         return 0
 
-    def foresees(self, message: Message, texts: LongTexts) -> Iterable[None]:
-        """Test the long texts that a message will have to be tested for, before it is handled.
+    def foresees(self, message: Message, foresight: Foresight) -> Iterable[None]:
+        """Find out what takes long about a message before it is handled.
 
-        It yields whenever the time of `texts` is up; see `Foresight`.
+        It yields whenever the time of `foresight.texts` is up.
         """
-        del message, texts
+        del message, foresight
         return ()
 
 

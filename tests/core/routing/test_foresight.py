@@ -143,37 +143,41 @@ def test_events_that_were_not_foreseen_are_matched_as_ever() -> None:
         Event(publisher="p", seq=seq, time_us=0, attributes={"x": text})
         for seq, text in enumerate(["aab", "b", "a-b", "c"], 1)
     ]
-    foresight = Foresight(events, lambda: False)
-    foresight.begin(table.foresee(foresight))
-    assert foresight.is_complete()
+    other = Event(publisher="q", seq=9, time_us=0, attributes={"x": "aab"})
 
-    def found(now: Sequence[Event]) -> list[int]:
-        return [event.seq for event in table.match(now, foresight).get("bob", ())]
+    def found(*parts: Sequence[Event]) -> list[list[int]]:
+        foresight = Foresight(events, lambda: False)
+        foresight.begin(table.foresee(foresight))
+        assert foresight.is_complete()
+        wanted = [table.match(part, foresight).get("bob", ()) for part in parts]
+        return [[event.seq for event in part] for part in wanted]
 
-    assert found(events) == [1, 3]
-    assert found(events[1:]) == [3]
-    assert found(events[::-1]) == [3, 1]
-    assert found(events[1:2]) == []
-    assert found([Event(publisher="q", seq=9, time_us=0, attributes={"x": "aab"}), *events]) == [
-        *(9, 1, 3)
-    ]
+    assert found(events) == [[1, 3]]
+    assert found(events[:1], events[1:2], events[2:]) == [[1], [], [3]]
+    assert found(events[1:], events) == [[3], [1, 3]]
+    assert found([*events[2:], other], events[::-1]) == [[3, 9], [3, 1]]
 
 
 @pytest.mark.spec("LV-2")
 @pytest.mark.parametrize("is_prepared", [False, True])
 def test_the_past_is_the_same_for_a_prepared_broker(is_prepared: bool) -> None:
+    """Also if events have come meanwhile, and others are no longer among the last ones."""
     node, peers = broker(), Peers()
-    node.handle(peers.publishes("ann", *TEXTS), 0)
-    asked = PastAsked(route=Route("bob/1", Filter("x LIKE '%a_b%' OR x = 'b'")), events_max=5)
+    node.handle(peers.publishes("ann", *["a/b"] * 10, *TEXTS[:2], *["a/b"] * 3, *["-"] * 80), 0)
+    asked = PastAsked(route=Route("bob/1", Filter("x LIKE '%a_b%' OR x = 'b'")), events_max=20)
     given = peers.says("bob", asked)
+    meanwhile = peers.publishes("ann", *["-"] * 11, "b", "a/b")
 
-    turn = prepared(node, given) if is_prepared else node.handle(given, 2)
+    if is_prepared:
+        turn = prepared(node, given, meanwhile)
+    else:
+        node.handle(meanwhile, 1)
+        turn = node.handle(given, 2)
 
     frames = [each.frame for each in turn.actions if isinstance(each, Transmit)]
     messages = [frame.message for frame in frames if isinstance(frame, Data)]
-    assert [event.seq for past in messages if isinstance(past, Past) for event in past.events] == [
-        *(3, 5)
-    ]
+    found = [event.seq for past in messages if isinstance(past, Past) for event in past.events]
+    assert found == [9, 10, 13, 14, 15, 107, 108]
 
 
 def test_small_inputs_and_simple_filters_need_no_preparation() -> None:

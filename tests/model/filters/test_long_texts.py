@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.model.filters import Filter, patterns
-from sterna.model.filters.long_texts import LONG, LongTexts, checked
+from sterna.model.filters.long_texts import LONG, LongTexts, Places, checked
 from tests.scale import examples, soon
 
 MB = 900_000
@@ -45,6 +45,25 @@ def test_texts_where_a_pattern_almost_fits_everywhere(pattern: str, text: str) -
     usual = patterns.like_test(patterns.like_segments(f"%{pattern}%", None))
 
     assert eager(text) == usual(text) == like(f"%{pattern}%", text)
+
+
+@pytest.mark.spec("MOD-2")
+def test_the_first_place_from_any_start() -> None:
+    for text in ("abaabbab", "aaaaaaab", "éa😀aéa\ud800b", "b" * 70 + "a" + "b" * 200 + "aa"):
+        places = Places(text)
+        for segment in product(("a", "b", "é", None), ("b", "😀", "\ud800", None), ("a", None)):
+            if segment == (None, None, None):
+                continue
+            fitting = [
+                place
+                for place in range(len(text) - 2)
+                if all(c in (None, text[place + n]) for n, c in enumerate(segment))
+            ]
+            for start in range(len(text) + 1):
+                # What hangs over the end of the text is for the caller to notice.
+                found = places.find(segment, start, LongTexts())
+                first = next((place for place in fitting if place >= start), len(text) - 2)
+                assert found == first or (first == len(text) - 2 and not 0 <= found < first)
 
 
 @given(

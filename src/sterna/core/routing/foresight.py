@@ -5,11 +5,12 @@ peers. So its driver has events matched before it gives them to the core: in sli
 which other inputs are handled. What comes out is the same, only sooner.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from operator import is_
 
 from sterna.model.event import Event
-from sterna.model.filters.long_texts import LongTexts
+from sterna.model.filters import Filter
+from sterna.model.filters.long_texts import LongTexts, checked
 
 
 class Foresight:
@@ -22,7 +23,12 @@ class Foresight:
         """For the numbers of filters in the routing table, the places of events that match."""
         self.since = 0
         """The number of the last filter that was matched."""
+        self.past: dict[Filter, dict[int, bool]] = {}
+        """Which events of the past match a filter, by their places."""
         self._work: Iterator[None] = iter(())
+        self._by_event: list[list[int]] | None = None
+        """For each event, the numbers of filters that match; made when only some are asked for."""
+        self._next = 0
 
     def begin(self, *work: Iterable[None]) -> None:
         """Set the work that has to be done, which yields whenever its time is up."""
@@ -35,16 +41,35 @@ class Foresight:
         self.texts.finish()
         return True
 
+    def test_past(
+        self, filter_: Filter, events: Mapping[int, Event]
+    ) -> Generator[None, None, None]:
+        """Test events of the past, which have places; it yields whenever time is up."""
+        verdicts = self.past.setdefault(filter_, {})
+        for place, event in events.items():
+            verdicts[place] = yield from checked(filter_.matches, event.attributes, self.texts)
+            if self.texts.is_time_up:
+                yield
+
     def found_for(self, events: Sequence[Event]) -> dict[int, list[int]] | None:
-        """What was found, with places among other events; None if one of those is unknown."""
+        """What was found for some of the events, in their order; None if one was not foreseen.
+
+        What was asked for before is not asked for again.
+        """
         if len(events) == len(self.events) and all(map(is_, events, self.events)):
-            return self.found
-        places = {id(event): place for place, event in enumerate(self.events)}
-        if not all(id(event) in places for event in events):
-            return None
-        now = {places[id(event)]: place for place, event in enumerate(events)}
-        return {
-            number: sorted(now[place] for place in matching if place in now)
-            for number, matching in self.found.items()
-            if any(place in now for place in matching)
-        }
+            return dict(self.found)
+        if self._by_event is None:
+            self._by_event = [[] for _ in self.events]
+            for number, places in self.found.items():
+                for place in places:
+                    self._by_event[place].append(number)
+        found: dict[int, list[int]] = {}
+        for place, event in enumerate(events):
+            while self._next < len(self.events) and self.events[self._next] is not event:
+                self._next += 1  # It came twice, for example.
+            if self._next == len(self.events):
+                return None
+            for number in self._by_event[self._next]:
+                found.setdefault(number, []).append(place)
+            self._next += 1
+        return found

@@ -169,30 +169,38 @@ class RoutingTable:
             yield from self._match_new(foresight)
 
     def _match_new(self, foresight: Foresight) -> Generator[None, None, None]:
-        """Match the filters that have come since events were foreseen."""
-        since, foresight.since = foresight.since, self._last
-        newest = takewhile(lambda each: each[1] > since, reversed(self._numbers.items()))
+        """Match the filters that have come meanwhile."""
+        newest, foresight.since = self._newest(foresight.since), self._last
         texts = foresight.texts
-        for filter_, number in list(newest):
-            places = foresight.found[number] = []
+        for number, filter_ in newest:
+            places = []
             for place, event in enumerate(foresight.events):
                 if (yield from checked(filter_.matches, event.attributes, texts)):
                     places.append(place)
                 if texts.is_time_up:
                     yield
-            if not places:
-                del foresight.found[number]
+            if places:
+                foresight.found[number] = places
+
+    def _newest(self, since: int) -> list[tuple[int, Filter]]:
+        """The filters that began after another one."""
+        pairs = ((number, filter_) for filter_, number in reversed(self._numbers.items()))
+        return list(takewhile(lambda pair: pair[0] > since, pairs))
 
     def _foreseen(
         self, events: Sequence[Event], foresight: Foresight
     ) -> dict[int, list[int]] | None:
-        """What was found for events before; None if they were not foreseen."""
-        for _ in self._match_new(foresight):
-            pass
-        foresight.found = {
-            number: places for number, places in foresight.found.items() if number in self._wanting
-        }
-        return foresight.found_for(events)
+        """What was found for events before, as it is now; None if they were not foreseen."""
+        found = foresight.found_for(events)
+        if found is None:
+            return None
+        found = {number: places for number, places in found.items() if number in self._wanting}
+        for number, filter_ in self._newest(foresight.since):
+            tests = enumerate(filter_.matches(each.attributes, foresight.texts) for each in events)
+            places = [place for place, matches in tests if matches]
+            if places:
+                found[number] = places
+        return found
 
     def match(
         self, events: Sequence[Event], foresight: Foresight | None = None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sterna.core.inputs import Received
 from sterna.core.link import Data, Frame
-from sterna.core.messages import OtherMessage
+from sterna.core.messages import Events, OtherMessage
 from sterna.core.names import LinkId, RouteId
 from sterna.core.routing.foresight import Foresight
 from sterna.net.admission import Admission, RefusedError
@@ -22,6 +22,9 @@ log = logging.getLogger("sterna.broker")
 
 OTHERS_MAX = 100
 """How many kinds of unknown messages are logged."""
+
+MIXED_BYTES_MAX = 4096
+"""In what is larger, events come in another turn than the filters before them."""
 
 READING_S = 0.02
 """How many seconds the frames of one client are read before others have their turn."""
@@ -91,8 +94,10 @@ class Reading:
         self._metrics.received(len(raw), len(received.frames))
         node = self._driver.node
         node.foresight = foresight
-        self._driver.give(received, raw)
-        node.foresight = None
+        try:
+            self._driver.give(received, raw)
+        finally:
+            node.foresight = None
         if self._driver.engine.held:
             self._pausing.received(len(raw))
 
@@ -138,19 +143,30 @@ class Reading:
     ) -> tuple[tuple[Frame, ...], bytes]:
         """The frames of a client, or as many as can be read in one turn.
 
-        Reading many filters takes long: then others have their turn before it continues.
+        Reading many filters takes long: then others have their turn before it continues. Events
+        that follow filters are for another turn, too: only then can it be foreseen what they match.
         """
         began = perf_counter()
-        frames = []
+        frames: list[Frame] = []
+        apart = len(raw) > MIXED_BYTES_MAX
+        has_others = False
         for body in bodies:
-            frames.append(decode(body, short_filters=True))
-            if len(frames) < len(bodies) and perf_counter() - began > READING_S:
-                size = sum(LENGTH_BYTES + len(body) for body in bodies[: len(frames)])
-                self._later[session] = deque([(raw[size:], bodies[len(frames) :])])
-                self._pausing.rest(session)
-                # As long as it took, so that half of the time is for others.
-                self._loop.call_later(perf_counter() - began, self._go_on, session)
-                return tuple(frames), raw[:size]
+            frame = decode(body, short_filters=True)
+            if type(frame) is Data:
+                is_other = type(frame.message) is not Events
+                if apart and has_others and not is_other:
+                    break
+                has_others |= is_other
+            frames.append(frame)
+            if perf_counter() - began > READING_S:
+                break
+        if len(frames) < len(bodies):
+            size = sum(LENGTH_BYTES + len(body) for body in bodies[: len(frames)])
+            self._later[session] = deque([(raw[size:], bodies[len(frames) :])])
+            self._pausing.rest(session)
+            # As long as it took, so that half of the time is for others.
+            self._loop.call_later(perf_counter() - began, self._go_on, session)
+            raw = raw[:size]
         return tuple(frames), raw
 
     def _go_on(self, session: Session) -> None:
