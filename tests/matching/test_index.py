@@ -1,5 +1,7 @@
 """MOD-7: the matching index answers as brute force does, after any adds and removes."""
 
+import random
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,11 +11,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sterna import Filter
 from sterna.bench.workloads import standard
-from sterna.matching import MatchIndex, batches, division, filing, generations, packing
+from sterna.matching import (
+    MatchIndex,
+    batches,
+    compiled,
+    division,
+    filing,
+    generations,
+    packing,
+    tokens,
+)
 from sterna.matching import index as index_module
 from sterna.matching.compiled import CompiledSubscriptions
 from sterna.model.event import INT_MAX, INT_MIN, Scalar
-from tests.scale import CAMPAIGN, examples
+from sterna.model.filters import patterns
+from sterna.model.filters.long_texts import LongTexts
+from tests.scale import CAMPAIGN, examples, soon
 from tests.strategies import events, filter_texts
 
 pytestmark = pytest.mark.spec("MOD-7")
@@ -42,6 +55,12 @@ def make_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(division, "STRING_CELLS", 6)
     monkeypatch.setattr(division, "STRING_GROUPS", 2)
     monkeypatch.setattr(division, "SHARED_CELLS", 2)
+    monkeypatch.setattr(tokens, "LONG", 4)
+    monkeypatch.setattr(tokens, "HASHING_COST", 0)
+    monkeypatch.setattr(patterns, "LONG", 1)
+    monkeypatch.setattr(patterns, "TRIES_MAX", 0)
+    monkeypatch.setattr(compiled, "EACH_SLICE", 20)
+    monkeypatch.setattr(compiled, "CHECKS_SLICE", 2)
     make_patient(monkeypatch)
 
 
@@ -90,6 +109,20 @@ def check(index: MatchIndex[Any], filters: dict[Any, Filter], batch: list[Event]
     ]
     assert found == [sorted(keys, key=repr) for keys in single] * 3
     assert all(places == sorted(set(places)) for places in each.values())
+    assert in_slices(index, batch) == {
+        key: here for key in each if (here := [place for place in each[key] if place < len(batch)])
+    }
+    assert in_slices(index, often) == each
+
+
+def in_slices(index: MatchIndex[Any], batch: list[Event]) -> dict[Any, list[int]]:
+    """What matching finds that is interrupted wherever it can be."""
+    work = index.match_in_slices(batch, LongTexts(lambda: True))
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            return dict(ended.value)
 
 
 class Histories(RuleBasedStateMachine):
@@ -179,6 +212,68 @@ def test_many_different_filters(texts: list[str], batch: list[Event]) -> None:
             index.remove(key)
             del filters[key]
         check(index, filters, batch)
+
+
+# ---- Long texts and slices
+
+
+def test_filters_may_come_and_go_between_slices() -> None:
+    """Whoever is there from the beginning to the end is found, and nobody for the wrong events."""
+    filters = {key: Filter(f"name LIKE '%a_{key % 10}%' AND n >= {key}") for key in range(200)}
+    index = filled(filters)
+    batch: list[Event] = [{"name": "xa-" + str(n % 10), "n": n} for n in range(0, 200, 2)]
+    expected = index.match_each(batch)
+    lasting = set(range(0, 200, 2))
+    work = index.match_in_slices(batch, LongTexts(lambda: True))
+
+    slices = 0
+    found: dict[int, list[int]] = {}
+    while not found:
+        try:
+            next(work)
+        except StopIteration as ended:
+            found = ended.value
+        slices += 1
+        if slices < 100:
+            index.remove(2 * slices - 1)
+            index.add(1000 + slices, Filter("n = 0 OR name = 'nobody'"))
+
+    assert slices > 100
+    assert {key: found.get(key, []) for key in lasting} == {
+        key: expected.get(key, []) for key in lasting
+    }
+    assert all(found[key] == expected[key] for key in found if key < 1000)
+
+
+def test_a_long_text_is_matched_exactly() -> None:
+    """It has all letters in all orders, and every filter is filed under some of its own."""
+    words = ["".join(word) for word in product("abcde", repeat=4)]
+    filters = {key: Filter(f"name LIKE '%{word}%'") for key, word in enumerate(words)}
+    index = filled(filters)
+    rng = random.Random("long")  # noqa: S311 - reproducible, not secret.
+    for length in (100, 600, 5_000):
+        event: Event = {"name": "".join(rng.choices("abcdefg", k=length))}
+        assert sorted(index.match(event)) == brute_force(filters, event)
+    for key in range(0, len(words), 2):  # What was known of the parts of texts is no longer true.
+        index.remove(key)
+        filters.pop(key)
+    event = {"name": "ffff" + "abcde" * 2_000}
+    assert sorted(index.match(event)) == brute_force(filters, event)
+    filters[-1] = Filter("name LIKE '%ffff%'")
+    index.add(-1, filters[-1])
+    assert sorted(index.match(event)) == brute_force(filters, event)
+
+
+@pytest.mark.parametrize("pattern", ["%{}_{}%_{}%", "%{}_{}{}%", "%{}{}{}%", "%{}%{}_%{}"])
+def test_a_large_event_against_many_patterns_is_soon_done(pattern: str) -> None:
+    """Each of them costs a look at the whole text, and none the product of text and pattern."""
+    letters = product("abcdefghijklm", repeat=3)
+    index = filled(
+        {key: Filter(f"x LIKE '{pattern.format(*next(letters))}'") for key in range(500)}
+    )
+    text = "aab" * 300_000
+    with soon(5):
+        assert index.match({"x": text}) is not None
 
 
 # ---- Size and shape

@@ -1,24 +1,30 @@
 """A broker: a routing table, and components that add the rest."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from sterna.core.arrangement import PartsOf
 from sterna.core.component import Component
 from sterna.core.facts import Accepted
 from sterna.core.handover.declining import Declining
 from sterna.core.hooks import BrokerHooks, find
-from sterna.core.inputs import ArchiveChanged, LinkUp, LookedUp
-from sterna.core.link import LinkTiming
+from sterna.core.inputs import ArchiveChanged, LinkUp, LookedUp, Received
+from sterna.core.link import Data, LinkTiming
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import Events, Message
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.node import Node
 from sterna.core.quenching import Quenching
+from sterna.core.routing.foresight import Foresight
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.routing.router import Router
 from sterna.core.settings import Settings
 from sterna.model.event import Event
+from sterna.model.filters.long_texts import LongTexts
 from sterna.model.prediction import Predictor
+
+FORESEEN_MIN = 250_000
+"""From so many bytes on, each counted once for every filter that may have to test it, it takes long
+enough to match events that others should have their turn meanwhile."""
 
 
 class Broker(Node):
@@ -37,6 +43,8 @@ class Broker(Node):
     ) -> None:
         self.router = Router(routing or RoutingOptions())
         self._declining = Declining()
+        self.foresight: Foresight | None = None
+        """What is known of the present input already, if anything is."""
         super().__init__(
             id_,
             (self.router, Quenching(), *components),
@@ -85,6 +93,29 @@ class Broker(Node):
         for earlier in self.hooks.earlier:
             known = known.join(earlier(client, now))
         return known
+
+    @property
+    def texts(self) -> LongTexts | None:
+        """What is known of long texts in the present input already, if anything is."""
+        return None if self.foresight is None else self.foresight.texts
+
+    def foresee(self, given: Received, is_time_up: Callable[[], bool]) -> Foresight | None:
+        """What is to be found out before an input can be handled quickly; None if nothing is.
+
+        It is for `foresight`, once it is complete. Without, the same takes place, but at once.
+        """
+        messages = [frame.message for frame in given.frames if type(frame) is Data]
+        others = [each for each in messages if type(each) is not Events]
+        table, foresees = self.router.subscriptions, self.hooks.foresees
+        if given.size * table.tests < FORESEEN_MIN and not (others and foresees):
+            return None
+        events = [e for each in messages if type(each) is Events for e in each.events]
+        foresight = Foresight(events, is_time_up)
+        foresight.begin(
+            table.foresee(foresight),
+            *(foresee(each, foresight) for each in others for foresee in foresees),
+        )
+        return foresight
 
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         events = tuple(events)  # The same tuple wherever all of them go: it is encoded once.

@@ -1,13 +1,14 @@
 """What a protocol adds to a broker or a client."""
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from sterna.core.facts import Fact
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, RouteId, Time
+from sterna.core.routing.foresight import Foresight
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 
@@ -188,6 +189,14 @@ class BrokerComponent(Component):
         """What it knows of the lives that a client had so far."""
         del client, now
         return NOTHING_KNOWN
+
+    def foresees(self, message: Message, foresight: Foresight) -> Iterable[None]:
+        """Find out what takes long about a message before it is handled.
+
+        It yields whenever the time of `foresight.texts` is up.
+        """
+        del message, foresight
+        return ()
 
 
 class ClientComponent(Component):

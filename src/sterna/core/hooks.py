@@ -29,6 +29,7 @@ class BrokerHooks:
     claimed: Hook
     kept_events: Hook
     earlier: Hook
+    foresees: Hook
 
 
 @dataclass(frozen=True, slots=True)

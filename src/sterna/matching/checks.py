@@ -1,17 +1,18 @@
 """Checks: what a record cannot express, tested on an event's attributes when the record holds."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from sterna.model.event import Scalar, plain_scalar
 from sterna.model.filters import patterns
-from sterna.model.filters.compiler import compile_condition
+from sterna.model.filters.compiler import CompiledTest, compile_condition
 from sterna.model.filters.filter import Filter
+from sterna.model.filters.long_texts import LongTexts
 from sterna.model.filters.normal_form import Term
 from sterna.model.filters.tree import Attribute, Condition, Like, Matches, Not
 from sterna.model.filters.values import ValueSet
 
 Attributes = Mapping[str, Scalar | None]
-Check = Callable[[Attributes], bool]
+Check = CompiledTest
 
 
 class Checks:
@@ -35,12 +36,12 @@ class Checks:
         """The conditions that are left to check."""
         return self._term.residuals
 
-    def __call__(self, attributes: Attributes) -> bool:
+    def __call__(self, attributes: Attributes, known: LongTexts | None = None, /) -> bool:
         if self._ready is None:  # Most rows are never checked.
             self._ready = [_in_set(self._term, name) for name in self._open]
             self._ready += [_residual(residual) for residual in self._term.residuals]
         for check in self._ready:  # noqa: SIM110 - all() costs twice as much.
-            if not check(attributes):
+            if not check(attributes, known):
                 return False
         return True
 
@@ -53,13 +54,13 @@ class WholeFilter:
     def __init__(self, filter_: Filter) -> None:
         self._filter = filter_
 
-    def __call__(self, attributes: Attributes) -> bool:
-        return self._filter.matches(attributes)
+    def __call__(self, attributes: Attributes, known: LongTexts | None = None, /) -> bool:
+        return self._filter.matches(attributes, known)
 
 
 def _in_set(term: Term, name: str) -> Check:
     accepted = term.constraints[name]
-    return lambda attributes: plain_scalar(name, attributes.get(name)) in accepted
+    return lambda attributes, _=None: plain_scalar(name, attributes.get(name)) in accepted
 
 
 def _residual(residual: Condition) -> Check:
@@ -67,10 +68,10 @@ def _residual(residual: Condition) -> Check:
     match residual:
         case Like(Attribute(name)) | Matches(Attribute(name)):
             test = _string_test(residual)
-            return lambda attributes: test(_text(name, attributes))
+            return lambda attributes, known=None: test(_text(name, attributes), known)
         case Not(Like(Attribute(name)) | Matches(Attribute(name)) as pattern):
             test = _string_test(pattern)
-            return lambda attributes: not test(_text(name, attributes))
+            return lambda attributes, known=None: not test(_text(name, attributes), known)
     return compile_condition(residual)
 
 

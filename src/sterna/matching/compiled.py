@@ -3,7 +3,7 @@
 import ctypes
 import sys
 from array import array
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from operator import is_not
@@ -26,10 +26,17 @@ from sterna.matching.records import SHARED, TESTS_MAX, UNSURE, EncodedTest, head
 from sterna.matching.vocabulary import Attribute, Vocabulary
 from sterna.model.event import Scalar
 from sterna.model.filters.filter import Filter
+from sterna.model.filters.long_texts import Interrupted, LongTexts, checked
 from sterna.model.filters.normal_form import ANYTHING, Term
 
 EACH_MIN = 16
 """From so many events on, it pays to put them into columns."""
+
+EACH_SLICE = 64
+"""So many events are matched in a slice, except for the checks."""
+
+CHECKS_SLICE = 64
+"""So many checks are made before the time is looked at."""
 
 KEYS_AHEAD = 512
 """How many keys are prefetched before they are needed."""
@@ -56,6 +63,8 @@ class CompiledSubscriptions:
         self._first_row = array("i")
         self._unused = np.empty((64, 2), np.int64)
         self._named = 0, 0
+        self.unsure = 0
+        """How many rows need a check when their records hold."""
         self._spare: list[Spare] = []
         self._batch_rooms: list[BatchRoom] = []
         self._keys_moved()
@@ -132,6 +141,7 @@ class CompiledSubscriptions:
                 if form is None:
                     self._checks[row] = WholeFilter(filter_)
                 self._write(row, term, shared=len(terms) > 1, loose=loose)
+                self.unsure += self._checks[row] is not None
                 rows.append(row)
         except BaseException:
             for row in rows:  # What is there of it must not match.
@@ -153,6 +163,7 @@ class CompiledSubscriptions:
     def _drop(self, row: int) -> None:
         unused = self.generations.remove(row, self._unused)
         self._keys[row] = None
+        self.unsure -= self._checks[row] is not None
         self._checks[row] = None
         self._first_row[row] = row
         if unused:
@@ -242,10 +253,23 @@ class CompiledSubscriptions:
 
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Any]:
         """The keys of all subscriptions that match."""
+        spare = self._take_spare()
+        found, flags = self._find(attributes, spare)
+        if flags:
+            keys = [self._keys[row] for row in self._settle(found.tolist(), attributes)]
+        else:
+            keys = self._keys.take(found).tolist() if len(found) else []
+        self._spare.append(spare)
+        return keys
+
+    def _take_spare(self) -> Spare:
         try:
-            spare = self._spare.pop()
+            return self._spare.pop()
         except IndexError:  # None yet, or other threads have them.
-            spare = self.new_spare()
+            return self.new_spare()
+
+    def _find(self, attributes: Mapping[str, Scalar | None], spare: Spare) -> tuple[Array, int]:
+        """The rows whose records hold, in the room of `spare`, and what some of them are."""
         events = encode(self.vocabulary, attributes, spare)
         count, flags = match_event(*self._readings[0], *events, *spare.room)
         found = spare.room.found[:count]
@@ -254,12 +278,7 @@ class CompiledSubscriptions:
             count, more = match_event(*self._readings[1], *events, *spare.room)
             found = np.concatenate([before, spare.room.found[:count]])
             flags |= more
-        if flags:
-            keys = [self._keys[row] for row in self._settle(found.tolist(), attributes)]
-        else:
-            keys = self._keys.take(found).tolist() if len(found) else []
-        self._spare.append(spare)
-        return keys
+        return found, flags
 
     def new_spare(self) -> Spare:
         """Room for encoding and matching an event."""
@@ -267,6 +286,7 @@ class CompiledSubscriptions:
 
     def _settle(self, rows: list[int], attributes: Mapping[str, Scalar | None]) -> list[int]:
         """The rows that certainly match, one for each subscription."""
+        known = LongTexts()
         settled: list[int] = []
         seen: set[int] = set()
         for row in rows:
@@ -274,7 +294,7 @@ class CompiledSubscriptions:
             if first in seen:
                 continue
             check = self._checks[row]
-            if check is None or check(attributes):
+            if check is None or check(attributes, known):
                 seen.add(first)
                 settled.append(row)
         return settled
@@ -289,16 +309,68 @@ class CompiledSubscriptions:
                 for key in self.match(attributes):
                     found.setdefault(key, []).append(place)
             return found
-        names = dict.fromkeys(chain.from_iterable(events))
-        known = self.vocabulary.attributes
-        rows = Rows(events, [name for name in names if name in known])
-        positions, keys = self.match_batch(rows)
+        positions, keys = self.match_batch(self._columns(events))
         for place, key in zip(positions.tolist(), keys.tolist(), strict=True):
             if key in found:
                 found[key].append(place)
             else:
                 found[key] = [place]
         return found
+
+    def match_in_slices(
+        self, events: Sequence[Mapping[str, Scalar | None]], known: LongTexts
+    ) -> Generator[None, None, dict[Any, list[int]]]:
+        """The same as `match_each`; it yields whenever the time of `known` is up."""
+        found: dict[Any, list[int]] = {}
+        for start in range(0, len(events), EACH_SLICE):
+            checks = 0
+            candidates = self._candidates(events, start)
+            if known.is_time_up:
+                yield
+            for place, key, check in candidates:
+                places = found.setdefault(key, [])
+                if places and places[-1] == place:
+                    continue  # Another alternative of the same filter matches.
+                if check is not None:
+                    checks += 1
+                    if checks % CHECKS_SLICE == 0 and known.is_time_up:
+                        yield
+                    try:  # Most often it is enough to call it.
+                        matches = check(events[place], known)
+                    except Interrupted:
+                        matches = yield from checked(check, events[place], known)
+                    if not matches:
+                        continue
+                places.append(place)
+            if known.is_time_up:
+                yield
+        return {key: places for key, places in found.items() if places}
+
+    def _candidates(
+        self, events: Sequence[Mapping[str, Scalar | None]], start: int
+    ) -> Iterable[tuple[int, Any, Check | None]]:
+        """What may match some events, by event: the event's place, a key, and what has to hold.
+
+        It stays as it is while subscriptions come and go.
+        """
+        portion = events[start : start + EACH_SLICE]
+        if len(portion) < EACH_MIN:
+            listed: list[tuple[int, Any, Check | None]] = []
+            for place, attributes in enumerate(portion, start):
+                spare = self._take_spare()
+                rows = self._find(attributes, spare)[0].tolist()
+                self._spare.append(spare)
+                listed += [(place, self._keys[row], self._checks[row]) for row in rows]
+            return listed
+        positions, found, _ = self._hits(self._columns(portion))
+        places = (positions + start).tolist()
+        checks = [self._checks[row] for row in found.tolist()]
+        return zip(places, self._keys_of(found).tolist(), checks, strict=True)
+
+    def _columns(self, events: Sequence[Mapping[str, Scalar | None]]) -> Rows:
+        names = dict.fromkeys(chain.from_iterable(events))
+        known = self.vocabulary.attributes
+        return Rows(events, [name for name in names if name in known])
 
     def match_batch(self, columns: Columns) -> tuple[Array, Array]:
         """The positions of events, ascending, each with the key of a subscription that matches."""
@@ -307,6 +379,14 @@ class CompiledSubscriptions:
 
     def match_rows(self, columns: Columns) -> tuple[Array, Array]:
         """The positions of events with rows, whose keys are in `keys`: less work for counting."""
+        positions, rows, flags = self._hits(columns)
+        if flags:
+            kept = self._settle_batch(positions, rows, columns)
+            positions, rows = positions[kept], rows[kept]
+        return positions, rows
+
+    def _hits(self, columns: Columns) -> tuple[Array, Array, int]:
+        """The positions of events with rows whose records hold, and what some of those are."""
         events = encode_batch(self.vocabulary, columns)
         try:
             room = self._batch_rooms.pop()
@@ -315,10 +395,7 @@ class CompiledSubscriptions:
         hits, flags = room.hits(self._readings, events)
         self._batch_rooms.append(room)
         positions, rows = by_event(hits, len(columns))
-        if flags:
-            kept = self._settle_batch(positions, rows, columns)
-            positions, rows = positions[kept], rows[kept]
-        return positions, rows
+        return positions, rows, flags
 
     def _keys_of(self, rows: Array) -> Array:
         keys = np.empty(len(rows), object)
@@ -334,6 +411,7 @@ class CompiledSubscriptions:
     ) -> npt.NDArray[np.bool_]:
         """Which hits remain when unsure rows are checked and shared subscriptions counted once."""
         kept = np.ones(len(rows), bool)
+        known = LongTexts()
         seen: set[tuple[int, int]] = set()
         position = -1
         attributes: Mapping[str, Scalar | None] = {}
@@ -344,7 +422,7 @@ class CompiledSubscriptions:
                 attributes = columns.event(position)
             mark = position, self._first_row[row]
             check = self._checks[row]
-            if mark not in seen and (check is None or check(attributes)):
+            if mark not in seen and (check is None or check(attributes, known)):
                 seen.add(mark)
             else:
                 kept[i] = False

@@ -1,12 +1,13 @@
 """`MatchIndex`: which of many filters match an event."""
 
 import sys
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sterna.extras import require
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
+from sterna.model.filters.long_texts import LongTexts, checked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,7 +81,8 @@ class MatchIndex(Generic[Key]):
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Key]:
         """The keys of all filters that match an event with these attributes."""
         if self._compiled is None:
-            return [key for key, filter_ in self._few.items() if filter_.matches(attributes)]
+            known = LongTexts() if len(self._few) > FEW_MAX else None  # A few need not share it.
+            return [key for key, filter_ in self._few.items() if filter_.matches(attributes, known)]
         return self._compiled.match(attributes)
 
     def match_each(self, events: Sequence[Mapping[str, Scalar | None]]) -> dict[Key, list[int]]:
@@ -94,6 +96,30 @@ class MatchIndex(Generic[Key]):
             if places:
                 found[key] = places
         return found
+
+    def match_in_slices(
+        self, events: Sequence[Mapping[str, Scalar | None]], known: LongTexts
+    ) -> Generator[None, None, dict[Key, list[int]]]:
+        """The same as `match_each`, a little at a time: it yields when the time of `known` is up.
+
+        Meanwhile filters may come and go, and it is not certain whether those are part of the
+        result.
+        """
+        if self._compiled is not None:
+            return (yield from self._compiled.match_in_slices(events, known))
+        found: dict[Key, list[int]] = {}
+        for key, filter_ in list(self._few.items()):
+            for place, event in enumerate(events):
+                if (yield from checked(filter_.matches, event, known)):
+                    found.setdefault(key, []).append(place)
+                if known.is_time_up:
+                    yield
+        return found
+
+    @property
+    def tests(self) -> int:
+        """How many tests an event may need that are not compiled to machine code."""
+        return len(self._few) if self._compiled is None else self._compiled.unsure
 
     def match_batch(self, events: "Batch") -> "tuple[npt.NDArray[np.int64], npt.NDArray[Any]]":
         """The positions of events in a batch, ascending, each with the key of a filter it matches.

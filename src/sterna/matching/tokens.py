@@ -8,9 +8,14 @@ strings. Tokens come in few lengths, so that those are not many.
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from sterna.matching.growth import LargeDict
 from sterna.model.filters import patterns, values
+from sterna.model.filters.long_texts import Segment
 from sterna.model.filters.normal_form import Term
 from sterna.model.filters.tree import Attribute, Like, Matches
 from sterna.model.filters.values import STRINGS_RANK, ValueSet
@@ -27,17 +32,31 @@ _BEGINS = "\ud800"
 COUNTED_MAX = 40_000
 """So many different tokens are counted before counting begins anew."""
 
+LONG = 512
+"""In strings with so many letters, all tokens of a length are looked up together."""
+
+HASHING_COST = 4
+"""Hashing all tokens takes so many times as long as looking up as many parts of a string. Whenever
+a filter comes or goes, they have to be hashed again."""
+
+CELLS_PER_LETTER, CELLS_MAX_BITS = 4, 22
+"""How many cells there are for the hashes of a string's parts, which keep most of them apart."""
+
+Array = npt.NDArray[Any]
+
 
 class Tokens:
     """The tokens of one attribute under which rows are filed, each with its number."""
 
-    __slots__ = ("_counts", "_counts_before", "_lengths", "_numbers")
+    __slots__ = ("_counts", "_counts_before", "_hashed", "_lengths", "_numbers")
 
     def __init__(self) -> None:
         self._numbers: LargeDict[str, int] = LargeDict()
         self._lengths: Counter[int] = Counter()
         self._counts: dict[str, int] = {}
         self._counts_before: dict[str, int] = {}
+        self._hashed: dict[int, tuple[Array, Array]] = {}
+        """By length, the hashes of tokens and their numbers, if a long string needed them."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -51,12 +70,15 @@ class Tokens:
 
     def add(self, token: str, number: int) -> None:
         self._numbers.add(token, number)
-        self._lengths[_length(token)] += 1
+        length = _length(token)
+        self._lengths[length] += 1
+        self._hashed.pop(length, None)
 
     def remove(self, token: str) -> None:
         self._numbers.pop(token)
         length = _length(token)
         self._lengths[length] -= 1
+        self._hashed.pop(length, None)
         if not self._lengths[length]:
             del self._lengths[length]
 
@@ -83,10 +105,11 @@ class Tokens:
             + sum(map(sys.getsizeof, counts))
             + sum(map(sys.getsizeof, strings))
             + sys.getsizeof(1 << 30) * len(self._numbers)
+            + sum(each.nbytes for hashed in self._hashed.values() for each in hashed)
         )
 
     def of(self, text: str) -> dict[int, None]:
-        """The numbers of all tokens of a string."""
+        """The numbers of all tokens of a string, and with a long one of a few others."""
         found: dict[int, None] = {}
         number = self._numbers.get
         for length in self._lengths:
@@ -94,12 +117,47 @@ class Tokens:
                 known = number(_BEGINS + text[:-length])
                 if known is not None:
                     found[known] = None
+            elif len(text) >= LONG and self._has_hashes(length, len(text)):
+                found.update(dict.fromkeys(self._of_long(text, length)))
             else:
                 for start in range(len(text) - length + 1):
                     known = number(text[start : start + length])
                     if known is not None:
                         found[known] = None
         return found
+
+    def _has_hashes(self, length: int, letters: int) -> bool:
+        """Whether the hashes of tokens are known, or made for a string of so many letters."""
+        if length not in self._hashed:
+            if len(self._numbers) * HASHING_COST > letters:
+                return False
+            tokens = [token for token in self._numbers if _length(token) == length]
+            numbers = np.array([self.get(token) for token in tokens], np.int32)
+            # One after the other they are a string, of which only each whole token counts.
+            self._hashed[length] = _hashes("".join(tokens), length)[::length], numbers
+        return True
+
+    def _of_long(self, text: str, length: int) -> list[int]:
+        """The numbers of the tokens of a length whose hashes some part of the string has."""
+        bits = min((CELLS_PER_LETTER * len(text)).bit_length(), CELLS_MAX_BITS)
+        shift = np.uint32(32 - bits)
+        cells = np.zeros(1 << bits, bool)
+        cells[_hashes(text, length) >> shift] = True
+        hashes, numbers = self._hashed[length]
+        found: list[int] = numbers[cells[hashes >> shift]].tolist()
+        return found
+
+
+def _hashes(text: str, length: int) -> Array:
+    """Hashes of all parts of a string that have a length, in their order."""
+    letters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    count = len(letters) - length + 1
+    hashes = letters[:count].copy()
+    for place in range(1, length + 1):
+        hashes *= np.uint32(0x9E3779B1)
+        if place < length:
+            hashes += letters[place : place + count]
+    return hashes
 
 
 def _length(token: str) -> int:
@@ -157,7 +215,7 @@ def _common_beginning(accepted: ValueSet) -> str:
     return "" if listed else common
 
 
-def _runs_of_segments(segments: list[patterns.Segment]) -> Iterator[str]:
+def _runs_of_segments(segments: list[Segment]) -> Iterator[str]:
     """The runs of plain letters in the segments of a LIKE pattern, where None is any letter."""
     for segment in segments:
         run = ""

@@ -286,7 +286,7 @@ def moving_in(messages: Iterable[Message]) -> KeptForMoving:
 def _matching(broker: Broker, client: NodeId, event: Event) -> Iterable[RouteId]:
     """The client's subscriptions that want an event."""
     for id_, route in broker.router.subscriptions.routes(client).items():
-        if route.filter.matches(event.attributes):
+        if route.filter.matches(event.attributes, broker.texts):
             yield id_
 
 
@@ -298,7 +298,7 @@ def _matching_here(
         id_
         for exact in broker.hooks.exact
         for id_, filter_ in exact(client)
-        if filter_.matches(event.attributes)
+        if filter_.matches(event.attributes, broker.texts)
     )
     if found:
         guest.moving[event.id] = found

@@ -8,7 +8,7 @@ meanwhile waits at the client.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice, zip_longest
 from operator import attrgetter
@@ -24,6 +24,7 @@ from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.protocol import Protocol
+from sterna.core.routing.foresight import Foresight
 from sterna.core.settings import Settings
 from sterna.core.sizes import weight
 from sterna.model.event import Event, EventId
@@ -83,6 +84,8 @@ class Recent(BrokerComponent):
         self._events_max = events_max
         self._bytes_max = bytes_max
         self._count = 0
+        self._ever = 0
+        """How many events have been added so far, since this process began."""
         self._bytes = 0
         self.has_archive = False
         self._questions: dict[int, Question] = {}
@@ -163,18 +166,13 @@ class Recent(BrokerComponent):
     def _add(self, events: Sequence[Event], size: int) -> None:
         self._batches.append((events, size))
         self._count += len(events)
+        self._ever += len(events)
         self._bytes += size
 
     def on_past_asked(self, message: PastAsked, link: LinkId, now: Time) -> None:
         if self.broker.peers[link] is not Peer.CLIENT or not message.route.filter.is_bound:
             return
-        matches, since_us = message.route.filter.matches, message.since_us or 0
-        passed = islice(
-            (event for events, _ in self._batches for event in events),
-            max(0, self._count - self._events_max),
-            None,
-        )
-        found = _in_order(e for e in passed if e.time_us >= since_us and matches(e.attributes))
+        found = _in_order(self._matching(message))
         self.broker.message_arrived(SubscriptionChange(added=(message.route,)), link, now)
         if self._is_enough(message, found) or len(self._questions) >= QUESTIONS_MAX:
             self._answer(message, link, found, now)
@@ -184,11 +182,30 @@ class Recent(BrokerComponent):
             question=self._number,
             filter=message.route.filter,
             events_max=message.events_max,
-            since_us=since_us,
+            since_us=message.since_us or 0,
             until_us=now,
         )
         self._questions[self._number] = Question(message, link, tuple(found), look_up)
         self.broker.act(look_up)
+
+    def foresees(self, message: Message, foresight: Foresight) -> Iterable[None]:
+        if type(message) is PastAsked and message.route.filter.is_bound:
+            yield from foresight.test_past(message.route.filter, self._passed(message))
+
+    def _matching(self, message: PastAsked) -> Iterator[Event]:
+        """The recent events that a client asks for."""
+        filter_, foresight = message.route.filter, self.broker.foresight
+        tested: Mapping[int, bool] = foresight.past.get(filter_, {}) if foresight else {}
+        for place, event in self._passed(message).items():
+            if tested[place] if place in tested else filter_.matches(event.attributes):
+                yield event
+
+    def _passed(self, message: PastAsked) -> dict[int, Event]:
+        """The last events, from a time on, by their places among all that have ever passed here."""
+        first, since_us = max(0, self._count - self._events_max), message.since_us or 0
+        events = (event for events, _ in self._batches for event in events)
+        placed = islice(enumerate(events, self._ever - self._count), first, None)
+        return {place: event for place, event in placed if event.time_us >= since_us}
 
     def looked_up(self, question: int, events: Sequence[Event], now: Time) -> None:
         waiting = self._questions.pop(question, None)

@@ -135,7 +135,7 @@ class Router(BrokerComponent):
     def route(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         """Forward events that came over a link to all links that want them."""
         broker = self.broker
-        to = self.subscriptions.match(events)
+        to = self.subscriptions.match(events, broker.foresight)
         if link in to and broker.peers[link] is Peer.BROKER:
             del to[link]  # It has them; a client gets its own events back if it wants them.
         if to:

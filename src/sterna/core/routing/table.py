@@ -1,15 +1,17 @@
 """The routing table: which filters were announced over which link, and where an event must go."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, count
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import chain, takewhile
 
 import msgspec
 
 from sterna.core.messages import Route
 from sterna.core.names import LinkId, RouteId
+from sterna.core.routing.foresight import Foresight
 from sterna.matching import MatchIndex
 from sterna.model.event import Event
 from sterna.model.filters import Filter
+from sterna.model.filters.long_texts import checked
 from sterna.model.filters.normal_form import ANYTHING
 
 
@@ -23,7 +25,8 @@ class RoutingTable:
         self._wanting: dict[int, dict[LinkId, int]] = {}
         """The links that a filter was announced over, and how often."""
         self._index: MatchIndex[int] = MatchIndex()
-        self._numbered = count(1)
+        self._last = 0
+        """The number of the filter that began last."""
         self._entered: dict[tuple[LinkId, RouteId], tuple[Filter, Route]] = {}
         """Entries that were not announced over their link, but made by a component."""
         self._always: dict[LinkId, int] = {}
@@ -97,7 +100,8 @@ class RoutingTable:
 
     def _begin(self, filter_: Filter) -> dict[LinkId, int]:
         """Match a filter that was in the table for no link so far."""
-        number = self._numbers[filter_] = next(self._numbered)
+        self._last += 1
+        number = self._numbers[filter_] = self._last
         self._index.add(number, filter_)
         links = self._wanting[number] = {}
         return links
@@ -151,13 +155,66 @@ class RoutingTable:
         for link, id_, filter_, route in kept.entered:
             self.enter(link, id_, filter_, route)
 
-    def match(self, events: Sequence[Event]) -> dict[LinkId, tuple[Event, ...]]:
+    @property
+    def tests(self) -> int:
+        """How many tests an event may need that are not compiled to machine code."""
+        return self._index.tests
+
+    def foresee(self, foresight: Foresight) -> Generator[None, None, None]:
+        """Match events before they are handled; it yields whenever time is up."""
+        foresight.since = self._last
+        events = [event.attributes for event in foresight.events]
+        foresight.found = yield from self._index.match_in_slices(events, foresight.texts)
+        while foresight.since < self._last:
+            yield from self._match_new(foresight)
+
+    def _match_new(self, foresight: Foresight) -> Generator[None, None, None]:
+        """Match the filters that have come meanwhile."""
+        newest, foresight.since = self._newest(foresight.since), self._last
+        texts = foresight.texts
+        for number, filter_ in newest:
+            places = []
+            for place, event in enumerate(foresight.events):
+                if (yield from checked(filter_.matches, event.attributes, texts)):
+                    places.append(place)
+                if texts.is_time_up:
+                    yield
+            if places:
+                foresight.found[number] = places
+
+    def _newest(self, since: int) -> list[tuple[int, Filter]]:
+        """The filters that began after another one."""
+        pairs = ((number, filter_) for filter_, number in reversed(self._numbers.items()))
+        return list(takewhile(lambda pair: pair[0] > since, pairs))
+
+    def _foreseen(
+        self, events: Sequence[Event], foresight: Foresight
+    ) -> dict[int, list[int]] | None:
+        """What was found for events before, as it is now; None if they were not foreseen."""
+        found = foresight.found_for(events)
+        if found is None:
+            return None
+        found = {number: places for number, places in found.items() if number in self._wanting}
+        for number, filter_ in self._newest(foresight.since):
+            tests = enumerate(filter_.matches(each.attributes, foresight.texts) for each in events)
+            places = [place for place, matches in tests if matches]
+            if places:
+                found[number] = places
+        return found
+
+    def match(
+        self, events: Sequence[Event], foresight: Foresight | None = None
+    ) -> dict[LinkId, tuple[Event, ...]]:
         """For each link, the events that are wanted there, in their order.
 
         Links come in the order of their filters, and filters in the order in which they began. The
         index has an order of its own, which depends on what else it has held.
         Links that want the same events get the very same tuple, which is encoded once.
         """
+        if foresight is not None:
+            foreseen = self._foreseen(events, foresight)
+            if foreseen is not None:
+                return self._shared(events, foreseen)
         if len(events) == 1:
             only = (events[0],)
             to: dict[LinkId, tuple[Event, ...]] = dict.fromkeys(self._always, only)

@@ -5,10 +5,12 @@ where "is TRUE" and "is FALSE" are two ordinary yes/no questions and UNKNOWN is 
 """
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from sterna.model.event import PLAIN_TYPES, Scalar, plain_scalar
 from sterna.model.filters import logic, patterns
 from sterna.model.filters.errors import UnboundError
+from sterna.model.filters.long_texts import LongTexts
 from sterna.model.filters.tree import (
     OPPOSITE,
     Always,
@@ -34,7 +36,17 @@ from sterna.model.filters.tree import (
     attributes,
 )
 
-CompiledTest = Callable[[Mapping[str, Scalar | None]], bool]
+
+class CompiledTest(Protocol):
+    """Whether a condition is TRUE for an event's attributes.
+
+    Given what is known of long texts, it may be quicker, and may be `Interrupted`.
+    """
+
+    def __call__(
+        self, attributes: Mapping[str, Scalar | None], known: LongTexts | None = None, /
+    ) -> bool: ...
+
 
 _PYTHON_OPERATORS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
@@ -50,7 +62,7 @@ class _Compilation:
     def __init__(self) -> None:
         self.constants: dict[str, object] = {"plain_types": PLAIN_TYPES, "plain": plain_scalar}
         self.variables: dict[str, str] = {}
-        self.lines = ["def test(event):", " get = event.get"]
+        self.lines = ["def test(event, known=None):", " get = event.get"]
 
     def function(self, condition: Condition) -> CompiledTest:
         conjuncts = condition.operands if isinstance(condition, And) else (condition,)
@@ -166,7 +178,7 @@ class _Compilation:
         return f"(type({v}) is float or type({v}) is int) and {v} == {v} and {word}"
 
     def _string(self, v: str, test: patterns.StringTest, *, wanted: bool) -> str:
-        call = f"{self._constant(test)}({v})"
+        call = f"{self._constant(test)}({v}, known)"
         return f"type({v}) is str and {'' if wanted else 'not '}{call}"
 
     # ---- Values

@@ -1,11 +1,19 @@
 """LIKE patterns and MQTT topic filters, matched in polynomial time without regular expressions."""
 
-from collections.abc import Callable
+from typing import Protocol
 
-StringTest = Callable[[str], bool]
+from sterna.model.filters.long_texts import LONG, LongTexts, Segment
 
-Segment = tuple[str | None, ...]
-"""Adjacent characters; None is any one character."""
+
+class StringTest(Protocol):
+    """A compiled pattern: whether it matches a text, given what is known of long texts."""
+
+    def __call__(self, text: str, known: LongTexts | None = None, /) -> bool: ...
+
+
+TRIES_MAX = 64
+"""How many runs are compared at places where a segment only almost fits, before all places are
+looked at together. Most texts need fewer."""
 
 
 # ---- LIKE
@@ -69,18 +77,26 @@ def like_test(segments: list[Segment]) -> StringTest:
     """
     match [literal(segment) for segment in segments]:
         case [str(whole)]:
-            return whole.__eq__
+            return lambda text, _=None: text == whole
         case [str(prefix), ""]:
-            return lambda text: text.startswith(prefix)
+            return lambda text, _=None: text.startswith(prefix)
         case ["", str(suffix)]:
-            return lambda text: text.endswith(suffix)
+            return lambda text, _=None: text.endswith(suffix)
         case ["", str(part), ""]:
-            return lambda text: part in text
+            return _containing(part, _key(segments))
     if len(segments) == 1:
         only = _Runs(segments[0])
-        return lambda text: len(text) == only.length and only.fits(text, 0)
+        return lambda text, _=None: len(text) == only.length and only.fits(text, 0)
     first, *middle, last = (_Runs(segment) for segment in segments)
-    return _anchored(first, [runs for runs in middle if runs.length], last)
+    return _anchored(first, [runs for runs in middle if runs.length], last, _key(segments))
+
+
+def _key(segments: list[Segment]) -> str:
+    """The pattern as text, the same for the same segments."""
+    return "LIKE " + "%".join(
+        "".join("_" if c is None else "\\" + c if c in "%_\\" else c for c in segment)
+        for segment in segments
+    )
 
 
 class _Runs:
@@ -89,6 +105,7 @@ class _Runs:
     def __init__(self, segment: Segment) -> None:
         self.length = len(segment)
         self.runs: list[tuple[int, str]] = []
+        self._segment = segment
         start = 0
         for place, character in enumerate((*segment, None)):
             if character is None:
@@ -96,31 +113,58 @@ class _Runs:
                 if text:
                     self.runs.append((start, text))
                 start = place + 1
+        self._tries = TRIES_MAX // (len(self.runs) + 1) + 1
 
     def fits(self, text: str, position: int) -> bool:
-        return all(text.startswith(run, position + place) for place, run in self.runs)
+        for place, run in self.runs:  # noqa: SIM110 - all() costs twice as much.
+            if not text.startswith(run, position + place):
+                return False
+        return True
 
-    def find(self, text: str, start: int, end: int) -> int:
+    def find(self, text: str, start: int, end: int, known: LongTexts | None) -> int:
         """The first position where the segment fits between start and end; -1 if there is none."""
         last = end - self.length
         if not self.runs:
             return start if start <= last else -1
         offset, run = self.runs[0]
+        tries = self._tries
         while start <= last:
             start = text.find(run, start + offset, last + offset + len(run)) - offset
-            if start < 0 or self.fits(text, start):
-                return max(start, -1)
+            if start < 0:
+                return -1
+            if len(self.runs) == 1 or self.fits(text, start):
+                return start
             start += 1
+            tries -= 1
+            if not tries:
+                return self._find_slowly(text, start, last, known)
         return -1
 
+    def _find_slowly(self, text: str, start: int, last: int, known: LongTexts | None) -> int:
+        """Find it in a time that does not depend on how often it almost fits."""
+        known = known or LongTexts()
+        found = known.places(text).find(self._segment, start, known)
+        return found if found <= last else -1
 
-def _anchored(first: _Runs, middle: list[_Runs], last: _Runs) -> StringTest:
-    def test(text: str) -> bool:
+
+def _containing(part: str, key: str) -> StringTest:
+    def test(text: str, known: LongTexts | None = None, *, is_new: bool = False) -> bool:
+        if len(text) >= LONG and known is not None and not is_new:
+            return known.verdict(text, key, test)
+        return part in text
+
+    return test
+
+
+def _anchored(first: _Runs, middle: list[_Runs], last: _Runs, key: str) -> StringTest:
+    def test(text: str, known: LongTexts | None = None, *, is_new: bool = False) -> bool:
+        if len(text) >= LONG and known is not None and not is_new:
+            return known.verdict(text, key, test)
         position, end = first.length, len(text) - last.length
         if position > end or not first.fits(text, 0) or not last.fits(text, end):
             return False
         for runs in middle:
-            position = runs.find(text, position, end)
+            position = runs.find(text, position, end, known)
             if position < 0:
                 return False
             position += runs.length
@@ -152,11 +196,14 @@ def topic_test(topic: str) -> StringTest:
     fixed = levels[:-1] if open_end else levels
     wanted = [(place, level) for place, level in enumerate(fixed) if level != "+"]
     wild_start = levels[0] in ("+", "#")
+    key = f"MATCHES {topic}"
 
-    def test(text: str) -> bool:
+    def test(text: str, known: LongTexts | None = None, *, is_new: bool = False) -> bool:
+        if len(text) >= LONG and known is not None and not is_new:
+            return known.verdict(text, key, test)
         if wild_start and text.startswith("$"):
             return False
-        found = text.split("/")
+        found = text.split("/", len(fixed))  # Whatever is left has a level too many.
         if len(found) < len(fixed) if open_end else len(found) != len(fixed):
             return False
         return all(found[place] == level for place, level in wanted)

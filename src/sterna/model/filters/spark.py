@@ -51,6 +51,7 @@ from sterna.model import geo
 from sterna.model.event import INT_MAX, INT_MIN, Scalar
 from sterna.model.filters import logic, patterns
 from sterna.model.filters.errors import UnboundError
+from sterna.model.filters.long_texts import Segment
 from sterna.model.filters.tree import (
     MIRRORED,
     OPPOSITE,
@@ -425,7 +426,7 @@ def _has_number(operand: Operand) -> bool:
 # ---- Strings
 
 
-def _like(text: Column, segments: list[patterns.Segment]) -> Column:
+def _like(text: Column, segments: list[Segment]) -> Column:
     """Simple patterns by the functions made for them; others by a regex that cannot backtrack."""
     literals = [patterns.literal(segment) for segment in segments]
     match literals:
@@ -446,7 +447,7 @@ def _like(text: Column, segments: list[patterns.Segment]) -> Column:
     return F.rlike(text, F.lit(rf"(?s)\A{regex}{tail}\z"))
 
 
-def _segment_regex(segment: patterns.Segment) -> str:
+def _segment_regex(segment: Segment) -> str:
     return "".join("." if character is None else _escaped(character) for character in segment)
 
 

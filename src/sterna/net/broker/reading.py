@@ -5,11 +5,13 @@ import logging
 from collections import deque
 from collections.abc import Collection, Sequence
 from time import perf_counter
+from typing import NamedTuple
 
 from sterna.core.inputs import Received
 from sterna.core.link import Data, Frame
-from sterna.core.messages import OtherMessage
+from sterna.core.messages import Events, OtherMessage
 from sterna.core.names import LinkId, RouteId
+from sterna.core.routing.foresight import Foresight
 from sterna.net.admission import Admission, RefusedError
 from sterna.net.broker.doors import Parts
 from sterna.net.broker.sessions import Session
@@ -21,8 +23,20 @@ log = logging.getLogger("sterna.broker")
 OTHERS_MAX = 100
 """How many kinds of unknown messages are logged."""
 
+MIXED_BYTES_MAX = 4096
+"""In what is larger, events come in another turn than the filters before them."""
+
 READING_S = 0.02
 """How many seconds the frames of one client are read before others have their turn."""
+
+
+class _Foreseen(NamedTuple):
+    """An input that others had their turn before, and what is known of it."""
+
+    session: Session
+    received: Received
+    raw: bytes
+    foresight: Foresight
 
 
 class Reading:
@@ -37,6 +51,10 @@ class Reading:
         self._loop = asyncio.get_running_loop()
         self._later: dict[Session, deque[tuple[bytes, Sequence[memoryview]]]] = {}
         """What clients have sent and is read after others have had their turn."""
+        self._foreseen: dict[Session, _Foreseen] = {}
+        """Inputs that take long, and are given to the core after others have had their turn."""
+        self._until = 0.0
+        """When the present slice of such an input ends."""
         self._admission = Admission(
             self._claimed,
             subscriptions_max=parts.configuration.limits.subscriptions_per_client_max,
@@ -65,10 +83,47 @@ class Reading:
         else:
             frames = tuple([decode(body) for body in bodies])
             self._notice_others(link, frames)
-        self._metrics.received(len(raw), len(frames))
-        self._driver.give(Received(link=link, frames=frames, size=len(raw)), raw)
+        received = Received(link=link, frames=frames, size=len(raw))
+        foresight = self._driver.node.foresee(received, self._is_time_up)
+        if foresight is None:
+            self._give(received, raw)
+        else:
+            self._foresee(_Foreseen(session, received, raw, foresight))
+
+    def _give(self, received: Received, raw: bytes, foresight: Foresight | None = None) -> None:
+        self._metrics.received(len(raw), len(received.frames))
+        node = self._driver.node
+        node.foresight = foresight
+        try:
+            self._driver.give(received, raw)
+        finally:
+            node.foresight = None
         if self._driver.engine.held:
             self._pausing.received(len(raw))
+
+    def _foresee(self, foreseen: "_Foreseen") -> None:
+        """Give the core an input once it can handle it quickly.
+
+        What else the peer has sent waits until then.
+        """
+        session, received, raw, foresight = foreseen
+        if session.is_over:
+            return
+        began = perf_counter()
+        self._until = began + READING_S
+        if not foresight.is_complete():
+            if session not in self._foreseen:
+                self._foreseen[session] = foreseen
+                self._later.setdefault(session, deque())
+                self._pausing.rest(session)
+            self._loop.call_later(perf_counter() - began, self._foresee, foreseen)
+            return
+        self._give(received, raw, foresight)
+        if self._foreseen.pop(session, None) is not None:
+            self._go_on(session)
+
+    def _is_time_up(self) -> bool:
+        return perf_counter() > self._until
 
     def _notice_others(self, link: LinkId, frames: Sequence[Frame]) -> None:
         """Log a warning, once, for each kind of message that a neighbour sends in vain."""
@@ -88,22 +143,35 @@ class Reading:
     ) -> tuple[tuple[Frame, ...], bytes]:
         """The frames of a client, or as many as can be read in one turn.
 
-        Reading many filters takes long: then others have their turn before it continues.
+        Reading many filters takes long: then others have their turn before it continues. Events
+        that follow filters are for another turn, too: only then can it be foreseen what they match.
         """
         began = perf_counter()
-        frames = []
+        frames: list[Frame] = []
+        apart = len(raw) > MIXED_BYTES_MAX
+        has_others = False
         for body in bodies:
-            frames.append(decode(body, short_filters=True))
-            if len(frames) < len(bodies) and perf_counter() - began > READING_S:
-                size = sum(LENGTH_BYTES + len(body) for body in bodies[: len(frames)])
-                self._later[session] = deque([(raw[size:], bodies[len(frames) :])])
-                self._pausing.rest(session)
-                # As long as it took, so that half of the time is for others.
-                self._loop.call_later(perf_counter() - began, self._go_on, session)
-                return tuple(frames), raw[:size]
+            frame = decode(body, short_filters=True)
+            if type(frame) is Data:
+                is_other = type(frame.message) is not Events
+                if apart and has_others and not is_other:
+                    break
+                has_others |= is_other
+            frames.append(frame)
+            if perf_counter() - began > READING_S:
+                break
+        if len(frames) < len(bodies):
+            size = sum(LENGTH_BYTES + len(body) for body in bodies[: len(frames)])
+            self._later[session] = deque([(raw[size:], bodies[len(frames) :])])
+            self._pausing.rest(session)
+            # As long as it took, so that half of the time is for others.
+            self._loop.call_later(perf_counter() - began, self._go_on, session)
+            raw = raw[:size]
         return tuple(frames), raw
 
     def _go_on(self, session: Session) -> None:
+        if session in self._foreseen:
+            return  # It goes on after that.
         for raw, bodies in self._later.pop(session, ()):
             if session.is_over:
                 return
@@ -119,3 +187,4 @@ class Reading:
 
     def _forget(self, session: Session) -> None:
         self._later.pop(session, None)
+        self._foreseen.pop(session, None)

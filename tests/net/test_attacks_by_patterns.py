@@ -1,0 +1,173 @@
+"""A broker process under attack by patterns: others do not notice.
+
+The attacker subscribes with patterns that almost fit everywhere, and publishes the text for them.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from sterna.core.link import Data, Frame, Resume
+from sterna.core.messages import Events, Message, Route, SubscriptionChange
+from sterna.model.event import Event, Scalar
+from sterna.model.filters import Filter
+from sterna.net.broker import BrokerServer
+from sterna.net.config import BrokerConfig
+from sterna.net.local import LocalNetwork
+from sterna.wire.codec import Bodies, encode
+from sterna.wire.frames import VERSION, Hello, Role, control, frame
+from tests.net.live import SETTLE_S, connect, network_in, until
+
+LETTERS = "abcdefghijklm"
+THREE = list(product(LETTERS, repeat=3))
+LATE_S = 1.0
+"""How late an event of others may be."""
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
+    with network_in(tmp_path_factory.mktemp("patterns"), 1) as network:
+        asyncio.run(_use(network))
+        yield network
+        assert network.died() == {}
+
+
+async def _use(network: LocalNetwork) -> None:
+    """What a broker loads when it is first used is not an attack's doing."""
+    async with connect(network.url("B1"), client="first") as client:
+        for number in range(100):
+            client.subscribe(f"n = {number} AND m LIKE '%a_{number}%'")
+        await client.publish_all({"n": number, "m": "a"} for number in range(500))
+
+
+class Attacker:
+    """A client that reads nothing any more, so that it tests none of its own filters."""
+
+    def __init__(self, name: str, writer: asyncio.StreamWriter) -> None:
+        self.name = name
+        self._writer = writer
+        self._seq = self._published = 0
+
+    @classmethod
+    async def come_in(cls, address: tuple[str, int], name: str = "attacker") -> "Attacker":
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(control(Hello(versions=(VERSION, VERSION), role=Role.CLIENT, node=name)))
+        await reader.readexactly(1)  # A stranger may send less than a client.
+        writer.write(framed(Resume(1, None, 0, True)))
+        return cls(name, writer)
+
+    async def send(self, *pieces: bytes) -> None:
+        self._writer.writelines(pieces)
+        await self._writer.drain()
+
+    def subscription(self, filters: list[str]) -> Iterator[bytes]:
+        for first in range(0, len(filters), 100):
+            some = enumerate(filters[first : first + 100], first)
+            added = tuple(Route(f"{self.name}/{n}", Filter(text)) for n, text in some)
+            yield self._said(SubscriptionChange(added=added))
+
+    def publication(self, **attributes: Scalar) -> bytes:
+        self._published += 1
+        event = Event(publisher=self.name, seq=self._published, time_us=0, attributes=attributes)
+        return self._said(Events(events=(event,)))
+
+    def _said(self, message: Message) -> bytes:
+        self._seq += 1
+        return framed(Data(self._seq, 0, message))
+
+    def leave(self) -> None:
+        self._writer.transport.abort()
+
+
+def framed(said: Frame) -> bytes:
+    return frame(b"".join(encode(said, Bodies())))
+
+
+@pytest.mark.spec("LV-6")
+@pytest.mark.parametrize(
+    ("filters", "text"),
+    [
+        ([f"x LIKE '%{'a_' * 500}b%'"], "a" * 900_000),
+        (["x LIKE '%{}_{}%_{}%'".format(*each) for each in THREE[:2_000]], LETTERS * 70_000),
+        ([f"x LIKE '%{'a_' * 40}{'_'.join(each)}%'" for each in THREE[-700:]], "a" * 900_000),
+        (["x MATCHES '+/{}/+/{}{}/#'".format(*each) for each in THREE[:2_000]], "a/" * 450_000),
+    ],
+    ids=["one long pattern", "many patterns", "many long patterns", "topics"],
+)
+def test_others_are_served_meanwhile(network: LocalNetwork, filters: list[str], text: str) -> None:
+    """Two witnesses exchange events all the time: none is lost, and none is late."""
+    numbers: list[object] = []
+    late: list[float] = []
+    sent: dict[object, float] = {}
+    ended = asyncio.Event()
+
+    def got(event: Event) -> None:
+        if "end" in event.attributes:
+            ended.set()
+            return
+        number = event.attributes["n"]
+        numbers.append(number)
+        late.append(time.monotonic() - sent[number])
+
+    async def run() -> None:
+        async with (
+            connect(network.url("B1"), client="publisher") as publisher,
+            connect(network.url("B1"), client="subscriber") as subscriber,
+        ):
+            subscription = subscriber.subscribe("witness = TRUE OR end = TRUE", callback=got)
+            await subscription.ready(timeout=SETTLE_S)
+            attacker = await Attacker.come_in(network.addresses["B1"])
+            await attacker.send(*attacker.subscription(filters))
+            await attacker.send(attacker.publication(x=text), attacker.publication(end=True))
+            count = 0
+            async with asyncio.timeout(SETTLE_S):
+                while not ended.is_set() or count < 20:
+                    sent[count] = time.monotonic()
+                    await publisher.publish(witness=True, n=count)
+                    count += 1
+            await until(lambda: len(numbers) == count)
+            attacker.leave()
+
+    asyncio.run(run())
+
+    assert numbers == list(range(len(numbers)))
+    assert max(late) < LATE_S
+
+
+@pytest.mark.spec("LV-6")
+def test_no_turn_of_the_loop_takes_long(tmp_path: Path) -> None:
+    """Filters and the event for them come in one piece. By processor time, so a busy machine fails
+    no test.
+    """
+    filters = [f"x LIKE '%{'a_' * 40}{'_'.join(each)}%'" for each in THREE[-700:]]
+
+    async def run() -> float:
+        server = BrokerServer(BrokerConfig.from_mapping({"name": "B1", "data": str(tmp_path)}))
+        await server.start()
+        async with connect(server.address.url, client="subscriber") as subscriber:
+            subscription = subscriber.subscribe("end = TRUE")
+            await subscription.ready(timeout=SETTLE_S)
+            attacker = await Attacker.come_in((server.address.host, server.address.port))
+            await until(lambda: attacker.name in server.driver.node.up)
+            pieces = [
+                *attacker.subscription(filters),
+                attacker.publication(x="a" * 900_000),
+                attacker.publication(end=True),
+            ]
+            longest = 0.0
+            server.sessions.links[attacker.name].data_received(b"".join(pieces))  # type: ignore[attr-defined]
+            async with asyncio.timeout(SETTLE_S):
+                while not subscription.waiting:
+                    began = time.thread_time()
+                    await asyncio.sleep(0)
+                    longest = max(longest, time.thread_time() - began)
+            attacker.leave()
+        await server.stop()
+        return longest
+
+    longest = asyncio.run(run())
+    assert longest < 0.5
