@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from sterna.extras import require
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
-from sterna.model.filters.long_texts import LongTexts, checked
+from sterna.model.filters.long_texts import Interrupted, LongTexts, checked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +21,9 @@ Key = TypeVar("Key", bound=Hashable)
 FEW_MAX = 32
 """Up to so many filters are tested one by one, which is faster and needs no compiled code. Measured
 by `sterna bench match`."""
+
+TESTS_SLICE = 16
+"""So many tests are made before the time is looked at."""
 
 _COMPILERS = {"llvmlite", "numba", "numpy"}
 """The packages that compiled code needs. A client's installation has none of them."""
@@ -109,11 +112,19 @@ class MatchIndex(Generic[Key]):
             return (yield from self._compiled.match_in_slices(events, known))
         found: dict[Key, list[int]] = {}
         for key, filter_ in list(self._few.items()):
+            matches = filter_.matches
+            places: list[int] = []
             for place, event in enumerate(events):
-                if (yield from checked(filter_.matches, event, known)):
-                    found.setdefault(key, []).append(place)
-                if known.is_time_up:
+                try:
+                    is_wanted = matches(event, known)
+                except Interrupted:
+                    is_wanted = yield from checked(matches, event, known)
+                if is_wanted:
+                    places.append(place)
+                if place % TESTS_SLICE == 0 and known.is_time_up:
                     yield
+            if places:
+                found[key] = places
         return found
 
     @property

@@ -10,7 +10,7 @@ from typing import Protocol
 from sterna.model.event import PLAIN_TYPES, Scalar, plain_scalar
 from sterna.model.filters import logic, patterns
 from sterna.model.filters.errors import UnboundError
-from sterna.model.filters.long_texts import LongTexts
+from sterna.model.filters.long_texts import LONG, LongTexts
 from sterna.model.filters.tree import (
     OPPOSITE,
     Always,
@@ -137,8 +137,7 @@ class _Compilation:
                 member = self._constant(logic.number_in)
                 return f"{member}({self.value(value)}, {members}) is {wanted}"
             case Like(value, pattern, escape):
-                test = patterns.like_test(patterns.like_segments(pattern, escape))
-                return self._string(self.value(value), test, wanted=wanted)
+                return self._like(self.value(value), pattern, escape, wanted=wanted)
             case Matches(value, topic):
                 return self._string(self.value(value), patterns.topic_test(topic), wanted=wanted)
             case IsNull(value):
@@ -176,6 +175,16 @@ class _Compilation:
         if isinstance(sample, str):
             return word if wanted else f"type({v}) is str and {word}"
         return f"(type({v}) is float or type({v}) is int) and {v} == {v} and {word}"
+
+    def _like(self, v: str, pattern: str, escape: str | None, *, wanted: bool) -> str:
+        segments = patterns.like_segments(pattern, escape)
+        test = patterns.like_test(segments)
+        part = patterns.like_part(segments)
+        if part is None:
+            return self._string(v, test, wanted=wanted)
+        # By far most texts are short, and need no call.
+        call = f"({part!r} in {v} if len({v}) < {LONG} else {self._constant(test)}({v}, known))"
+        return f"type({v}) is str and {'' if wanted else 'not '}{call}"
 
     def _string(self, v: str, test: patterns.StringTest, *, wanted: bool) -> str:
         call = f"{self._constant(test)}({v}, known)"

@@ -63,6 +63,14 @@ def like_prefix(segments: list[Segment]) -> tuple[str, bool]:
     return "".join(c for c in literal if c is not None), complete
 
 
+def like_part(segments: list[Segment]) -> str | None:
+    """The text that a pattern asks for anywhere, if it asks for nothing else."""
+    match [literal(segment) for segment in segments]:
+        case ["", str(part), ""]:
+            return part
+    return None
+
+
 def literal(segment: Segment) -> str | None:
     """The segment as text, if it has no wildcard."""
     return None if None in segment else "".join(c for c in segment if c is not None)
