@@ -99,6 +99,7 @@ def link_session(old: Old, writer: Writer) -> KeptSession:
         resend_at=old._resend_at,
         resend_wait=old._resend_wait,
         wake_at=old.wake_at,
+        transmitted=old._next_seq - 1,
     )
 
 
