@@ -15,11 +15,11 @@ import pytest
 from sterna.core.assembly import make_broker, make_client
 from sterna.core.client import Client
 from sterna.core.handover.guests import Presence
-from sterna.core.inputs import Input
+from sterna.core.inputs import Input, LinkDown, LinkUp
 from sterna.core.keeping import Writer
 from sterna.core.link import LinkTiming
 from sterna.core.messages import Route, SubscriptionChange
-from sterna.core.names import LocalProtocolError, Time
+from sterna.core.names import LinkId, LocalProtocolError, Time
 from sterna.core.node import Node, Turn
 from sterna.core.quenching import Interest
 from sterna.core.routing.covering import Maximal
@@ -72,8 +72,10 @@ def test_a_converted_node_keeps_what_it_was_given(case: str) -> None:
 
 def test_a_converted_node_goes_on_exactly_as_the_old_one(tmp_path: Path) -> None:
     """Simulated nodes of release 0.1 were pickled in the middle of something. With each input that
-    came then, today's nodes do what they did, but for the order in which links are served.
+    came then, today's nodes do what they did, but for the order in which links are served. What
+    has arrived too early is forgotten with its connection, and comes again: that differs today.
     """
+    whole = 0
     case = RELEASE / "nodes"
     manifest = msgspec.json.decode((case / MANIFEST).read_bytes(), type=NodesManifest)
     unpack(case, tmp_path)
@@ -84,11 +86,22 @@ def test_a_converted_node_goes_on_exactly_as_the_old_one(tmp_path: Path) -> None
         inputs = msgspec.msgpack.decode(files.with_suffix(".inputs").read_bytes())
         turns = msgspec.json.decode(files.with_suffix(".turns").read_bytes(), type=list[KeptTurn])
         for number, (record, kept_turn) in enumerate(zip(inputs, turns, strict=True)):
-            turn = _turn(node, *decode_record(record), manifest.kinds)
+            given, now = decode_record(record)
+            if isinstance(given, LinkUp | LinkDown) and _has_early(node, given.link):
+                break
+            turn = _turn(node, given, now, manifest.kinds)
             assert _by_link(turn.actions) == _by_link(kept_turn.actions), (name, number)
             assert _sorted(turn.facts) == _sorted(kept_turn.facts), (name, number)
             assert turn.deadline == kept_turn.deadline, (name, number)
             assert turn.is_settled == kept_turn.is_settled, (name, number)
+        else:
+            whole += 1
+    assert whole >= 0.9 * len(manifest.nodes)
+
+
+def _has_early(node: Node, link: LinkId) -> bool:
+    session = node._sessions.get(link)
+    return session is not None and bool(session._early)
 
 
 def _turn(node: Node, given: Input, now: Time, kinds: Mapping[str, Sequence[str]]) -> KeptTurn:
