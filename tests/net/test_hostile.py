@@ -90,10 +90,10 @@ class Attacker:
     async def hello(self, name: str, role: Role = Role.CLIENT) -> None:
         await self.send(control(Hello(versions=(VERSION, VERSION), role=role, node=name)))
 
-    async def come_in(self, name: str) -> None:
-        """Speak as a client whose link is up."""
+    async def come_in(self, name: str, *, life: int = 1) -> None:
+        """Speak as a client whose link is up, and which has lost its memory if that is a new life."""
         await self.hello(name)
-        await self.send(framed(Resume(1, None, 0, True)))
+        await self.send(framed(Resume(life, None, 0, True)))
 
     async def say(self, *messages: Message) -> None:
         """Messages in their order."""
@@ -456,9 +456,9 @@ def test_who_takes_a_name_over_gets_its_events_and_the_other_hears_of_it(
     async def attack(network: LocalNetwork) -> None:
         async with AsyncExitStack() as stack:
             before = None
-            for _ in range(10):
+            for life in range(1, 11):
                 twin = await stack.enter_async_context(attacker(network))
-                await twin.come_in("twin")
+                await twin.come_in("twin", life=life)
                 await twin.say(arrival())
                 if before is not None:
                     assert "taken over" in (await before.hung_up() or "")

@@ -431,6 +431,7 @@ def _is_valid(route: MovingRoute) -> bool:
     return (
         (route.dwell_us is None or 0 < route.dwell_us <= DURATION_MAX_US)
         and (route.delay_us is None or 0 <= route.delay_us <= DURATION_MAX_US)
+        and route.at != ""
         and not route.filter.variables
     )
 
