@@ -91,7 +91,7 @@ class Attacker:
         await self.send(control(Hello(versions=(VERSION, VERSION), role=role, node=name)))
 
     async def come_in(self, name: str, *, life: int = 1) -> None:
-        """Speak as a client whose link is up, and which has lost its memory if that is a new life."""
+        """Speak as a client whose link is up; in another life it has lost its memory."""
         await self.hello(name)
         await self.send(framed(Resume(life, None, 0, True)))
 
@@ -203,8 +203,8 @@ def test_frames_that_end_in_the_middle(network: LocalNetwork) -> None:
     withstands(network, attack)
 
 
-def arrival(*routes: Route) -> Arrival:
-    return Arrival(visit=1, born=0, stay=0, received=0, subscriptions=routes)
+def arrival(*routes: Route, visit: int = 1) -> Arrival:
+    return Arrival(visit=visit, born=0, stay=0, received=0, subscriptions=routes)
 
 
 HELLO = Hello(versions=(VERSION, VERSION), role=Role.CLIENT, node="odd")
@@ -459,7 +459,7 @@ def test_who_takes_a_name_over_gets_its_events_and_the_other_hears_of_it(
             for life in range(1, 11):
                 twin = await stack.enter_async_context(attacker(network))
                 await twin.come_in("twin", life=life)
-                await twin.say(arrival())
+                await twin.say(arrival(visit=life))
                 if before is not None:
                     assert "taken over" in (await before.hung_up() or "")
                 before = twin

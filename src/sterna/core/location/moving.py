@@ -152,6 +152,8 @@ class Moving(Measuring, BrokerComponent):
         return [(id_, self._exact(route)) for id_, route in self.table.get(link, {}).items()]
 
     def _exact(self, route: MovingRoute) -> Filter:
+        if not route.at:  # That is no location; a client that says so may be anywhere.
+            return route.filter.anywhere
         before = None if self._uses_places_of(route) else self._former.get(route.places)
         space = self.space if before is None else before.space()
         if space is self.space and route.at in space:
@@ -431,7 +433,6 @@ def _is_valid(route: MovingRoute) -> bool:
     return (
         (route.dwell_us is None or 0 < route.dwell_us <= DURATION_MAX_US)
         and (route.delay_us is None or 0 <= route.delay_us <= DURATION_MAX_US)
-        and route.at != ""
         and not route.filter.variables
     )
 
