@@ -36,14 +36,23 @@ def run_rightly(script: Script, make: "Callable[[Script], Checked] | None" = Non
 class Once(Observer):
     """No broker routes an event twice, and what a client has already has come before.
 
-    Events that are older than the subscription that brings them may be passed over.
+    Events from before the network has settled with the subscription that brings them may be passed
+    over: a client that roams may get them late, from a broker that knew the subscription earlier
+    than the others, when it has newer ones already.
     """
 
     def __init__(self) -> None:
         self.problems: list[str] = []
         self._routed: set[tuple[NodeId, EventId]] = set()
         self._came: set[tuple[NodeId, EventId]] = set()
-        self._wishes: dict[tuple[NodeId, str], tuple[Time, Filter]] = {}
+        self._wishes: dict[tuple[NodeId, str], Filter] = {}
+        self._known: dict[tuple[NodeId, str], Time] = {}
+        """Since when all brokers know a wish, once they do."""
+
+    def settled(self, now: Time) -> None:
+        """The network has settled: all brokers know all wishes."""
+        for wish in self._wishes:
+            self._known.setdefault(wish, now)
 
     def fact(self, fact: Fact) -> None:
         match fact:
@@ -62,21 +71,22 @@ class Once(Observer):
                     if (fact.at, event.id) not in self._came and self._is_wanted(fact.at, event)
                 ]
             case facts.Subscribed():
-                self._wishes[fact.at, fact.subscription] = fact.time, fact.filter
+                self._wishes[fact.at, fact.subscription] = fact.filter
+                self._known.pop((fact.at, fact.subscription), None)
             case facts.Unsubscribed():
                 del self._wishes[fact.at, fact.subscription]
             case facts.Forgotten():  # It may have missed what was published before.
-                for (client, name), (_, wish) in list(self._wishes.items()):
-                    if client == fact.at:
-                        self._wishes[client, name] = fact.time, wish
+                self._known = {wish: at for wish, at in self._known.items() if wish[0] != fact.at}
             case _:
                 pass
 
     def _is_wanted(self, client: NodeId, event: Event) -> bool:
         return any(
-            asked < event.time_us and wish.is_bound and wish.matches(event.attributes)
-            for (who, _), (asked, wish) in self._wishes.items()
-            if who == client
+            self._known.get(wish, event.time_us) < event.time_us
+            and filter_.is_bound
+            and filter_.matches(event.attributes)
+            for wish, filter_ in self._wishes.items()
+            if wish[0] == client
         )
 
 
@@ -90,6 +100,7 @@ class Checked(Simulation):
     def settle(self) -> None:
         super().settle()
         assert not self.once.problems, self.once.problems
+        self.once.settled(self.network.kernel.now)
         brokers: dict[NodeId, Broker] = {
             id_: host.node
             for id_, host in self.network.hosts.items()

@@ -11,7 +11,7 @@ from sterna.core.settings import ClientOptions
 from sterna.model.event import EventId
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
-from sterna.sim.script import Crash, Do, Script, Settle, Wait
+from sterna.sim.script import Crash, Do, Drop, Script, Settle, Wait
 from sterna.sim.topology import line, random_tree
 from tests.sim.judging import run_rightly
 from tests.sim.overlay import RELOCATION, Overlay
@@ -151,6 +151,21 @@ def test_the_request_of_a_broker_that_the_client_has_left_comes_to_where_it_is()
     assert run.received("C") == ["P#1"]
     assert "C" in run.relocation("B2").guests
     assert "C" not in run.relocation("B6").guests
+
+
+@pytest.mark.spec("PM-4", "RT-5")
+def test_what_follows_the_request_of_an_ended_visit_is_there_when_the_client_comes_again() -> None:
+    """B2 has not seen C since, but knows what B1 did when it welcomed C later than that."""
+    run = Overlay(line(2), {"C": "B1", "P": "B1"}, handover=RELOCATION)
+    run.subscribe("C", "price > 0").settle()
+    run.fault(Drop(a="B1", b="B2", us=20_000)).attach("C", "B2").wait(5_000)
+    run.attach("C", "B1").wait(5_000).publish("C", price=1).wait(2_000)
+    run.detach("C").publish("P", price=2).settle()
+    assert "C" in run.relocation("B2").guests
+
+    run.attach("C", "B2").publish("C", price=3).settle()
+    assert run.received("C") == ["C#1", "P#1", "C#2"]
+    assert run.outcome().findings == []
 
 
 @pytest.mark.spec("PM-4")

@@ -20,6 +20,7 @@ from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Events, Message
 from sterna.core.names import NodeId, RouteId, Time
 from sterna.model.event import Event, EventId
+from sterna.model.ranges import VISIT_MAX
 
 KeptForMoving = dict[EventId, tuple[RouteId, ...]]
 """The moving subscriptions that each event is kept for, by where the client was then."""
@@ -86,6 +87,8 @@ class Guest:
     """When the guest's connection was lost; None while it is up."""
     numbered: int | None = None
     """The number of its last event when it arrived, or of an earlier life's; None: not known."""
+    latest: int = 0
+    """The last visit to a broker that has handed the guest over to this one."""
 
     def pass_through(self, moment: Moment) -> None:
         """Follow a moment that changes the guest's presence."""
@@ -125,6 +128,7 @@ class KeptGuest(msgspec.Struct, frozen=True):
     departing: int
     away_since: Time | None
     numbered: int | None = None
+    latest: int = VISIT_MAX
 
 
 class Guests(dict[NodeId, Guest]):
@@ -232,6 +236,7 @@ class Guests(dict[NodeId, Guest]):
                 departing=guest.departing,
                 away_since=guest.away_since,
                 numbered=guest.numbered,
+                latest=guest.latest,
             )
             for client, guest in self.items()
         ]
@@ -254,6 +259,7 @@ class Guests(dict[NodeId, Guest]):
                 departing=each.departing,
                 away_since=each.away_since,
                 numbered=each.numbered,
+                latest=each.latest,
             )
             guest.cache.restore(each.cache, reader)
 

@@ -122,6 +122,8 @@ class Replay(Message, frozen=True, kw_only=True):
     """Whether nothing was kept, because the client has left, or was away for too long."""
     departing: Visit = 0
     """The visit on which the client sent a farewell meanwhile; 0 if it did not."""
+    visit: Visit | None = None
+    """The client's last visit to a broker that this comes from; None if that did not say."""
 
 
 class Farewell(Message, frozen=True, kw_only=True):

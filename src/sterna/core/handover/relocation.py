@@ -42,6 +42,7 @@ from sterna.core.messages import Message
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.protocol import Kind, Protocol
 from sterna.model.event import Event, EventId
+from sterna.model.ranges import VISIT_MAX
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -56,6 +57,7 @@ class Promise(msgspec.Struct, frozen=True):
     moving: KeptForMoving
     published: int
     departing: int
+    visit: int
 
 
 class KeptPromise(msgspec.Struct, frozen=True):
@@ -70,6 +72,7 @@ class KeptPromise(msgspec.Struct, frozen=True):
     moving: list[tuple[EventId, tuple[RouteId, ...]]]
     published: int
     departing: int
+    visit: int = VISIT_MAX
 
 
 class KeptRelocation(msgspec.Struct, frozen=True):
@@ -155,11 +158,14 @@ class Relocation(Hosting):
         lost = self.guests.not_received(self.broker, client, request, lost)
         kept = self.take(client, now)
         missed = [*missed_in(unconfirmed), *guest.missed]
+        visit = max(guest.visit, guest.latest)
         if guest.awaits is None:
-            self._replay(request, [*lost, *kept], missed, guest.moving, guest.published, now)
+            self._replay(
+                request, [*lost, *kept], missed, guest.moving, guest.published, now, visit=visit
+            )
         else:
             promise = Promise(
-                request, lost, kept, missed, guest.moving, guest.published, guest.departing
+                request, lost, kept, missed, guest.moving, guest.published, guest.departing, visit
             )
             self.promises[client, guest.awaits] = promise
         self.forget(client, now)
@@ -183,6 +189,7 @@ class Relocation(Hosting):
                 now,
                 forgotten=message.forgotten,
                 departing=max(message.departing, promise.departing),
+                visit=max(_visit(message), promise.visit),
             )
             return
         guest = self.guests.get(client)
@@ -194,6 +201,7 @@ class Relocation(Hosting):
         guest.awaits = None
         guest.moving |= dict(message.moving)
         guest.published = max(guest.published, message.published)
+        guest.latest = _visit(message)
         held = after(message.events, self.take(client, now))
         guest.missed = [*message.missed, *_without(guest.missed, message.events)]
         events = [*guest.lost, *message.events, *held]
@@ -261,7 +269,7 @@ class Relocation(Hosting):
     def _replay(
         self, request: Request, events: Sequence[Event], missed: Sequence[EventId],
         moving: Mapping[EventId, tuple[RouteId, ...]], published: int, now: Time, *,
-        forgotten: bool = False, departing: int = 0,
+        forgotten: bool = False, departing: int = 0, visit: int = 0,
     ) -> None:  # fmt: skip
         message = Replay(
             client=request.client,
@@ -273,6 +281,7 @@ class Relocation(Hosting):
             path=request.path,
             forgotten=forgotten,
             departing=departing,
+            visit=visit,
         )
         self.on_replay(message, "", now)
 
@@ -376,6 +385,7 @@ class Relocation(Hosting):
                     moving=list(promise.moving.items()),
                     published=promise.published,
                     departing=promise.departing,
+                    visit=promise.visit,
                 )
                 for (client, awaits), promise in self.promises.items()
             ],
@@ -401,6 +411,7 @@ class Relocation(Hosting):
                 dict(each.moving),
                 each.published,
                 each.departing,
+                each.visit,
             )
         self.strangers.restore(kept.strangers, reader)
         for client, (number, since) in kept.returning.items():
@@ -427,8 +438,16 @@ def _fetch(request: Resubscribe, junction: NodeId) -> Fetch:
 
 
 def _is_old(guest: Guest, arrival: Arrival) -> bool:
-    """Whether another broker has welcomed a guest, and this one does not remember that it left."""
-    return not guest.waits and guest.visit < arrival.stay
+    """Whether another broker has welcomed a guest, and this one does not remember that it left.
+
+    Not if that broker has handed it over since, to a request from a visit that it had ended.
+    """
+    return not guest.waits and max(guest.visit, guest.latest) < arrival.stay
+
+
+def _visit(replay: Replay) -> int:
+    """The last visit that a replay has the memory of; none is later if it does not say."""
+    return VISIT_MAX if replay.visit is None else replay.visit
 
 
 def _without(missed: Iterable[EventId], events: Iterable[Event]) -> list[EventId]:
