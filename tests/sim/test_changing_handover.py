@@ -221,6 +221,21 @@ def test_clients_that_are_known_already_keep_their_events_on_their_first_move(
     assert run.facts_of(facts.Forgotten) == []
 
 
+@pytest.mark.spec("LV-9")
+@pytest.mark.parametrize("us", range(0, 5_000, 500))
+def test_a_client_that_comes_back_is_received_although_its_broker_has_just_begun(us: int) -> None:
+    """B1 knows Ann from before, and she does not know yet that she is handed over there."""
+    run = Overlay(line(2), {"ann": "B1", "pat": "B2"})
+    run.subscribe("ann", "x > 0").subscribe("ann", "y > 0", "other").settle()
+    run.attach("ann", "B2").settle().unsubscribe("ann", "other").settle()
+    run.attach("ann", "B1").wait(us)
+    change(run, LINE[:2], RELOCATION, tells=False).settle()
+
+    run.publish("pat", x=1).publish("ann", x=1).settle()
+    assert sorted(run.received("ann")) == ["ann#1", "pat#1"]
+    assert run.table("B1")["ann"] == ["x > 0"]
+
+
 @pytest.mark.spec("LV-9", "PM-4")
 def test_a_broker_that_begins_while_a_link_is_down_learns_of_clients_later() -> None:
     run = Overlay(line(2), {"ann": "B1", "pat": "B2"})

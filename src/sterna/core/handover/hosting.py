@@ -96,11 +96,22 @@ class Hosting(BrokerComponent):
             self.broker.send(client, Events(events=batch), now)
 
     def subscriptions_changed(self, change: SubscriptionChange, link: LinkId, now: Time) -> None:
-        """A guest that introduces itself without an arrival is not handed over any more."""
-        del change, now
+        """A guest that introduces itself without an arrival does not know that it is handed over.
+
+        It has connected just before its broker began to, or ends to. What was kept for it before it
+        forgot the link it may have got elsewhere.
+        """
         guest = self.guests.get(link)
-        if guest is not None and guest.presence is Presence.FORGETFUL and self.is_ending:
+        if guest is None or guest.presence is not Presence.FORGETFUL or not change.added:
+            return
+        if self.is_ending:
             guest.pass_through(Moment.ARRIVAL)
+            return
+        self.guests.admit(link, 0, 0)
+        said = {route.id for route in change.added}
+        ended = tuple(id_ for id_ in self.broker.router.subscriptions.routes(link) if id_ not in said)
+        if ended:
+            self.broker.message_arrived(SubscriptionChange(removed=ended), link, now)
 
     # ---- Events
 

@@ -119,9 +119,9 @@ class Relocation(Hosting):
         else:  # It was away, and is back where it was before.
             guest.lost = self.guests.not_received(self.broker, client, message, guest.lost)
             guest.stay, guest.sent = 0, len(guest.lost)
-            self.introduce(message, client, now)
             guest.visit, guest.away_since = message.visit, None
             guest.pass_through(Moment.ARRIVAL)
+            self.introduce(message, client, now)
             if not guest.waits:
                 lost, guest.lost = guest.lost, []
                 self.serve(client, guest, [*lost, *self.take(client, now)], now)
