@@ -145,6 +145,19 @@ def test_a_new_client_is_introduced_although_the_change_comes_before_the_welcome
 
 
 @pytest.mark.spec("LV-9")
+@pytest.mark.parametrize("us", range(0, 2_500, 500))
+def test_a_client_is_welcomed_although_relocation_has_ended_when_it_is_back(us: int) -> None:
+    """It was away when it could have been, and does not know of the change."""
+    run = roaming().attach("ann", "B1").wait(2_200).detach("ann").settle()
+    assert run.relocation("B1").guests["ann"].stay == 0
+    run.attach("ann", "B1").wait(us)
+    change(run, ["B1"], NONE, tells=False)
+    run.publish("ann", x=1).settle().publish("pat", x=2).settle()
+
+    assert run.received("ann") == ["pat#1", "ann#1", "pat#2"]
+
+
+@pytest.mark.spec("LV-9")
 def test_a_client_that_subscribes_without_an_arrival_gets_its_events() -> None:
     """Its link was reset, and B3 expects an arrival, but it knows of the change already."""
     run = roaming()

@@ -88,7 +88,11 @@ class Hosting(BrokerComponent):
     def _leave_on_link(
         self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time
     ) -> None:
-        """Have what was kept for a guest, and the news of what was not, wait for its connection."""
+        """Have what was kept for a guest, and the news of what was not, wait for its connection.
+
+        A guest that came here and has not been welcomed may not know that handover has ended.
+        """
+        self._welcome(client, guest, now)
         if guest.missed or guest.moving:
             self.replay(client, guest, events, now)
             return
@@ -146,12 +150,15 @@ class Hosting(BrokerComponent):
 
     def serve(self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time) -> None:
         """Begin to send a guest its events: everything it waited for has arrived."""
-        if guest.stay != guest.visit:
-            guest.stay, guest.sent = guest.visit, 0
-            self.broker.send(client, Welcome(published=guest.published, born=guest.born), now)
+        self._welcome(client, guest, now)
         if events or guest.missed:
             guest.sent += len(events)
             self.replay(client, guest, events, now)
+
+    def _welcome(self, client: NodeId, guest: Guest, now: Time) -> None:
+        if guest.stay != guest.visit:
+            guest.stay, guest.sent = guest.visit, 0
+            self.broker.send(client, Welcome(published=guest.published, born=guest.born), now)
 
     def replay(self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time) -> None:
         """Send a guest what was kept for it, and the news of what was discarded."""
