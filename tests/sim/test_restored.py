@@ -1,5 +1,6 @@
 """Brokers that come back with an old memory: restored from a copy, or cut off where it was damaged;
-and two brokers of one name, of which now one and now the other is there.
+and two brokers of one name, of which now one and now the other is there. And all that together with
+what else may happen: neighbours that freeze, clocks that jump, filters that cannot be joined.
 
 Some of what happened since the copy cannot be known any more. But both ends of each link notice it
 and begin anew, so that nothing is lost that somebody still has, and all that follows arrives.
@@ -20,13 +21,15 @@ from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.delivery import Fault
 from sterna.model.filters import Filter
-from sterna.sim.generate import FAULTS, Faults
+from sterna.sim.generate import FAULTS, JUMP_US, Faults
 from sterna.sim.network import Observer
 from sterna.sim.run import Simulation
-from sterna.sim.script import Crash, Do, Doing, Drop, LinkModel, Pause, Script
+from sterna.sim.script import ClockJump, Crash, Do, Doing, Drop, LinkModel, Pause, Script
 from sterna.sim.topology import from_parents, line
+from tests.poison import unreadable_together
 from tests.scale import examples
 from tests.sim.overlay import RELOCATION, Overlay
+from tests.sim.test_poison import Readers
 
 
 def overlay(brokers: int = 2) -> Overlay:
@@ -134,7 +137,11 @@ def test_what_is_not_announced_again_ends() -> None:
 
 
 class Story:
-    """Clients subscribe, publish and move at random, and brokers come back with old memories."""
+    """Clients subscribe, publish and move at random, and brokers come back with old memories.
+
+    In some stories, brokers freeze for so long that their neighbours give them up, clocks jump, or
+    there are filters whose join nobody could read.
+    """
 
     def __init__(self, seed: int, faults: Faults, observers: Sequence[Observer] = ()) -> None:
         self._rng = rng = Random(f"restored {seed}")  # noqa: S311 - reproducible, not secret.
@@ -142,6 +149,10 @@ class Story:
         self.clients = {client: self._broker() for client in ("ann", "bob", "pat")}
         self._whats = [*(["publish"] * 5), "subscribe", "subscribe", "unsubscribe", "move", "nap"]
         self._whats += ["crash", "restore", "restore", "swap", *(["pause"] * faults.pauses)]
+        self._whats += [each for each in ("freeze", "jump", "drop") if rng.random() < 0.3]
+        if rng.random() < 0.1:
+            self._whats.append("poison")
+            observers = [*observers, Readers()]
         script = Script(
             topology=self._brokers,
             clients=self.clients,
@@ -184,6 +195,12 @@ class Story:
         if name not in self._client(client).subscriptions:
             self._do(client, Subscribe(subscription=name, filter=Filter("x > 0")))
 
+    def _poison(self, client: NodeId) -> None:
+        place = self._rng.randrange(2)
+        if f"poison{place}" not in self._client(client).subscriptions:
+            filter_ = unreadable_together()[place]
+            self._do(client, Subscribe(subscription=f"poison{place}", filter=filter_))
+
     def _unsubscribe(self, client: NodeId) -> None:
         for name in list(self._client(client).subscriptions)[:1]:
             self._do(client, Unsubscribe(subscription=name))
@@ -196,6 +213,19 @@ class Story:
 
     def _pause(self, _client: NodeId) -> None:
         self.simulation.do(Pause(broker=self._broker(), us=self._while()))
+
+    def _freeze(self, _client: NodeId) -> None:
+        us = self._rng.randint(1_000_000, 60_000_000)
+        self.simulation.do(Pause(broker=self._broker(), us=us))
+
+    def _jump(self, client: NodeId) -> None:
+        node = self._rng.choice((client, self._broker()))
+        self.simulation.do(ClockJump(node=node, us=self._rng.randint(-JUMP_US, JUMP_US)))
+
+    def _drop(self, _client: NodeId) -> None:
+        if self._brokers.links:
+            a, b = self._rng.choice(self._brokers.links)
+            self.simulation.do(Drop(a=a, b=b, us=self._while()))
 
     def _crash(self, _client: NodeId) -> None:
         self.simulation.do(Crash(broker=self._broker(), us=self._while()))
@@ -224,7 +254,7 @@ class Story:
 
 @pytest.mark.parametrize("faults", ["none", "heavy"])
 def test_whatever_was_forgotten_all_that_follows_arrives(faults: str) -> None:
-    @examples(250)
+    @examples(250, long=5)
     @given(st.integers(0, 2**32))
     def runs(seed: int) -> None:
         story = Story(seed, FAULTS[faults])
