@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sterna.core import facts
@@ -256,6 +256,7 @@ class Story:
 def test_whatever_was_forgotten_all_that_follows_arrives(faults: str) -> None:
     @examples(250, long=5)
     @given(st.integers(0, 2**32))
+    @example(5_006_321)  # Bob is born anew, does not hear of it, and goes on elsewhere.
     def runs(seed: int) -> None:
         story = Story(seed, FAULTS[faults])
         story.tell()

@@ -115,7 +115,7 @@ class Relocation(Hosting):
             guest.numbered = message.numbered
             self.introduce(message, client, now)
             self.broker.state(facts.HandoverStarted(at=self.broker.id, time=now, client=client))
-            self._request(client, guest, message, now)
+            self._request(client, guest, now, stay=message.stay, received=message.received)
         else:  # It was away, and is back where it was before.
             guest.lost = self.guests.not_received(self.broker, client, message, guest.lost)
             guest.stay, guest.sent = 0, len(guest.lost)
@@ -126,16 +126,18 @@ class Relocation(Hosting):
                 lost, guest.lost = guest.lost, []
                 self.serve(client, guest, [*lost, *self.take(client, now)], now)
 
-    def _request(self, client: NodeId, guest: Guest, told: Arrival, now: Time) -> None:
+    def _request(
+        self, client: NodeId, guest: Guest, now: Time, *, stay: int = 0, received: int = 0
+    ) -> None:
         self._number += 1
         guest.awaits = self._number
         routes = self.broker.router.subscriptions.routes(client).values()
         request = Resubscribe(
             client=client,
             number=self._number,
-            born=told.born,
-            stay=told.stay,
-            received=told.received,
+            born=guest.born,
+            stay=stay,
+            received=received,
             filters=tuple(route.filter for route in routes),
         )
         self._follow(request, None, now)
@@ -325,7 +327,10 @@ class Relocation(Hosting):
 
     def learned(self, client: NodeId, now: Time) -> None:
         self._end_earlier_life(client)
-        trail = self.trails.get(client)
+        trail, guest = self.trails.get(client), self.guests.get(client)
+        if trail is not None and guest is not None and guest.waits and guest.born < trail.born:
+            guest.born = trail.born  # Nobody answers for its earlier life any more.
+            self._request(client, guest, now)
         for stranger in self.strangers.take(client):
             if trail is not None and stranger.request.born == trail.born:
                 self._follow(stranger.request, stranger.source, now)
