@@ -113,7 +113,8 @@ class Hosting(BrokerComponent):
             return
         self.guests.admit(link, 0, 0)
         said = {route.id for route in change.added}
-        ended = tuple(id_ for id_ in self.broker.router.subscriptions.routes(link) if id_ not in said)
+        known = self.broker.router.subscriptions.routes(link)
+        ended = tuple(id_ for id_ in known if id_ not in said)
         if ended:
             self.broker.message_arrived(SubscriptionChange(removed=ended), link, now)
 
