@@ -54,8 +54,7 @@ class Passed:
     def trim(self) -> None:
         """Drop the oldest events beyond the limits."""
         while self.first.next is not None and (
-            self._bytes > self.bytes_max
-            or self._count - len(self.first.events) >= self.events_max
+            self._bytes > self.bytes_max or self._count - len(self.first.events) >= self.events_max
         ):
             self._drop_first(self.first.next)
 
@@ -87,13 +86,13 @@ class Passed:
     def events_left(self) -> Iterator[Event | None]:
         """All events, while others are added and dropped: None for those that are dropped."""
         batch, end, beyond = self.first, self.end.place, self._beyond
-        while batch.next is not None and batch.place < end:
+        while (following := batch.next) is not None and batch.place < end:
             if batch.place < self.first.place:
                 yield from repeat(None, min(end, self.first.place) - batch.place - beyond)
                 batch = self.first
             else:
                 yield from islice(batch.events, beyond, None)
-                batch = batch.next
+                batch = following
             beyond = 0
 
     def untested(self) -> PastVerdicts:

@@ -299,7 +299,9 @@ class Recall(ClientComponent):
             if id_ not in self._requested:
                 self._requested[id_] = None
                 route = client.wants.told(self._name(id_))
-                client.send(client.link, msgspec.structs.replace(asked, route=route, in_parts=True), now)
+                client.send(
+                    client.link, msgspec.structs.replace(asked, route=route, in_parts=True), now
+                )
 
     def _name(self, id_: RouteId) -> str:
         return id_.removeprefix(self.client.route(""))
