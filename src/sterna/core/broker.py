@@ -142,6 +142,11 @@ class Broker(Node):
             return []
         return [message for message in given_up if message.is_said_once]
 
+    def _received(self, given: Received, now: Time) -> None:
+        super()._received(given, now)
+        for received in self.hooks.frames_received:
+            received(given.link, now)
+
     def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:
         for changed in self.hooks.archive_changed:
             changed(is_there=given.is_there, now=now)

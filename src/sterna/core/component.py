@@ -198,6 +198,9 @@ class BrokerComponent(Component):
         del message, foresight
         return ()
 
+    def frames_received(self, link: LinkId, now: Time) -> None:
+        """Frames have come over a link and were handled: they may have confirmed something."""
+
 
 class ClientComponent(Component):
     """A client's part of a protocol."""

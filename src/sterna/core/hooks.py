@@ -30,6 +30,7 @@ class BrokerHooks:
     kept_events: Hook
     earlier: Hook
     foresees: Hook
+    frames_received: Hook
 
 
 @dataclass(frozen=True, slots=True)

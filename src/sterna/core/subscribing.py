@@ -8,7 +8,7 @@ from sterna.core.actions import Deliver
 from sterna.core.confirming.asking import Asking
 from sterna.core.handover.messages import KeptFor
 from sterna.core.history.messages import PastAsked
-from sterna.core.history.recent import Recall
+from sterna.core.history.recall import Recall
 from sterna.core.location.whereabouts import Whereabouts
 from sterna.core.messages import Route, SubscriptionChange
 from sterna.core.names import LocalProtocolError, RouteId, Time
@@ -146,6 +146,13 @@ class Subscribing:
     def wanting(self, event: Event) -> tuple[str, ...]:
         """The subscriptions that want an event, here and now, by name."""
         return tuple(sorted(self._wanted.match(event.attributes)))
+
+    def is_wanted(self, event: Event, name: str) -> bool:
+        """Whether a subscription wants an event, here and now."""
+        filter_ = self.filters.get(name)
+        if filter_ is not None and filter_.is_bound:
+            return filter_.matches(event.attributes)
+        return name in self.wanting(event)
 
     def _wanted_then(self, routes: Sequence[RouteId]) -> list[str]:
         """The moving subscriptions that wanted an event then, and still exist."""

@@ -15,7 +15,7 @@ def test_a_broker_that_keeps_nothing_answers() -> None:
     recent = at_a_broker(0)
     event = Event(publisher="pat", seq=1, time_us=0, attributes={"kind": "x"})
     recent.events_passing([event], "pat", 0)
-    assert list(recent._batches) == []
+    assert list(recent.memory.batches()) == []
 
 
 @pytest.mark.spec("LV-2")
@@ -24,7 +24,7 @@ def test_events_that_are_too_large_to_keep_are_not_kept() -> None:
     for seq in (1, 2):
         event = Event(publisher="pat", seq=seq, time_us=0, attributes={}, payload=b"." * 2_000)
         recent.events_passing([event], "pat", 0)
-    assert list(recent._batches) == []
+    assert list(recent.memory.batches()) == []
 
 
 @pytest.mark.spec("LV-2")
@@ -34,7 +34,7 @@ def test_what_came_over_a_connection_counts_with_its_size_there(came_bytes: int,
     event = Event(publisher="pat", seq=1, time_us=0, attributes={})
     recent.broker.unweighed = came_bytes
     recent.events_passing([event], "pat", 0)
-    assert len(recent._batches) == kept
+    assert len(list(recent.memory.batches())) == kept
     assert recent.broker.unweighed == 0
 
 
@@ -45,7 +45,7 @@ def test_the_size_of_an_input_counts_for_no_later_event() -> None:
     recent.broker.handle(LinkUp(link="pat", peer=Peer.CLIENT), 0)
     recent.broker.handle(Received(link="pat", frames=(), size=900), 0)
     recent.events_passing([Event(publisher="pat", seq=1, time_us=0, attributes={})], "pat", 0)
-    assert len(recent._batches) == 1
+    assert len(list(recent.memory.batches())) == 1
 
 
 @pytest.mark.spec("LV-9")
@@ -57,7 +57,8 @@ def test_sizes_of_recent_events_are_kept(came_bytes: int) -> None:
     recent.events_passing([event], "pat", 0)
     restored = at_a_broker(10)
     restore_node(encode_node(recent.broker), restored.broker)
-    assert [size for _, size in restored._batches] == [size for _, size in recent._batches]
+    before, after = ([e.size for e in each.memory.batches()] for each in (recent, restored))
+    assert after == before
 
 
 def at_a_broker(events_max: int, bytes_max: int = 64 << 20) -> Recent:

@@ -3,31 +3,37 @@
 The broker keeps the last events that passed it. A client that asks for the past subscribes with the
 same message: whatever the broker has by then is the past, and all that follows comes as usual.
 
+An answer goes out in parts: the next one when the client has confirmed enough of those before. A
+client that asks often gets one answer after the other, and clients take turns; so what waits in the
+broker is bounded for each client and for all together.
+
 Where there is an archive, what lies before that comes from there. It takes its time; what follows
 meanwhile waits at the client.
 """
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby, islice, zip_longest
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Self
 
 import msgspec
 
-from sterna.core import facts
-from sterna.core.actions import Deliver, LookUp
-from sterna.core.component import BrokerComponent, ClientComponent, Found
+from sterna.core.actions import LookUp
+from sterna.core.component import BrokerComponent
 from sterna.core.history.messages import Past, PastAsked
+from sterna.core.history.passed import Marked, Passed, Request, in_order
+from sterna.core.history.recall import Recall
+from sterna.core.history.windows import KeptWindow, Windows
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message, SubscriptionChange
-from sterna.core.names import NEVER, LinkId, NodeId, Peer, RouteId, Time
+from sterna.core.names import LinkId, Peer, RouteId, Time
 from sterna.core.protocol import Protocol
-from sterna.core.routing.foresight import Foresight
+from sterna.core.routing.foresight import Foresight, PastVerdicts
 from sterna.core.settings import Settings
 from sterna.core.sizes import weight
 from sterna.model.event import Event, EventId
+
+__all__ = ["PAST", "QUESTIONS_MAX", "Recall", "Recent"]
 
 IN_MEMORY_BYTES = 200
 """About how many bytes more an event takes in memory than on its way."""
@@ -35,25 +41,47 @@ IN_MEMORY_BYTES = 200
 QUESTIONS_MAX = 100
 """With so many lookups in the archive at a time, others get only what the broker has itself."""
 
+ARCHIVED_BYTES_MAX = 64 << 20
+"""When answers hold so many bytes from the archive, others wait until these are sent."""
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A lookup in the archive, and the client that waits for it."""
+OPEN_PER_CLIENT_MAX = 1_000
+"""A client with so many requests that are not answered is to ask again later."""
 
-    asked: PastAsked
-    link: LinkId
-    found: tuple[Event, ...]
-    """The events that the broker had itself when it was asked."""
-    look_up: LookUp
+OPEN_MAX = 10_000
+"""With so many requests of all clients, others are to ask again later."""
+
+WORK_EVENTS_MAX = 20_000
+"""After answers have gone through so many events, other inputs have their turn."""
+
+
+ROOM_US = 50_000
+"""After so long it is tried again whether there is room for an answer that takes much."""
 
 
 class KeptQuestion(msgspec.Struct, frozen=True):
-    """What a snapshot holds of a question to the archive."""
+    """What a snapshot holds of a question to the archive, in version 1."""
 
     asked: int
     link: LinkId
     found: list[int]
     look_up: LookUp
+
+
+class KeptRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of a request for the past."""
+
+    asked: int
+    link: LinkId
+    first: int = 0
+    """How many events the snapshot has before the first one that is marked or not."""
+    count: int = 0
+    marks: bytes | None = None
+    answer: list[int] | None = None
+    sent: int = 0
+    gone_bytes: int = 0
+    look_up: LookUp | None = None
+    archived_bytes: int = 0
+    missed: tuple[EventId, ...] = ()
 
 
 class KeptRecent(msgspec.Struct, frozen=True):
@@ -62,9 +90,18 @@ class KeptRecent(msgspec.Struct, frozen=True):
     batches: list[list[int]]
     has_archive: bool
     questions: list[KeptQuestion]
+    """Only in version 1; later ones have requests."""
     number: int
     sizes: list[int] = []
     """How many bytes each batch takes; earlier releases did not keep it."""
+    older: int = 0
+    """How many of the batches are there for requests only."""
+    gone_bytes: int = 0
+    looked_bytes: int = 0
+    requests: list[KeptRequest] = []
+    put_back: list[int] = []
+    windows: dict[LinkId, KeptWindow] = {}
+    turns: list[LinkId] = []
 
 
 class Recent(BrokerComponent):
@@ -72,88 +109,116 @@ class Recent(BrokerComponent):
 
     name = "past"
     handles = (PastAsked,)
+    version = 2
     Kept = KeptRecent
+    older = {1: (KeptRecent, lambda kept: kept)}  # noqa: RUF012 - a class variable of its base.
 
     @classmethod
     def make(cls, settings: Settings) -> Self:
         return cls(settings.history.events_max, settings.history.bytes_max)
 
     def __init__(self, events_max: int, bytes_max: int = 64 << 20) -> None:
-        self._batches: deque[tuple[Sequence[Event], int]] = deque()
-        """Events that passed together, with their approximate size in bytes."""
-        self._events_max = events_max
-        self._bytes_max = bytes_max
-        self._count = 0
-        self._ever = 0
-        """How many events have been added so far, since this process began."""
-        self._bytes = 0
+        self.memory = Passed(events_max, bytes_max)
         self.has_archive = False
-        self._questions: dict[int, Question] = {}
+        self._open: dict[LinkId, dict[RouteId, Request]] = {}
+        """The requests of each client that are not answered, in the order of their answers."""
+        self._open_count = 0
+        self._questions: dict[int, Request] = {}
+        """The requests that wait for the archive, by the numbers of their lookups."""
+        self._put_back: dict[int, None] = {}
+        """The lookups that are made again when there is room for what they find."""
+        self._archived_bytes = 0
         self._number = 0
+        self._windows = Windows()
+        self._turns: dict[LinkId, None] = {}
+        """The clients whose answers go on after others have had their turn."""
+        self._work = 0
+        """How many events answers have gone through since the present input came."""
+        self._looked_bytes = 0
+        """How many bytes had been dropped when requests were last looked through."""
 
     def configure(self, settings: Settings, now: Time) -> None:
         del now
-        self._events_max = settings.history.events_max
-        self._bytes_max = settings.history.bytes_max
+        self.memory.events_max = settings.history.events_max
+        self.memory.bytes_max = settings.history.bytes_max
+        self.memory.trim()
 
     def end(self, now: Time) -> bool:
-        """Answer who waits for the archive with what the broker has itself."""
+        """Answer who waits for the archive with what the broker has itself, and all others."""
         for number in list(self._questions):
             self.looked_up(number, (), now)
-        return True
+        return not self._open
+
+    # ---- Snapshots
 
     def keep(self, writer: Writer) -> KeptRecent:
+        every = [request for requests in self._open.values() for request in requests.values()]
+        firsts = [request.marked.first for request in every if request.marked is not None]
+        first = min([self.memory.first, *firsts], key=attrgetter("place"))
+        batches = list(self.memory.batches(first))
         return KeptRecent(
-            batches=[[writer.event(event) for event in events] for events, _ in self._batches],
+            batches=[[writer.event(event) for event in batch.events] for batch in batches],
             has_archive=self.has_archive,
-            questions=[
-                KeptQuestion(
-                    writer.message(each.asked),
-                    each.link,
-                    [writer.event(event) for event in each.found],
-                    each.look_up,
-                )
-                for each in self._questions.values()
-            ],
+            questions=[],
             number=self._number,
-            sizes=[size for _, size in self._batches],
+            sizes=[batch.size for batch in batches],
+            older=sum(batch.place < self.memory.first.place for batch in batches),
+            gone_bytes=self.memory.gone_bytes,
+            looked_bytes=self._looked_bytes,
+            requests=[_kept(request, first.place, writer) for request in every],
+            put_back=list(self._put_back),
+            windows=self._windows.keep(),
+            turns=list(self._turns),
         )
 
     def restore(self, kept: KeptRecent, reader: Reader) -> None:
         for numbers, size in zip_longest(kept.batches, kept.sizes):
             events = tuple([reader.event(number) for number in numbers])
-            self._add(events, sum(map(weight, events)) if size is None else size)
+            self.memory.add(events, sum(map(weight, events)) if size is None else size)
+        chain = {batch.place: batch for batch in (*self.memory.batches(), self.memory.end)}
+        self.memory.restore(kept.older, kept.gone_bytes)
         self.has_archive, self._number = kept.has_archive, kept.number
-        for each in kept.questions:
-            self._questions[each.look_up.question] = Question(
+        for each in kept.requests:
+            request = Request(
                 reader.message(each.asked, PastAsked),
                 each.link,
-                tuple([reader.event(number) for number in each.found]),
+                None,
+                None if each.answer is None else [reader.event(number) for number in each.answer],
+                each.sent,
+                each.gone_bytes,
                 each.look_up,
+                each.archived_bytes,
+                each.missed,
             )
+            if each.marks is not None:
+                marks = int.from_bytes(each.marks, "big")
+                request.marked = Marked(chain[each.first], each.count, marks, each.gone_bytes)
+            self._add(request)
+        for old in kept.questions:
+            found = [reader.event(number) for number in old.found]
+            asked = reader.message(old.asked, PastAsked)
+            self._add(Request(asked, old.link, None, found, look_up=old.look_up))
+        self._put_back = dict.fromkeys(kept.put_back)
+        self._windows.restore(kept.windows)
+        self._turns = dict.fromkeys(kept.turns)
+        self._looked_bytes = kept.looked_bytes
 
     @property
     def is_settled(self) -> bool:  # type: ignore[override]
-        return not self._questions
+        return not self._questions and not any(link in self.broker.up for link in self._open)
 
-    def unanswered(self) -> list[LookUp]:
-        """The lookups that are not answered; after a restart they have to be made again."""
-        return [question.look_up for question in self._questions.values()]
-
-    def archive_changed(self, *, is_there: bool, now: Time) -> None:
-        del now
-        self.has_archive = is_there
+    # ---- Events that pass
 
     def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         del link, now
-        self._add(events, self._size(events))
-        batches = self._batches
-        while batches and (
-            self._bytes > self._bytes_max or self._count - len(batches[0][0]) >= self._events_max
-        ):
-            oldest, size = batches.popleft()
-            self._count -= len(oldest)
-            self._bytes -= size
+        passed = self.memory
+        passed.add(events, self._size(events))
+        passed.trim()
+        if passed.gone_bytes - self._looked_bytes > passed.bytes_max // 16:
+            self._looked_bytes = passed.gone_bytes
+            for requests in self._open.values():
+                for request in requests.values():
+                    request.let_go(passed)
 
     def _size(self, events: Sequence[Event]) -> int:
         """About how many bytes events take.
@@ -163,331 +228,229 @@ class Recent(BrokerComponent):
         size, self.broker.unweighed = self.broker.unweighed, 0
         return size + IN_MEMORY_BYTES * len(events) if size else sum(map(weight, events))
 
-    def _add(self, events: Sequence[Event], size: int) -> None:
-        self._batches.append((events, size))
-        self._count += len(events)
-        self._ever += len(events)
-        self._bytes += size
+    # ---- Requests
 
     def on_past_asked(self, message: PastAsked, link: LinkId, now: Time) -> None:
-        if self.broker.peers[link] is not Peer.CLIENT or not message.route.filter.is_bound:
+        is_client = self.broker.peers[link] is Peer.CLIENT
+        if not is_client or not message.route.filter.is_bound or self.is_ending:
             return
-        found = _in_order(self._matching(message))
-        self.broker.message_arrived(SubscriptionChange(added=(message.route,)), link, now)
-        if self._is_enough(message, found) or len(self._questions) >= QUESTIONS_MAX:
-            self._answer(message, link, found, now)
-            return
-        self._number += 1
-        look_up = LookUp(
-            question=self._number,
-            filter=message.route.filter,
-            events_max=message.events_max,
-            since_us=message.since_us or 0,
-            until_us=now,
+        id_, number = message.route.id, message.number
+        self._drop(link, id_)
+        is_too_much = (
+            self._open_count >= OPEN_MAX or len(self._open.get(link, ())) >= OPEN_PER_CLIENT_MAX
         )
-        self._questions[self._number] = Question(message, link, tuple(found), look_up)
-        self.broker.act(look_up)
+        marked = None if is_too_much else self.memory.marked(message, self._known(message))
+        self.broker.message_arrived(SubscriptionChange(added=(message.route,)), link, now)
+        if marked is None:
+            later = Past(subscription=id_, number=number, events=(), later=True)
+            self.broker.send(link, later, now)
+            return
+        request = Request(message, link, marked)
+        if not (self._is_enough(request) or len(self._questions) >= QUESTIONS_MAX):
+            self._number += 1
+            request.look_up = LookUp(
+                question=self._number,
+                filter=message.route.filter,
+                events_max=message.events_max,
+                since_us=message.since_us or 0,
+                until_us=now,
+            )
+            self.broker.act(request.look_up)
+        self._add(request)
+        self._serve(link, now)
 
     def foresees(self, message: Message, foresight: Foresight) -> Iterable[None]:
         if type(message) is PastAsked and message.route.filter.is_bound:
-            yield from foresight.test_past(message.route.filter, self._passed(message))
+            filter_, since_us = message.route.filter, message.since_us or 0
+            untested, events = self.memory.untested(), self.memory.events_left()
+            yield from foresight.test_past(filter_, since_us, untested, events)
 
-    def _matching(self, message: PastAsked) -> Iterator[Event]:
-        """The recent events that a client asks for."""
-        filter_, foresight = message.route.filter, self.broker.foresight
-        tested: Mapping[int, bool] = foresight.past.get(filter_, {}) if foresight else {}
-        for place, event in self._passed(message).items():
-            if tested[place] if place in tested else filter_.matches(event.attributes):
-                yield event
+    def _known(self, message: PastAsked) -> PastVerdicts | None:
+        foresight = self.broker.foresight
+        key = message.route.filter, message.since_us or 0
+        return None if foresight is None else foresight.past.get(key)
 
-    def _passed(self, message: PastAsked) -> dict[int, Event]:
-        """The last events, from a time on, by their places among all that have ever passed here."""
-        first, since_us = max(0, self._count - self._events_max), message.since_us or 0
-        events = (event for events, _ in self._batches for event in events)
-        placed = islice(enumerate(events, self._ever - self._count), first, None)
-        return {place: event for place, event in placed if event.time_us >= since_us}
+    def _is_enough(self, request: Request) -> bool:
+        """Whether the archive need not be searched: it may have events that did not pass here."""
+        events_max, marked = request.asked.events_max, request.marked
+        return not self.has_archive or (
+            events_max is not None
+            and marked is not None
+            and marked.marks.bit_count() >= events_max
+            and len(marked.events()) >= events_max
+        )
+
+    def _add(self, request: Request) -> None:
+        self._open.setdefault(request.link, {})[request.asked.route.id] = request
+        self._open_count += 1
+        self._archived_bytes += request.archived_bytes
+        if request.look_up is not None:
+            self._questions[request.look_up.question] = request
+
+    def _drop(self, link: LinkId, id_: RouteId) -> None:
+        """Forget a request that is answered, or that nobody waits for any more."""
+        requests = self._open.get(link, {})
+        request = requests.pop(id_, None)
+        if request is None:
+            return
+        self._open_count -= 1
+        self._archived_bytes -= request.archived_bytes
+        if request.look_up is not None:
+            self._questions.pop(request.look_up.question, None)
+            self._put_back.pop(request.look_up.question, None)
+        if not requests:
+            del self._open[link]
+            self._turns.pop(link, None)
+        if self._put_back and self._archived_bytes < ARCHIVED_BYTES_MAX:
+            question = next(iter(self._put_back))
+            del self._put_back[question]
+            self._look_up_again(self._questions[question])
+
+    # ---- The archive
+
+    def unanswered(self) -> list[LookUp]:
+        """The lookups that are not answered; after a restart they have to be made again."""
+        return [each.look_up for each in self._questions.values() if each.look_up is not None]
+
+    def archive_changed(self, *, is_there: bool, now: Time) -> None:
+        del now
+        self.has_archive = is_there
 
     def looked_up(self, question: int, events: Sequence[Event], now: Time) -> None:
-        waiting = self._questions.pop(question, None)
-        if waiting is not None:
-            both = sorted((*events, *waiting.found), key=attrgetter("time_us"))
-            found = _in_order(both)
-            self._answer(waiting.asked, waiting.link, found, now)
+        waiting = self._questions.get(question)
+        if waiting is None:
+            return
+        if events and self._archived_bytes >= ARCHIVED_BYTES_MAX:
+            self._put_back[question] = None
+            return
+        del self._questions[question]
+        self._put_back.pop(question, None)
+        waiting.archived_bytes = sum(map(weight, events))
+        self._archived_bytes += waiting.archived_bytes
+        both = sorted((*events, *waiting.own()), key=attrgetter("time_us"))
+        waiting.begin(in_order(both), self.memory)
+        self._serve(waiting.link, now)
+        self._work = 0
+
+    def _look_up_again(self, request: Request) -> None:
+        if request.look_up is not None:
+            self.broker.act(request.look_up)
+
+    # ---- Answers
+
+    def frames_received(self, link: LinkId, now: Time) -> None:
+        """Go on with answers to a client that has confirmed something."""
+        if link in self._windows and self._windows.confirmed(
+            link, self.broker.oldest_unconfirmed(link)
+        ):
+            self._serve(link, now)
+        self._work = 0
+
+    def wake(self, now: Time) -> None:
+        """Go on with answers that others had their turn before."""
+        for link in list(self._turns):
+            if self._work >= WORK_EVENTS_MAX:
+                self.wake_by(now)
+                break
+            del self._turns[link]
+            self._serve(link, now)
+        self._work = 0
+
+    def _serve(self, link: LinkId, now: Time) -> None:
+        """Send a client what it may get now of its answers, one after the other."""
+        if link not in self.broker.up or link in self._turns:
+            return
+        ready = [each for each in self._open.get(link, {}).values() if each.look_up is None]
+        for request in ready:
+            if self._work >= WORK_EVENTS_MAX:
+                self._serve_later(link, now)
+                return
+            if request.marked is not None:
+                self._work += 1 + request.marked.count
+                request.begin(request.marked.events(), self.memory)
+            if not self._send_parts(request, now):
+                if link not in self._windows:  # Too much is on its way to others.
+                    self._serve_later(link, now + ROOM_US)
+                return
+            self._drop(link, request.asked.route.id)
+
+    def _serve_later(self, link: LinkId, time: Time) -> None:
+        self._turns[link] = None
+        self.wake_by(time)
+
+    def _send_parts(self, request: Request, now: Time) -> bool:
+        """Send as many parts of an answer as there is room for; whether that was all of it."""
+        link, asked, answer = request.link, request.asked, request.answer or []
+        while room := self._windows.room(link, in_parts=asked.in_parts):
+            events, size = part_of(answer, request.sent, room)
+            request.sent += len(events)
+            more = request.sent < len(answer)
+            self._work += len(events)
+            past = Past(
+                subscription=asked.route.id,
+                number=asked.number,
+                events=events,
+                more=more,
+                missed=() if more else request.missed,
+            )
+            self.broker.send(link, past, now)
+            last = (self.broker.oldest_unconfirmed(link) or 0) + self.broker.backlog(link) - 1
+            self._windows.sent(link, last, size)
+            if not more:
+                return True
+        return False
+
+    # ---- Links and subscriptions
+
+    def subscriptions_changed(self, change: SubscriptionChange, link: LinkId, now: Time) -> None:
+        """Nobody waits for the past of a subscription that has ended."""
+        del now
+        if link in self._open:
+            added = {route.id for route in change.added}
+            for id_ in change.removed:
+                if id_ not in added:
+                    self._drop(link, id_)
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        self._serve(link, now)
 
     def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         self.link_gone(link, unconfirmed, now)
 
     def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         del unconfirmed, now
-        self._questions = {
-            number: each for number, each in self._questions.items() if each.link != link
-        }
-
-    def _is_enough(self, message: PastAsked, found: Sequence[Event]) -> bool:
-        """Whether the archive need not be searched: it may have events that did not pass here."""
-        return not self.has_archive or (
-            message.events_max is not None and len(found) >= message.events_max
-        )
-
-    def _answer(self, message: PastAsked, link: LinkId, found: Sequence[Event], now: Time) -> None:
-        if message.events_max is not None:
-            found = found[max(0, len(found) - message.events_max) :]
-        self.broker.send(
-            link,
-            Past(subscription=message.route.id, number=message.number, events=tuple(found)),
-            now,
-        )
-
-
-def _in_order(events: Iterable[Event]) -> list[Event]:
-    """The events of each publisher in the order of their numbers, none twice.
-
-    They arrive in that order, except from publishers that move in a network without such a promise.
-    """
-    once = {event.id: event for event in events}
-    places = [id_.publisher for id_ in once]
-    numbers: dict[NodeId, list[int]] = defaultdict(list)
-    for id_ in once:
-        numbers[id_.publisher].append(id_.seq)
-    turns = {publisher: iter(sorted(seqs)) for publisher, seqs in numbers.items()}
-    return [once[EventId(publisher, next(turns[publisher]))] for publisher in places]
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """An event that waits for earlier ones."""
-
-    event: Event
-    subscriptions: tuple[str, ...]
-    anywhere: bool
-    """Whether it was kept for the client, for a place where it was then."""
-    is_past: bool = False
-
-
-class KeptHeld(msgspec.Struct, frozen=True):
-    """What a snapshot holds of an event that waits."""
-
-    event: int
-    subscriptions: tuple[str, ...]
-    anywhere: bool
-    is_past: bool
-
-
-class KeptRecall(msgspec.Struct, frozen=True):
-    """What a snapshot holds of requests for the past."""
-
-    asked: list[PastAsked]
-    sent: list[RouteId]
-    held: list[KeptHeld]
-    recalled: dict[str, dict[NodeId, int]]
-    number: int
-
-
-class Recall(ClientComponent):
-    """The client's part: it asks for the past, and delivers it before later events.
-
-    Usually the past comes first by itself. If the answer got lost with a connection, or the client
-    has moved, its subscription may bring events before the past has come: they wait for it, and
-    whatever follows waits with them, so that the order of each publisher holds.
-    """
-
-    name = "past"
-    handles = (Past,)
-    Kept = KeptRecall
-
-    def __init__(self) -> None:
-        self._asked: dict[RouteId, PastAsked] = {}
-        """Requests that are not answered yet; they are sent again wherever the client goes."""
-        self._requested: dict[RouteId, None] = {}
-        """Requests that the present broker has; it answers as long as it knows the client."""
-        self._held: list[Held] = []
-        self._recalled: dict[str, dict[NodeId, int]] = {}
-        """For each subscription, the last event of each publisher that its past had: a broker where
-        the client has been may have kept some of them for it."""
-        self._number = 0
-
-    def end(self, now: Time) -> bool:
-        """Go on without the past that has not come: deliver what waits for it.
-
-        A broker that ignores a request does not know the subscription either, so it is announced.
-        Whether no past is left that a broker may have kept for the client as well.
-        """
-        self.client.wants.tell_again([self._name(id_) for id_ in self._asked], now)
-        self._asked.clear()
-        self._requested.clear()
-        self._release(now)
-        return not self._recalled
-
-    def keep(self, writer: Writer) -> KeptRecall:
-        return KeptRecall(
-            asked=list(self._asked.values()),
-            sent=list(self._requested),
-            held=[
-                KeptHeld(writer.event(each.event), each.subscriptions, each.anywhere, each.is_past)
-                for each in self._held
-            ],
-            recalled={name: dict(last) for name, last in self._recalled.items()},
-            number=self._number,
-        )
-
-    def restore(self, kept: KeptRecall, reader: Reader) -> None:
-        self._asked = {asked.route.id: asked for asked in kept.asked}
-        self._requested = dict.fromkeys(kept.sent)
-        self._held = [
-            Held(reader.event(each.event), each.subscriptions, each.anywhere, is_past=each.is_past)
-            for each in kept.held
-        ]
-        self._recalled = {name: dict(last) for name, last in kept.recalled.items()}
-        self._number = kept.number
-
-    def ask(self, asked: PastAsked, now: Time) -> None:
-        """Ask for the past of a subscription that the client has just made."""
-        self._number += 1
-        self._asked[asked.route.id] = msgspec.structs.replace(asked, number=self._number)
-        self._send_requests(now)
-
-    def link_up(self, link: LinkId, now: Time) -> None:
-        del link
-        self._send_requests(now)
-
-    def introduction_sent(self, now: Time) -> None:
-        self._requested.clear()
-        self._send_requests(now)
-
-    def unsubscribed(self, name: str, now: Time) -> None:
-        id_ = self.client.route(name)
-        self._recalled.pop(name, None)
-        if self._asked.pop(id_, None) is not None:
-            self._requested.pop(id_, None)
-            self._release(now)
-
-    def delivering(
-        self, events: Sequence[Event], subscriptions: Sequence[tuple[str, ...]], now: Time, *,
-        anywhere: bool,
-    ) -> Found | None:  # fmt: skip
-        if not (self._asked or self._recalled):
-            return None
-        found = self._without_past(zip(events, subscriptions, strict=True), now)
-        if self._held or any(
-            self.client.route(name) in self._asked for _, names in found for name in names
-        ):
-            self._held += [Held(event, names, anywhere) for event, names in found]
-            return ()
-        return found
-
-    def _without_past(
-        self, found: Iterable[tuple[Event, tuple[str, ...]]], now: Time
-    ) -> list[tuple[Event, tuple[str, ...]]]:
-        """Drop, for a subscription, what its past had already and what comes before that."""
-        left = []
-        for event, names in found:
-            wanting = tuple(name for name in names if not self._is_past(event, name))
-            if wanting:
-                left.append((event, wanting))
-            else:
-                repeated = facts.Repeated(at=self.client.id, time=now, events=(event,))
-                self.client.state(repeated)
-        return left
-
-    def _is_past(self, event: Event, name: str) -> bool:
-        last = self._recalled.get(name)
-        if last is None or event.publisher not in last:
-            return False
-        if event.seq <= last[event.publisher]:
-            return True
-        del last[event.publisher]  # The rest of this publisher's events is later, too.
-        if not last:
-            del self._recalled[name]
-        return False
-
-    def on_past(self, message: Past, _link: LinkId, now: Time) -> None:
-        """Give the past to the application, except for what follows an event that waits already.
-
-        That happens if another subscription has brought some of the events already.
-        """
-        asked = self._asked.get(message.subscription)
-        if asked is None or asked.number != message.number:
-            return
-        del self._asked[message.subscription]
-        self._requested.pop(message.subscription, None)
-        name = self._name(message.subscription)
-        if message.events:
-            self._recalled[name] = {event.publisher: event.seq for event in message.events}
-        came = {held.event.id for held in self._held if name in held.subscriptions}
-        first: dict[NodeId, int] = {}
-        for held in self._held:
-            first.setdefault(held.event.publisher, held.event.seq)
-        past = [
-            Held(event, (name,), anywhere=False, is_past=True)
-            for event in message.events
-            if event.id not in came and name in self.client.wants.wanting(event)
-        ]
-        early: list[Held] = []
-        late: list[Held] = []
-        for each in past:
-            is_early = each.event.seq < first.get(each.event.publisher, NEVER)
-            (early if is_early else late).append(each)
-        self._deliver(early, now)
-        self._held = _merged(self._held, late)
-        self._release(now)
-
-    def _release(self, now: Time) -> None:
-        """Deliver what has waited, if the past of all subscriptions has arrived."""
-        if not self._asked:
-            held, self._held = self._held, []
-            self._deliver(held, now)
-
-    def _deliver(self, waiting: Sequence[Held], now: Time) -> None:
-        """Give the application the events for subscriptions that it still has."""
-        client = self.client
-        for (is_past, anywhere), group in groupby(waiting, lambda e: (e.is_past, e.anywhere)):
-            held = list(group)
-            found = [self._wanting(each) for each in held]
-            events = tuple(each.event for each, names in zip(held, found, strict=True) if names)
-            subscriptions = tuple(names for names in found if names)
-            if events and is_past:
-                client.act(Deliver(events, subscriptions))
-                client.state(facts.Recalled(at=client.id, time=now, events=events))
-            elif events:
-                client.wants.deliver(events, subscriptions, now, anywhere=anywhere)
-
-    def _wanting(self, held: Held) -> tuple[str, ...]:
-        wanting = (
-            self.client.subscriptions if held.anywhere else self.client.wants.wanting(held.event)
-        )
-        return tuple(name for name in held.subscriptions if name in wanting)
-
-    def _send_requests(self, now: Time) -> None:
-        """Send the requests that were not sent yet, once the broker has sent all that it kept."""
-        client = self.client
-        if client.link is None or not (client.is_introduced and client.is_welcome):
-            return
-        for id_, asked in self._asked.items():
-            if id_ not in self._requested:
-                self._requested[id_] = None
-                route = client.wants.told(self._name(id_))
-                client.send(client.link, msgspec.structs.replace(asked, route=route), now)
-
-    def _name(self, id_: RouteId) -> str:
-        return id_.removeprefix(self.client.route(""))
-
-    @property
-    def is_settled(self) -> bool:  # type: ignore[override]
-        return not self._asked or self.client.link not in self.client.up
+        self._windows.forget(link)
+        for id_ in list(self._open.get(link, ())):
+            self._drop(link, id_)
 
 
 PAST = Protocol(name="past", broker=Recent, client=Recall)
 
 
-def _merged(held: Sequence[Held], late: Sequence[Held]) -> list[Held]:
-    """Each publisher's events in order, and otherwise what is late at the end."""
-    waiting: dict[NodeId, deque[Held]] = defaultdict(deque)
-    for each in late:
-        waiting[each.event.publisher].append(each)
-    merged = []
-    for each in held:
-        before = waiting[each.event.publisher]
-        while before and before[0].event.seq < each.event.seq:
-            merged.append(before.popleft())
-        merged.append(each)
-    return [*merged, *(each for rest in waiting.values() for each in rest)]
+def part_of(answer: Sequence[Event], first: int, bytes_max: int) -> tuple[tuple[Event, ...], int]:
+    """The next part of an answer, at least one event if there is one, and about its bytes."""
+    size, end = 0, first
+    while end < len(answer):
+        more = size + weight(answer[end])
+        if end > first and more > bytes_max:
+            break
+        size, end = more, end + 1
+    return tuple(answer[first:end]), size
+
+
+def _kept(request: Request, first: int, writer: Writer) -> KeptRequest:
+    """What a snapshot holds of a request; `first` is the place of the first event in it."""
+    marked, answer = request.marked, request.answer
+    return KeptRequest(
+        asked=writer.message(request.asked),
+        link=request.link,
+        first=0 if marked is None else marked.first.place - first,
+        count=0 if marked is None else marked.count,
+        marks=None if marked is None else marked.marks.to_bytes(marked.count // 8 + 1, "big"),
+        answer=None if answer is None else [writer.event(event) for event in answer],
+        sent=request.sent,
+        gone_bytes=request.gone_bytes if marked is None else marked.gone_bytes,
+        look_up=request.look_up,
+        archived_bytes=request.archived_bytes,
+        missed=request.missed,
+    )

@@ -5,12 +5,21 @@ peers. So its driver has events matched before it gives them to the core: in sli
 which other inputs are handled. What comes out is the same, only sooner.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from operator import is_
+from typing import NamedTuple
 
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.model.filters.long_texts import LongTexts, checked
+
+
+class PastVerdicts(NamedTuple):
+    """Which of the events of the past match a filter: a byte for each, 1 if it does."""
+
+    first: int
+    """The place of the first of these events among all that have passed."""
+    verdicts: bytearray
 
 
 class Foresight:
@@ -23,8 +32,8 @@ class Foresight:
         """For the numbers of filters in the routing table, the places of events that match."""
         self.since = 0
         """The number of the last filter that was matched."""
-        self.past: dict[Filter, dict[int, bool]] = {}
-        """Which events of the past match a filter, by their places."""
+        self.past: dict[tuple[Filter, int], PastVerdicts] = {}
+        """Which events of the past match a filter, from a time on."""
         self._work: Iterator[None] = iter(())
         self._by_event: list[list[int]] | None = None
         """For each event, the numbers of filters that match; made when only some are asked for."""
@@ -42,12 +51,17 @@ class Foresight:
         return True
 
     def test_past(
-        self, filter_: Filter, events: Mapping[int, Event]
+        self, filter_: Filter, since_us: int, untested: PastVerdicts, events: Iterable[Event | None]
     ) -> Generator[None, None, None]:
-        """Test events of the past, which have places; it yields whenever time is up."""
-        verdicts = self.past.setdefault(filter_, {})
-        for place, event in events.items():
-            verdicts[place] = yield from checked(filter_.matches, event.attributes, self.texts)
+        """Test events of the past from a time on; it yields whenever time is up."""
+        if (filter_, since_us) in self.past:
+            return
+        verdicts = self.past.setdefault((filter_, since_us), untested).verdicts
+        for event in events:
+            is_wanted = False
+            if event is not None and event.time_us >= since_us:
+                is_wanted = yield from checked(filter_.matches, event.attributes, self.texts)
+            verdicts.append(is_wanted)
             if self.texts.is_time_up:
                 yield
 

@@ -13,7 +13,8 @@ from sterna.core.handover.guests import KeptGuest, Presence
 from sterna.core.handover.relocation import KeptPromise, KeptRelocation
 from sterna.core.handover.roaming import KeptRoaming
 from sterna.core.handover.trails import Departure, KeptTrails, Trail
-from sterna.core.history.recent import KeptHeld, KeptQuestion, KeptRecall, KeptRecent
+from sterna.core.history.recall import KeptHeld, KeptRecall
+from sterna.core.history.recent import KeptQuestion, KeptRecent
 from sterna.core.keeping import Part, Writer
 from sterna.core.link import KeptSession
 from sterna.core.location.context import Variable

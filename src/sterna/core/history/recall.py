@@ -1,0 +1,325 @@
+"""How a client asks for the past, and delivers it before later events."""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import msgspec
+
+from sterna.core import facts
+from sterna.core.actions import Deliver
+from sterna.core.component import ClientComponent, Found
+from sterna.core.history.messages import Past, PastAsked
+from sterna.core.keeping import Reader, Writer
+from sterna.core.names import NEVER, LinkId, NodeId, RouteId, Time
+from sterna.model.event import Event
+
+HELD_MAX = 100_000
+"""With more events that wait for the past, the client goes on without the rest of the past."""
+
+LATER_US = 1_000_000
+"""A client asks again after so long if the broker has too many requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An event that waits for earlier ones."""
+
+    event: Event
+    subscriptions: tuple[str, ...]
+    anywhere: bool
+    """Whether it was kept for the client, for a place where it was then."""
+    is_past: bool = False
+
+
+class KeptHeld(msgspec.Struct, frozen=True):
+    """What a snapshot holds of an event that waits."""
+
+    event: int
+    subscriptions: tuple[str, ...]
+    anywhere: bool
+    is_past: bool
+
+
+class KeptRecall(msgspec.Struct, frozen=True):
+    """What a snapshot holds of requests for the past."""
+
+    asked: list[PastAsked]
+    sent: list[RouteId]
+    held: list[KeptHeld]
+    recalled: dict[str, dict[NodeId, int]]
+    number: int
+    begun: dict[str, dict[NodeId, int]] = {}
+    given_up: dict[str, int] = {}
+
+
+class Recall(ClientComponent):
+    """The client's part: it asks for the past, and delivers it before later events.
+
+    Usually the past comes first by itself. If the answer got lost with a connection, or the client
+    has moved, its subscription may bring events before the past has come: they wait for it, and
+    whatever follows waits with them, so that the order of each publisher holds.
+
+    An answer may come in parts, and each goes to the application at once.
+    """
+
+    name = "past"
+    handles = (Past,)
+    version = 2
+    Kept = KeptRecall
+    older = {1: (KeptRecall, lambda kept: kept)}  # noqa: RUF012 - a class variable of its base.
+
+    def __init__(self) -> None:
+        self._asked: dict[RouteId, PastAsked] = {}
+        """Requests that are not answered yet; they are sent again wherever the client goes."""
+        self._requested: dict[RouteId, None] = {}
+        """Requests that the present broker has; it answers as long as it knows the client."""
+        self._held: list[Held] = []
+        self._first_held: dict[NodeId, int] = {}
+        """The first event of each publisher that waits."""
+        self._begun: dict[str, dict[NodeId, int]] = {}
+        """For each subscription whose past has come in part, the last event of each publisher: if
+        the client has to ask again, it drops what it had."""
+        self._given_up: dict[str, int] = {}
+        """The subscriptions that go on without the rest of their past, and their requests."""
+        self._recalled: dict[str, dict[NodeId, int]] = {}
+        """For each subscription, the last event of each publisher that its past had: a broker where
+        the client has been may have kept some of them for it."""
+        self._number = 0
+
+    def end(self, now: Time) -> bool:
+        """Go on without the past that has not come: deliver what waits for it.
+
+        A broker that ignores a request does not know the subscription either, so it is announced.
+        Whether no past is left that a broker may have kept for the client as well.
+        """
+        self._go_on_without(now)
+        return not self._recalled
+
+    def _go_on_without(self, now: Time) -> None:
+        self.client.wants.tell_again([self._name(id_) for id_ in self._asked], now)
+        self._recalled |= {name: last for name, last in self._begun.items() if last}
+        self._begun.clear()
+        self._asked.clear()
+        self._requested.clear()
+        self._release(now)
+
+    def keep(self, writer: Writer) -> KeptRecall:
+        return KeptRecall(
+            asked=list(self._asked.values()),
+            sent=list(self._requested),
+            held=[
+                KeptHeld(writer.event(each.event), each.subscriptions, each.anywhere, each.is_past)
+                for each in self._held
+            ],
+            recalled={name: dict(last) for name, last in self._recalled.items()},
+            number=self._number,
+            begun={name: dict(last) for name, last in self._begun.items()},
+            given_up=dict(self._given_up),
+        )
+
+    def restore(self, kept: KeptRecall, reader: Reader) -> None:
+        self._asked = {asked.route.id: asked for asked in kept.asked}
+        self._requested = dict.fromkeys(kept.sent)
+        self._held = [
+            Held(reader.event(each.event), each.subscriptions, each.anywhere, is_past=each.is_past)
+            for each in kept.held
+        ]
+        self._recalled = {name: dict(last) for name, last in kept.recalled.items()}
+        self._begun = {name: dict(last) for name, last in kept.begun.items()}
+        self._given_up = dict(kept.given_up)
+        self._number = kept.number
+        for held in self._held:
+            self._note_first(held.event)
+
+    def ask(self, asked: PastAsked, now: Time) -> None:
+        """Ask for the past of a subscription that the client has just made."""
+        self._number += 1
+        self._asked[asked.route.id] = msgspec.structs.replace(asked, number=self._number)
+        self._send_requests(now)
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        del link
+        self._send_requests(now)
+
+    def introduction_sent(self, now: Time) -> None:
+        self._requested.clear()
+        self._send_requests(now)
+
+    def wake(self, now: Time) -> None:
+        """Ask again: the broker had too many requests."""
+        self._send_requests(now)
+
+    def unsubscribed(self, name: str, now: Time) -> None:
+        id_ = self.client.route(name)
+        self._recalled.pop(name, None)
+        self._begun.pop(name, None)
+        self._given_up.pop(name, None)
+        if self._asked.pop(id_, None) is not None:
+            self._requested.pop(id_, None)
+            self._release(now)
+
+    def delivering(
+        self, events: Sequence[Event], subscriptions: Sequence[tuple[str, ...]], now: Time, *,
+        anywhere: bool,
+    ) -> Found | None:  # fmt: skip
+        if not (self._asked or self._recalled):
+            return None
+        found = self._without_past(zip(events, subscriptions, strict=True), now)
+        if self._held or any(
+            self.client.route(name) in self._asked for _, names in found for name in names
+        ):
+            self._held += [Held(event, names, anywhere) for event, names in found]
+            for event, _ in found:
+                self._note_first(event)
+            if len(self._held) > HELD_MAX:
+                self._give_up(now)
+            return ()
+        return found
+
+    def _note_first(self, event: Event) -> None:
+        first = self._first_held.get(event.publisher, NEVER)
+        self._first_held[event.publisher] = min(first, event.seq)
+
+    def _give_up(self, now: Time) -> None:
+        """Go on without the rest of the past, which may never come: too much waits for it."""
+        self._given_up |= {self._name(id_): each.number for id_, each in self._asked.items()}
+        self._go_on_without(now)
+
+    def _without_past(
+        self, found: Iterable[tuple[Event, tuple[str, ...]]], now: Time
+    ) -> list[tuple[Event, tuple[str, ...]]]:
+        """Drop, for a subscription, what its past had already and what comes before that."""
+        left = []
+        for event, names in found:
+            wanting = tuple(name for name in names if not self._is_past(event, name))
+            if wanting:
+                left.append((event, wanting))
+            else:
+                repeated = facts.Repeated(at=self.client.id, time=now, events=(event,))
+                self.client.state(repeated)
+        return left
+
+    def _is_past(self, event: Event, name: str) -> bool:
+        begun = self._begun.get(name)
+        if begun is not None:
+            return event.seq <= begun.get(event.publisher, -1)
+        last = self._recalled.get(name)
+        if last is None or event.publisher not in last:
+            return False
+        if event.seq <= last[event.publisher]:
+            return True
+        del last[event.publisher]  # The rest of this publisher's events is later, too.
+        if not last:
+            del self._recalled[name]
+        return False
+
+    def on_past(self, message: Past, _link: LinkId, now: Time) -> None:
+        """Give the past to the application, except for what follows an event that waits already.
+
+        That happens if another subscription has brought some of the events already.
+        """
+        asked, name = self._asked.get(message.subscription), self._name(message.subscription)
+        if asked is None or asked.number != message.number:
+            if self._given_up.get(name) == message.number:
+                self._missed(message, name, now)
+            return
+        if message.later:
+            self._requested.pop(message.subscription, None)
+            self.wake_by(now + LATER_US)
+            return
+        begun = self._begun.setdefault(name, {})
+        new = [each for each in message.events if each.seq > begun.get(each.publisher, -1)]
+        begun |= {event.publisher: event.seq for event in new}
+        if message.missed:
+            self.client.state(facts.Missed(at=self.client.id, time=now, events=message.missed))
+        if not message.more:
+            del self._asked[message.subscription], self._begun[name]
+            self._requested.pop(message.subscription, None)
+            if begun:
+                self._recalled[name] = begun
+        early: list[Held] = []
+        late: list[Held] = []
+        for event in new:
+            if self.client.wants.is_wanted(event, name):
+                is_early = event.seq < self._first_held.get(event.publisher, NEVER)
+                past = Held(event, (name,), anywhere=False, is_past=True)
+                (early if is_early else late).append(past)
+        self._deliver(early, now)
+        if late:
+            came = {held.event.id for held in self._held if name in held.subscriptions}
+            late = [each for each in late if each.event.id not in came]
+            self._held = _merged(self._held, late)
+        self._release(now)
+
+    def _missed(self, message: Past, name: str, now: Time) -> None:
+        """Past events have come after all, too late."""
+        missed = (*message.missed, *(event.id for event in message.events))
+        if missed:
+            self.client.state(facts.Missed(at=self.client.id, time=now, events=missed))
+        if not message.more:
+            del self._given_up[name]
+
+    def _release(self, now: Time) -> None:
+        """Deliver what has waited, if the past of all subscriptions has arrived."""
+        if not self._asked:
+            held, self._held = self._held, []
+            self._first_held.clear()
+            self._deliver(held, now)
+
+    def _deliver(self, waiting: Sequence[Held], now: Time) -> None:
+        """Give the application the events for subscriptions that it still has."""
+        client = self.client
+        for (is_past, anywhere), group in groupby(waiting, lambda e: (e.is_past, e.anywhere)):
+            held = list(group)
+            found = [self._wanting(each) for each in held]
+            events = tuple(each.event for each, names in zip(held, found, strict=True) if names)
+            subscriptions = tuple(names for names in found if names)
+            if events and is_past:
+                client.act(Deliver(events, subscriptions))
+                client.state(facts.Recalled(at=client.id, time=now, events=events))
+            elif events:
+                client.wants.deliver(events, subscriptions, now, anywhere=anywhere)
+
+    def _wanting(self, held: Held) -> tuple[str, ...]:
+        wants = self.client.wants
+        if len(held.subscriptions) == 1 and not held.anywhere:
+            (name,) = held.subscriptions
+            return held.subscriptions if wants.is_wanted(held.event, name) else ()
+        wanting = self.client.subscriptions if held.anywhere else wants.wanting(held.event)
+        return tuple(name for name in held.subscriptions if name in wanting)
+
+    def _send_requests(self, now: Time) -> None:
+        """Send the requests that were not sent yet, once the broker has sent all that it kept."""
+        client = self.client
+        if client.link is None or not (client.is_introduced and client.is_welcome):
+            return
+        for id_, asked in self._asked.items():
+            if id_ not in self._requested:
+                self._requested[id_] = None
+                route = client.wants.told(self._name(id_))
+                client.send(
+                    client.link, msgspec.structs.replace(asked, route=route, in_parts=True), now
+                )
+
+    def _name(self, id_: RouteId) -> str:
+        return id_.removeprefix(self.client.route(""))
+
+    @property
+    def is_settled(self) -> bool:  # type: ignore[override]
+        return not self._asked or self.client.link not in self.client.up
+
+
+def _merged(held: Sequence[Held], late: Sequence[Held]) -> list[Held]:
+    """Each publisher's events in order, and otherwise what is late at the end."""
+    waiting: dict[NodeId, deque[Held]] = defaultdict(deque)
+    for each in late:
+        waiting[each.event.publisher].append(each)
+    merged = []
+    for each in held:
+        before = waiting[each.event.publisher]
+        while before and before[0].event.seq < each.event.seq:
+            merged.append(before.popleft())
+        merged.append(each)
+    return [*merged, *(each for rest in waiting.values() for each in rest)]
