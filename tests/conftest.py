@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", java.options())
+if not os.environ.get("STERNA_MUTANT"):
+    # Some hundred processes are started: each would compile the whole package again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # `make test` tries the same examples on every machine; `make test-long` tries new ones.
 settings.register_profile(
@@ -56,7 +59,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
-    session = spark_session("sterna-tests", master="local[2]")
+    # Two tasks after each shuffle are enough to mix rows up; more cost more than the work itself.
+    few = {"spark.sql.shuffle.partitions": "2"}
+    session = spark_session("sterna-tests", master="local[2]", config=few)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

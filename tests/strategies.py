@@ -5,11 +5,53 @@ a random event has a good chance to lie exactly on the edge of a random filter.
 """
 
 import math
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
 from sterna.model.event import INT_MAX, INT_MIN, Scalar
 from sterna.model.filters.tree import write_name, write_scalar
+
+T = TypeVar("T")
+Making = Callable[[Random], T]
+"""Makes something by chance, always the same from the same state of the generator."""
+
+seeds = st.integers(0, 2**24 - 1)
+"""A seed is uniform in this range; in a larger one Hypothesis prefers small numbers."""
+
+
+def seeded(make: Making[T]) -> st.SearchStrategy[T]:
+    """What a function makes of a random generator, by drawing no more than the generator's seed.
+
+    Hypothesis takes longer to draw each part of a filter than a test takes to try it out. What is
+    lost is that a failing example becomes smaller: only lists of such things become shorter.
+    """
+    return seeds.map(lambda seed: make(Random(seed)))  # noqa: S311 - to be repeated.
+
+
+BATCH = 25
+
+
+def batches(*makes: Making[Any]) -> st.SearchStrategy[list[Any]]:
+    """Tuples, BATCH of them in an example: what Hypothesis does around a quick check takes longer
+    than the check.
+    """
+    return seeded(lambda random: [tuple(make(random) for make in makes) for _ in range(BATCH)])
+
+
+def several(make: Making[T], low: int, high: int | None = None) -> Making[list[T]]:
+    """So many of them. Now and then one comes again."""
+
+    def made(random: Random) -> list[T]:
+        found: list[T] = []
+        for _ in range(low if high is None else random.randint(low, high)):
+            found.append(random.choice(found) if found and random.random() < 0.07 else make(random))
+        return found
+
+    return made
+
 
 NAMES = ("a", "b", "c", "car-type")
 
@@ -49,166 +91,165 @@ STRINGS = (
     ),
     *("\U0010ffff", "\ud7ff", "\ue000", "line\nbreak", "1", "TRUE"),
 )
-
-numbers = st.sampled_from(NUMBERS) | st.integers(-5, 12) | st.floats(-5, 12, width=16)
-strings = st.sampled_from(STRINGS) | st.text(alphabet="ab%_/\\é😀", max_size=4)
-booleans = st.booleans()
-names = st.sampled_from(NAMES)
+SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 
 
-# Strategies that others draw from are made once: making one takes longer than drawing from it.
-ends = st.sampled_from([math.inf, -math.inf])
-sides = st.sampled_from([-1, 1])
-one_of_ten, one_of_six, one_of_five, one_of_four = (st.integers(0, n) for n in (9, 5, 4, 3))
+def text_of(random: Random, alphabet: str, length_max: int) -> str:
+    return "".join(random.choices(alphabet, k=random.randint(0, length_max)))
 
 
-@st.composite
-def neighbours(draw: st.DrawFn) -> float:
+def number(random: Random) -> float:
+    """One that filters use often, or one of the range where they are."""
+    match random.randrange(4):
+        case 0:
+            return random.randint(-5, 12)
+        case 1:
+            return random.randint(-5 * 256, 12 * 256) / 256
+        case _:
+            return random.choice(NUMBERS)
+
+
+def neighbour(random: Random) -> float:
     """A number right beside one that filters use."""
-    number = draw(numbers)
-    towards = draw(ends)
-    whole = int(number) + draw(sides)
-    if draw(booleans) and INT_MIN <= whole <= INT_MAX:
+    beside = number(random)
+    whole = int(beside) + random.choice((-1, 1))
+    if random.random() < 0.5 and INT_MIN <= whole <= INT_MAX:
         return whole
-    return math.nextafter(float(number), towards)
+    return math.nextafter(float(beside), random.choice((math.inf, -math.inf)))
 
 
-special = st.sampled_from([math.nan, math.inf, -math.inf])
-scalars: st.SearchStrategy[Scalar] = (
-    numbers | numbers | neighbours() | special | strings | strings | booleans
-)
+def string(random: Random) -> str:
+    if random.random() < 0.5:
+        return random.choice(STRINGS)
+    return text_of(random, "ab%_/\\é😀", 4)
 
-events: st.SearchStrategy[dict[str, Scalar | None]] = st.dictionaries(
-    names, scalars | st.none(), max_size=len(NAMES)
-)
+
+def boolean(random: Random) -> bool:
+    return random.random() < 0.5
+
+
+def scalar(random: Random) -> Scalar:
+    match random.randrange(13):
+        case 0 | 1 | 2 | 3:
+            return number(random)
+        case 4 | 5:
+            return neighbour(random)
+        case 6:
+            return random.choice((math.nan, math.inf, -math.inf))
+        case 7:
+            return boolean(random)
+        case _:
+            return string(random)
+
+
+def some_event(random: Random) -> dict[str, Scalar | None]:
+    """Some of the attributes, a few of them without a value."""
+    chosen = random.sample(NAMES, random.choice((0, 1, 1, 2, 2, 2, 3, 3, 3, *[4] * 6)))
+    return {name: None if random.random() < 0.1 else scalar(random) for name in chosen}
 
 
 # ---- Filters, as text
 
-written_names = names.map(write_name)
-constants = st.one_of(
-    numbers.map(write_scalar), numbers.map(write_scalar), strings.map(write_scalar)
-)
-comparison_signs = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
-maybe_not = st.sampled_from(["", "", "NOT "])
-flags = st.sampled_from(["= TRUE", "= false", "<> true", "<> FALSE"])
+
+def written_name(random: Random) -> str:
+    return write_name(random.choice(NAMES))
 
 
-@st.composite
-def comparisons(draw: st.DrawFn) -> str:
-    name, sign = draw(written_names), draw(comparison_signs)
-    if draw(one_of_ten) == 0:
-        return f"{name} {draw(flags)}"
-    parts = [name, sign, draw(constants)]
-    if draw(one_of_five) == 0:
+def sign(random: Random) -> str:
+    return random.choice(SIGNS)
+
+
+def maybe_not(random: Random) -> str:
+    return random.choice(("", "", "NOT "))
+
+
+def constant(random: Random) -> str:
+    return write_scalar(string(random) if random.randrange(3) == 0 else number(random))
+
+
+def comparison(random: Random) -> str:
+    name = written_name(random)
+    if random.randrange(10) == 0:
+        return f"{name} {random.choice(('= TRUE', '= false', '<> true', '<> FALSE'))}"
+    parts = [name, sign(random), constant(random)]
+    if random.randrange(5) == 0:
         parts.reverse()
     return " ".join(parts)
 
 
-bounds = st.tuples(numbers, numbers) | st.tuples(strings, strings) | st.tuples(numbers, numbers)
+def in_range(random: Random) -> str:
+    bound: Making[Scalar] = string if random.randrange(3) == 0 else number
+    low, high = (write_scalar(bound(random)) for _ in range(2))
+    return f"{written_name(random)} {maybe_not(random)}BETWEEN {low} AND {high}"
 
 
-@st.composite
-def ranges(draw: st.DrawFn) -> str:
-    low, high = (write_scalar(bound) for bound in draw(bounds))
-    return f"{draw(written_names)} {draw(maybe_not)}BETWEEN {low} AND {high}"
+def in_list(random: Random) -> str:
+    member: Making[Scalar] = random.choice((number, string, boolean))
+    members = ", ".join(write_scalar(member(random)) for _ in range(random.randint(1, 4)))
+    return f"{written_name(random)} {maybe_not(random)}IN ({members})"
 
 
-one_kind = st.sampled_from(
-    [st.lists(kind, min_size=1, max_size=4) for kind in (numbers, strings, booleans)]
-).flatmap(lambda kind: kind)
-
-
-@st.composite
-def lists(draw: st.DrawFn) -> str:
-    members = ", ".join(write_scalar(member) for member in draw(one_kind))
-    return f"{draw(written_names)} {draw(maybe_not)}IN ({members})"
-
-
-@st.composite
-def prefixes(draw: st.DrawFn) -> str:
-    prefix = draw(strings)
-    escaped = prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+def prefix(random: Random) -> str:
+    escaped = string(random).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     pattern = write_scalar(escaped + "%")
-    return f"{draw(written_names)} {draw(maybe_not)}LIKE {pattern} ESCAPE '\\'"
+    return f"{written_name(random)} {maybe_not(random)}LIKE {pattern} ESCAPE '\\'"
 
 
-null_tests = st.builds("{} IS {}NULL".format, written_names, maybe_not)
-
-patterns = st.text(alphabet="ab%_%_é😀/", max_size=6)
-wild_beginnings = st.sampled_from(["", "%", "_"])
+def null_test(random: Random) -> str:
+    return f"{written_name(random)} IS {maybe_not(random)}NULL"
 
 
-@st.composite
-def like_tests(draw: st.DrawFn) -> str:
-    pattern, escape = draw(patterns), ""
-    if draw(booleans):
-        pattern = draw(wild_beginnings) + pattern.replace("_", "!_")
+def like_test(random: Random) -> str:
+    pattern, escape = text_of(random, "ab%_%_é😀/", 6), ""
+    if boolean(random):
+        pattern = random.choice(("", "%", "_")) + pattern.replace("_", "!_")
         escape = " ESCAPE '!'"
-    return f"{draw(written_names)} {draw(maybe_not)}LIKE {write_scalar(pattern)}{escape}"
+    return f"{written_name(random)} {maybe_not(random)}LIKE {write_scalar(pattern)}{escape}"
 
 
-levels = st.lists(st.sampled_from(["a", "b", "+", "", "$a", "+", "c"]), min_size=1, max_size=3)
-rests = st.sampled_from([[], [], ["#"]])
+def topic(random: Random) -> str:
+    levels = random.choices(("a", "b", "+", "", "$a", "+", "c"), k=random.randint(1, 3))
+    if random.randrange(3) == 0:
+        levels.append("#")
+    return "/".join(levels) or "a"
 
 
-@st.composite
-def topics(draw: st.DrawFn) -> str:
-    chosen = draw(levels) + draw(rests)
-    return "/".join(chosen) or "a"
+def topic_test(random: Random) -> str:
+    return f"{written_name(random)} {maybe_not(random)}MATCHES {write_scalar(topic(random))}"
 
 
-some_topics = topics()
+def arithmetic(random: Random, depth: int) -> str:
+    if depth == 0 or boolean(random):
+        return written_name(random) if boolean(random) else write_scalar(number(random))
+    left = arithmetic(random, depth - 1)
+    if random.randrange(6) == 0:
+        return f"-({left})"
+    return f"({left} {random.choice('+-*/')} {arithmetic(random, depth - 1)})"
 
 
-@st.composite
-def topic_tests(draw: st.DrawFn) -> str:
-    return f"{draw(written_names)} {draw(maybe_not)}MATCHES {write_scalar(draw(some_topics))}"
-
-
-operands = written_names | numbers.map(write_scalar)
-operators = st.sampled_from("+-*/")
-
-
-@st.composite
-def arithmetic(draw: st.DrawFn, depth: int) -> str:
-    if depth == 0 or draw(booleans):
-        return draw(operands)
-    inner = arithmetics[depth - 1]
-    if draw(one_of_six) == 0:
-        return f"-({draw(inner)})"
-    sign = draw(operators)
-    return f"({draw(inner)} {sign} {draw(inner)})"
-
-
-arithmetics = [arithmetic(depth) for depth in range(3)]
-
-
-@st.composite
-def computed(draw: st.DrawFn) -> str:
-    left = draw(arithmetics[2])
-    match draw(one_of_four):
+def computed(random: Random) -> str:
+    left = arithmetic(random, 2)
+    match random.randrange(4):
         case 0:
-            return f"{left} BETWEEN {draw(arithmetics[1])} AND {draw(arithmetics[1])}"
+            return f"{left} BETWEEN {arithmetic(random, 1)} AND {arithmetic(random, 1)}"
         case 1:
-            return f"{left} {draw(maybe_not)}IN ({write_scalar(draw(numbers))}, 2)"
+            return f"{left} {maybe_not(random)}IN ({write_scalar(number(random))}, 2)"
         case _:
-            return f"{left} {draw(comparison_signs)} {draw(arithmetics[2])}"
+            return f"{left} {sign(random)} {arithmetic(random, 2)}"
 
 
-attribute_pairs = st.builds("{} {} {}".format, written_names, comparison_signs, written_names)
-
-degrees = st.sampled_from([0, 0.0, 10, 52.5, -45.25, 89.9, -90, 90])
-corners_of_places = st.lists(st.tuples(degrees, degrees), min_size=2, max_size=5)
-radii = st.sampled_from([0, 1.5, 1000, 111_195, 1e6, 3e7])
+def attribute_pair(random: Random) -> str:
+    return f"{written_name(random)} {sign(random)} {written_name(random)}"
 
 
-@st.composite
-def places(draw: st.DrawFn) -> str:
-    lat, lon = draw(written_names), draw(written_names)
-    points = draw(corners_of_places)
-    if draw(booleans):
-        metres = draw(radii)
+DEGREES = (0, 0.0, 10, 52.5, -45.25, 89.9, -90, 90)
+
+
+def place(random: Random) -> str:
+    lat, lon = written_name(random), written_name(random)
+    points = [(random.choice(DEGREES), random.choice(DEGREES)) for _ in range(random.randint(2, 5))]
+    if boolean(random):
+        metres = random.choice((0, 1.5, 1000, 111_195, 1e6, 3e7))
         return f"near({lat}, {lon}, {points[0][0]}, {points[0][1]}, {metres})"
     if len(points) == 2 and points[0][0] > points[1][0]:
         points.reverse()
@@ -216,32 +257,55 @@ def places(draw: st.DrawFn) -> str:
     return f"within({lat}, {lon}, {corners})"
 
 
-exact_tests = st.one_of(comparisons(), comparisons(), ranges(), lists(), prefixes())
+EXACT_TESTS = (comparison, comparison, in_range, in_list, prefix)
 """The tests for which the algebra promises an exact answer."""
 
-all_tests = st.one_of(
-    exact_tests,
-    exact_tests,
-    null_tests,
-    like_tests(),
-    topic_tests(),
-    computed(),
-    attribute_pairs,
-    places(),
-    written_names,
-    st.sampled_from(["TRUE", "FALSE"]),
+OTHER_TESTS = (
+    *(null_test, like_test, topic_test, computed, attribute_pair, place, written_name),
+    lambda random: random.choice(("TRUE", "FALSE")),
 )
 
 
-def _combined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    several = st.lists(inner, min_size=2, max_size=3)
-    return st.one_of(
-        several.map(lambda parts: "(" + " AND ".join(parts) + ")"),
-        several.map(lambda parts: "(" + " or ".join(parts) + ")"),
-        inner.map(lambda part: f"NOT ({part})"),
-    )
+def exact_test(random: Random) -> str:
+    return random.choice(EXACT_TESTS)(random)
 
 
-filter_texts = st.recursive(all_tests, _combined, max_leaves=6)
-exact_conjunctions = st.lists(exact_tests, min_size=1, max_size=4).map(" AND ".join)
-exact_texts = st.recursive(exact_tests | null_tests, _combined, max_leaves=5)
+def exact_or_null_test(random: Random) -> str:
+    return null_test(random) if random.randrange(6) == 0 else exact_test(random)
+
+
+def any_test(random: Random) -> str:
+    return random.choice(EXACT_TESTS if random.randrange(9) < 5 else OTHER_TESTS)(random)
+
+
+def combined(random: Random, test: Making[str], leaves: int) -> str:
+    """So many tests, with AND, OR and NOT between them."""
+    if random.randrange(5) == 0:
+        return f"NOT ({combined(random, test, leaves)})"
+    if leaves == 1:
+        return test(random)
+    count = min(leaves, random.randint(2, 3))
+    sizes = [leaves // count + (part < leaves % count) for part in range(count)]
+    random.shuffle(sizes)
+    parts = [combined(random, test, size) for size in sizes]
+    return "(" + random.choice((" AND ", " or ")).join(parts) + ")"
+
+
+def filter_text(random: Random) -> str:
+    return combined(random, any_test, random.choice((1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6)))
+
+
+def exact_text(random: Random) -> str:
+    return combined(random, exact_or_null_test, random.choice((1, 1, 1, 2, 2, 2, 3, 3, 4, 5)))
+
+
+def exact_conjunction(random: Random) -> str:
+    return " AND ".join(exact_test(random) for _ in range(random.randint(1, 4)))
+
+
+# ---- The same for Hypothesis
+
+numbers, neighbours, strings = seeded(number), seeded(neighbour), seeded(string)
+scalars, events, topics = seeded(scalar), seeded(some_event), seeded(topic)
+filter_texts, exact_texts = seeded(filter_text), seeded(exact_text)
+exact_conjunctions = seeded(exact_conjunction)

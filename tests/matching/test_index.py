@@ -27,7 +27,7 @@ from sterna.model.event import INT_MAX, INT_MIN, Scalar
 from sterna.model.filters import patterns
 from sterna.model.filters.long_texts import LongTexts
 from tests.scale import CAMPAIGN, examples, soon
-from tests.strategies import events, filter_texts
+from tests.strategies import filter_text, filter_texts, seeded, several, some_event
 
 pytestmark = pytest.mark.spec("MOD-7")
 
@@ -152,7 +152,7 @@ class Histories(RuleBasedStateMachine):
     def add(self, text: str) -> None:
         self._add(Filter(text))
 
-    @rule(texts=st.lists(filter_texts, min_size=5, max_size=15), times=st.integers(1, 12))
+    @rule(texts=seeded(several(filter_text, 5, 15)), times=st.integers(1, 12))
     def add_many(self, texts: list[str], times: int) -> None:
         for filter_ in [Filter(text) for text in texts]:
             for _ in range(times):
@@ -172,7 +172,7 @@ class Histories(RuleBasedStateMachine):
             self.index.remove(key)
             del self.filters[key]
 
-    @rule(batch=st.lists(events, min_size=1, max_size=8))
+    @rule(batch=seeded(several(some_event, 1, 8)))
     def match(self, batch: list[Event]) -> None:
         inside = self.index._compiled
         STEPS["matched while packing"] += inside is not None and inside.generations.moving
@@ -196,7 +196,7 @@ def test_any_history_gives_the_answers_of_brute_force() -> None:
     assert STEPS["matched while packing"] >= 20
 
 
-@given(texts=st.lists(filter_texts, min_size=1, max_size=40), batch=st.lists(events, max_size=10))
+@given(texts=seeded(several(filter_text, 1, 40)), batch=seeded(several(some_event, 0, 10)))
 @examples(60)
 def test_many_different_filters(texts: list[str], batch: list[Event]) -> None:
     """Every kind of filter in one table, matched with every kind of event."""

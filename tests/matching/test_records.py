@@ -1,6 +1,8 @@
 """MOD-7: what the parts of the index promise each other."""
 
 import math
+from itertools import chain
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -18,19 +20,21 @@ from sterna.model.filters.normal_form import normal_form, usual_form
 from sterna.model.filters.values import ValueSet
 from tests.scale import examples, soon
 from tests.strategies import (
-    events,
-    exact_conjunctions,
-    filter_texts,
-    like_tests,
-    prefixes,
-    scalars,
-    strings,
-    topic_tests,
+    BATCH,
+    batches,
+    boolean,
+    exact_conjunction,
+    filter_text,
+    like_test,
+    prefix,
+    scalar,
+    some_event,
+    string,
+    text_of,
+    topic_test,
 )
 
 pytestmark = pytest.mark.spec("MOD-7")
-
-sets = filter_texts.map(Filter).map(lambda filter_: filter_.normal_form or ())
 
 
 def described(accepted: ValueSet, value: Scalar | None) -> bool:
@@ -47,13 +51,16 @@ def described(accepted: ValueSet, value: Scalar | None) -> bool:
     return any(low <= value <= high for low, high in what.ranges)
 
 
-@given(terms=sets, value=scalars | st.none())
-@examples(1500)
-def test_a_description_says_what_the_set_says(
-    terms: tuple[object, ...], value: Scalar | None
-) -> None:
-    for term in terms:
-        for accepted in term.constraints.values():  # type: ignore[attr-defined]
+def any_value(random: Random) -> Scalar | None:
+    return None if random.randrange(7) == 0 else scalar(random)
+
+
+@given(batches(filter_text, any_value))
+@examples(1500 // BATCH)
+def test_a_description_says_what_the_set_says(batch: list[tuple[str, Scalar | None]]) -> None:
+    for text, value in batch:
+        sets = (term.constraints.values() for term in Filter(text).normal_form or ())
+        for accepted in chain.from_iterable(sets):
             what = describe(accepted)
             if what.exact:
                 assert described(accepted, value) == (value in accepted)
@@ -74,14 +81,21 @@ def test_floor_takes_a_number_apart_exactly(number: float) -> None:
         assert rest == 0 or math.nextafter(low, math.inf) > number
 
 
-@given(
-    text=like_tests() | topic_tests() | prefixes(), value=strings | st.text("ab/é%_", max_size=9)
-)
-@examples(3000)
-def test_what_matches_a_pattern_has_the_tokens_it_requires(text: str, value: str) -> None:
-    filter_ = Filter(text)
-    if filter_.matches({filter_.attributes[0]: value}):
-        check_tokens(filter_, value)
+def pattern_test(random: Random) -> str:
+    return random.choice((like_test, topic_test, prefix))(random)
+
+
+def some_string(random: Random) -> str:
+    return string(random) if boolean(random) else text_of(random, "ab/é%_", 9)
+
+
+@given(batches(pattern_test, some_string))
+@examples(3000 // BATCH)
+def test_what_matches_a_pattern_has_the_tokens_it_requires(batch: list[tuple[str, str]]) -> None:
+    for text, value in batch:
+        filter_ = Filter(text)
+        if filter_.matches({filter_.attributes[0]: value}):
+            check_tokens(filter_, value)
 
 
 def check_tokens(filter_: Filter, value: str) -> None:
@@ -153,12 +167,16 @@ def test_counting_tokens_stays_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tokens.memory() < 100_000
 
 
-@given(text=filter_texts, event=events)
-@examples(1000)
+@given(batches(filter_text, some_event))
+@examples(1000 // BATCH)
 def test_constraints_and_checks_together_are_the_filter(
-    text: str, event: dict[str, Scalar | None]
+    batch: list[tuple[str, dict[str, Scalar | None]]],
 ) -> None:
-    filter_ = Filter(text)
+    for text, event in batch:
+        check_constraints_and_checks(Filter(text), event)
+
+
+def check_constraints_and_checks(filter_: Filter, event: dict[str, Scalar | None]) -> None:
     if filter_.normal_form is None:
         return
     verdicts = []
@@ -171,10 +189,11 @@ def test_constraints_and_checks_together_are_the_filter(
     assert any(verdicts) == filter_.matches(event)
 
 
-@given(text=exact_conjunctions)
-@examples(1000)
-def test_the_quick_way_to_a_normal_form_leads_to_the_same(text: str) -> None:
-    condition = Filter(text).condition
-    quick = usual_form(condition)
+@given(batches(exact_conjunction))
+@examples(1000 // BATCH)
+def test_the_quick_way_to_a_normal_form_leads_to_the_same(batch: list[tuple[str]]) -> None:
+    for (text,) in batch:
+        condition = Filter(text).condition
+        quick = usual_form(condition)
 
-    assert quick is None or quick == normal_form(condition)
+        assert quick is None or quick == normal_form(condition), text

@@ -6,11 +6,10 @@ import sys
 from collections.abc import Iterable
 from functools import cache
 from itertools import permutations, product
-from typing import TypeVar
+from random import Random
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from sterna import Filter, merge
 from sterna.model.event import Scalar
@@ -18,12 +17,20 @@ from sterna.model.filters import values
 from sterna.model.filters.logic import evaluate
 from sterna.model.filters.normal_form import NormalForm
 from tests.scale import examples, soon
-from tests.strategies import events, exact_conjunctions, exact_texts, filter_texts
+from tests.strategies import (
+    exact_conjunctions,
+    exact_texts,
+    filter_text,
+    filter_texts,
+    seeded,
+    several,
+    sign,
+    some_event,
+)
 
 pytestmark = pytest.mark.spec("MOD-4")
 
 Event = dict[str, Scalar | None]
-T = TypeVar("T")
 
 
 def edge_events(*forms: NormalForm | None) -> Iterable[Event]:
@@ -44,12 +51,10 @@ def edge_events(*forms: NormalForm | None) -> Iterable[Event]:
 # ---- Soundness
 
 
-def several(filters: st.SearchStrategy[T]) -> st.SearchStrategy[list[T]]:
-    """Some filters at once: drawing them takes longer than comparing each with each."""
-    return st.lists(filters, min_size=5, max_size=5)
+some_events = seeded(several(some_event, 3, 6))
 
 
-@given(several(filter_texts), st.lists(events, min_size=3, max_size=6))
+@given(seeded(several(filter_text, 5)), some_events)
 @examples(2_000)
 def test_covers_and_overlaps_are_sound(texts: list[str], some: list[Event]) -> None:
     filters = [Filter(text) for text in texts]
@@ -63,7 +68,7 @@ def test_covers_and_overlaps_are_sound(texts: list[str], some: list[Event]) -> N
         assert overlaps or not any(both)
 
 
-@given(st.lists(filter_texts, min_size=1, max_size=4), st.lists(events, min_size=3, max_size=6))
+@given(seeded(several(filter_text, 1, 4)), some_events)
 @examples(2_500)
 def test_a_merge_covers_every_input_and_an_exact_one_nothing_else(
     texts: list[str], some: list[Event]
@@ -79,7 +84,7 @@ def test_a_merge_covers_every_input_and_an_exact_one_nothing_else(
     assert Filter(str(wide)) == wide
 
 
-@given(filter_texts, st.lists(events, min_size=3, max_size=6))
+@given(filter_texts, some_events)
 @examples(1_000)
 def test_the_normal_form_in_words_means_the_same(text: str, some: list[Event]) -> None:
     f = Filter(text)
@@ -109,31 +114,34 @@ DOMAIN: tuple[Scalar | None, ...] = (
     *(-1, 0, 0.5, 1, 1.5, 2, 2.25, 2.5, 3),
     *("", "a", "aa", "ab", "abz", "ac", "az", "b", "ba", "c"),
 )
-small_numbers = st.sampled_from(["0", "1", "2", "2.5"])
-small_strings = st.sampled_from(["'a'", "'ab'", "'b'"])
-small_constants = small_numbers | small_strings
-small_names = st.sampled_from(["x", "y"])
-signs = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
-maybe_not = st.sampled_from(["", "NOT "])
+SMALL_NUMBERS, SMALL_STRINGS = ("0", "1", "2", "2.5"), ("'a'", "'ab'", "'b'")
 
-small_tests = st.one_of(
-    st.builds("{} {} {}".format, small_names, signs, small_constants),
-    st.builds(
-        "{} {}BETWEEN {} AND {}".format, small_names, maybe_not, small_numbers, small_numbers
-    ),
-    st.builds(
-        "{} {}BETWEEN {} AND {}".format, small_names, maybe_not, small_strings, small_strings
-    ),
-    st.builds("{} {}IN ({}, {})".format, small_names, maybe_not, small_numbers, small_numbers),
-    st.builds("{} {}IN ({}, {})".format, small_names, maybe_not, small_strings, small_strings),
-    st.builds(
-        "{} {}LIKE {}".format, small_names, maybe_not, st.sampled_from(["'a%'", "'ab%'", "'b%'"])
-    ),
-    st.builds("{} = {}".format, small_names, st.sampled_from(["TRUE", "FALSE"])),
-)
-small_conjunctions = st.lists(small_tests, min_size=1, max_size=4)
-small_nulls = st.builds("{} IS {}NULL".format, small_names, maybe_not).map(lambda test: [test])
-small_disjunctions = st.lists(small_conjunctions | small_nulls, min_size=1, max_size=3)
+
+def small_test(random: Random) -> str:
+    name, maybe_not = random.choice("xy"), random.choice(("", "NOT "))
+    constants = random.choice((SMALL_NUMBERS, SMALL_STRINGS))
+    one, other = random.choice(constants), random.choice(constants)
+    match random.randrange(7):
+        case 0 | 1 | 2:
+            return f"{name} {sign(random)} {one}"
+        case 3:
+            return f"{name} {maybe_not}BETWEEN {one} AND {other}"
+        case 4:
+            return f"{name} {maybe_not}IN ({one}, {other})"
+        case 5:
+            return f"{name} {maybe_not}LIKE {random.choice(SMALL_STRINGS)[:-1]}%'"
+        case _:
+            return f"{name} = {random.choice(('TRUE', 'FALSE'))}"
+
+
+small_conjunction = several(small_test, 1, 4)
+
+
+def small_alternative(random: Random) -> list[str]:
+    if random.random() < 0.5:
+        return small_conjunction(random)
+    return [f"{random.choice('xy')} IS {random.choice(('', 'NOT '))}NULL"]
+
 
 Alternatives = list[list[str]]
 """The tests of a disjunction of conjunctions."""
@@ -158,13 +166,13 @@ def matching_test(text: str) -> frozenset[int]:
     )
 
 
-@given(several(small_conjunctions))
+@given(seeded(several(small_conjunction, 5)))
 @examples(600)
 def test_conjunctions_are_decided_exactly(conjunctions: list[list[str]]) -> None:
     check_exactly([[tests] for tests in conjunctions])
 
 
-@given(several(small_disjunctions))
+@given(seeded(several(several(small_alternative, 1, 3), 5)))
 @examples(200)
 def test_disjunctions_are_decided_exactly_too(disjunctions: list[Alternatives]) -> None:
     """More than is promised: alternatives are cut from each other until nothing is left."""

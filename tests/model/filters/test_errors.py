@@ -2,8 +2,8 @@
 
 import itertools
 import pickle
-import random
 from itertools import product
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sterna import Filter, FilterError, merge
 from sterna.model.filters.parser import LENGTH_MAX, MEMBERS_MAX
 from tests.scale import examples, soon
-from tests.strategies import filter_texts
+from tests.strategies import BATCH, batches, filter_text
 
 pytestmark = pytest.mark.spec("MOD-3")
 
@@ -192,10 +192,15 @@ PIECES = [
 ]
 
 
-@given(st.lists(st.sampled_from(PIECES), max_size=12).map(" ".join))
-@examples(4_000)
-def test_random_pieces_give_a_filter_or_a_filter_error(text: str) -> None:
-    assert accepted(text) in (True, False)  # Any other exception is a failure.
+def pieces(random: Random) -> str:
+    return " ".join(random.choices(PIECES, k=random.randint(0, 12)))
+
+
+@given(batches(pieces))
+@examples(4_000 // BATCH)
+def test_random_pieces_give_a_filter_or_a_filter_error(batch: list[tuple[str]]) -> None:
+    for (text,) in batch:
+        assert accepted(text) in (True, False)  # Any other exception is a failure.
 
 
 @given(st.text(max_size=40))
@@ -204,17 +209,22 @@ def test_random_text_gives_a_filter_or_a_filter_error(text: str) -> None:
     assert accepted(text) in (True, False)
 
 
-@given(filter_texts, st.randoms(use_true_random=False))
-@examples(4_000)
-def test_mutated_filters_give_a_filter_or_a_filter_error(text: str, rng: random.Random) -> None:
-    mutated = list(text)
-    for _ in range(rng.randint(1, 4)):
-        place = rng.randrange(len(mutated) + 1)
-        match rng.randrange(3):
+def mutated(random: Random) -> str:
+    letters = list(filter_text(random))
+    for _ in range(random.randint(1, 4)):
+        place = random.randrange(len(letters) + 1)
+        match random.randrange(3):
             case 0:
-                mutated[place : place + rng.randint(1, 5)] = []
+                letters[place : place + random.randint(1, 5)] = []
             case 1:
-                mutated[place:place] = rng.choice(PIECES)
+                letters[place:place] = random.choice(PIECES)
             case _:
-                mutated[place:place] = mutated[place : place + 8]
-    assert accepted("".join(mutated)) in (True, False)
+                letters[place:place] = letters[place : place + 8]
+    return "".join(letters)
+
+
+@given(batches(mutated))
+@examples(4_000 // BATCH)
+def test_mutated_filters_give_a_filter_or_a_filter_error(batch: list[tuple[str]]) -> None:
+    for (text,) in batch:
+        assert accepted(text) in (True, False)

@@ -14,7 +14,7 @@ from sterna.model.filters import tree
 from sterna.model.filters.parser import DEPTH_MAX, LENGTH_MAX
 from sterna.model.filters.tree import Literal
 from tests.scale import examples
-from tests.strategies import events, filter_texts
+from tests.strategies import BATCH, batches, filter_text, some_event
 
 pytestmark = pytest.mark.spec("MOD-2")
 
@@ -52,20 +52,26 @@ def test_an_event_matches_only_on_true() -> None:
     assert not Filter("price > 10 OR NOT price > 10").matches({})
 
 
-@given(filter_texts, events)
-@examples(5_000)
-def test_the_compiled_test_is_true_exactly_where_the_definition_is(text: str, event: Event) -> None:
-    parsed = Filter(text)
+@given(batches(filter_text, some_event))
+@examples(5_000 // BATCH)
+def test_the_compiled_test_is_true_exactly_where_the_definition_is(
+    batch: list[tuple[str, Event]],
+) -> None:
+    for text, event in batch:
+        parsed = Filter(text)
 
-    assert parsed.matches(event) is (parsed.verdict(event) is True)
+        assert parsed.matches(event) is (parsed.verdict(event) is True), (text, event)
 
 
-@given(filter_texts, events)
-@examples(1_000)
-def test_a_negated_filter_is_true_where_the_filter_is_false(text: str, event: Event) -> None:
-    parsed = Filter(text)
+@given(batches(filter_text, some_event))
+@examples(1_000 // BATCH)
+def test_a_negated_filter_is_true_where_the_filter_is_false(
+    batch: list[tuple[str, Event]],
+) -> None:
+    for text, event in batch:
+        parsed = Filter(text)
 
-    assert (~parsed).matches(event) is (parsed.verdict(event) is False)
+        assert (~parsed).matches(event) is (parsed.verdict(event) is False), (text, event)
 
 
 # ---- Precedence
@@ -369,13 +375,15 @@ def test_values_that_no_event_can_carry_are_an_error() -> None:
 # ---- Text
 
 
-@given(filter_texts)
-@examples(2_000)
-def test_the_text_of_a_filter_parses_back_to_an_equal_filter(text: str) -> None:
-    parsed = Filter(text)
+@given(batches(filter_text))
+@examples(2_000 // BATCH)
+def test_the_text_of_a_filter_parses_back_to_an_equal_filter(batch: list[tuple[str]]) -> None:
+    for (text,) in batch:
+        parsed = Filter(text)
+        again = Filter(str(parsed))
 
-    assert Filter(str(parsed)) == parsed
-    assert hash(Filter(str(parsed))) == hash(parsed)
+        assert again == parsed
+        assert hash(again) == hash(parsed)
 
 
 def test_literals_of_different_types_make_different_filters() -> None:

@@ -1,17 +1,26 @@
 """LIKE patterns and topic filters against definitions that are obviously right and slow."""
 
 from itertools import product
+from random import Random
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from sterna.model.filters import patterns
 from tests.scale import examples
-from tests.strategies import topics
+from tests.strategies import BATCH, batches, text_of, topic
 
-texts = st.text(alphabet="aab_%é😀", max_size=8)
-paths = st.lists(st.sampled_from(["a", "b", "", "$a", "c"]), min_size=1, max_size=4).map("/".join)
+
+def some_text(random: Random) -> str:
+    return text_of(random, "aab_%é😀", 8)
+
+
+def like_pattern(random: Random) -> str:
+    return text_of(random, "aab%%__é😀", 7)
+
+
+def some_path(random: Random) -> str:
+    return "/".join(random.choices(("a", "b", "", "$a", "c"), k=random.randint(1, 4)))
 
 
 def like(pattern: str, text: str) -> bool:
@@ -23,13 +32,14 @@ def like(pattern: str, text: str) -> bool:
     return bool(text) and pattern[0] in ("_", text[0]) and like(pattern[1:], text[1:])
 
 
-@given(st.text(alphabet="aab%%__é😀", max_size=7), texts)
-@examples(3_000)
+@given(batches(like_pattern, some_text))
+@examples(3_000 // BATCH)
 @pytest.mark.spec("MOD-2", "MOD-3")
-def test_like_by_definition(pattern: str, text: str) -> None:
-    test = patterns.like_test(patterns.like_segments(pattern, None))
+def test_like_by_definition(batch: list[tuple[str, str]]) -> None:
+    for pattern, text in batch:
+        test = patterns.like_test(patterns.like_segments(pattern, None))
 
-    assert test(text) == like(pattern, text)
+        assert test(text) == like(pattern, text), (pattern, text)
 
 
 @pytest.mark.spec("MOD-2")
@@ -44,15 +54,16 @@ def test_like_finds_a_segment_wherever_it_is() -> None:
                     assert test(text) == like(pattern, text), (pattern, text)
 
 
-@given(texts, texts)
-@examples(500)
+@given(batches(some_text, some_text))
+@examples(500 // BATCH)
 @pytest.mark.spec("MOD-2")
-def test_an_escaped_text_matches_only_itself(wanted: str, text: str) -> None:
-    pattern = wanted.replace("%", "!%").replace("_", "!_")
-    test = patterns.like_test(patterns.like_segments(pattern, "!"))
+def test_an_escaped_text_matches_only_itself(batch: list[tuple[str, str]]) -> None:
+    for wanted, text in batch:
+        pattern = wanted.replace("%", "!%").replace("_", "!_")
+        test = patterns.like_test(patterns.like_segments(pattern, "!"))
 
-    assert test(wanted)
-    assert test(text) == (text == wanted)
+        assert test(wanted), wanted
+        assert test(text) == (text == wanted), (wanted, text)
 
 
 def matches(levels: list[str], path: list[str]) -> bool:
@@ -64,36 +75,39 @@ def matches(levels: list[str], path: list[str]) -> bool:
     return bool(path) and levels[0] in ("+", path[0]) and matches(levels[1:], path[1:])
 
 
-def topic_matches(topic: str, path: str) -> bool:
-    if topic[0] in "+#" and path.startswith("$"):
+def topic_matches(wanted: str, path: str) -> bool:
+    if wanted[0] in "+#" and path.startswith("$"):
         return False
-    return matches(topic.split("/"), path.split("/"))
+    return matches(wanted.split("/"), path.split("/"))
 
 
-@given(topics(), paths)
-@examples(3_000)
+@given(batches(topic, some_path))
+@examples(3_000 // BATCH)
 @pytest.mark.spec("MOD-2")
-def test_topics_by_definition(topic: str, path: str) -> None:
-    assert patterns.topic_test(topic)(path) == topic_matches(topic, path)
+def test_topics_by_definition(batch: list[tuple[str, str]]) -> None:
+    for wanted, path in batch:
+        assert patterns.topic_test(wanted)(path) == topic_matches(wanted, path), (wanted, path)
 
 
-def instance(topic: str, levels: list[str]) -> str:
+def instance(wanted: str, levels: list[str]) -> str:
     """A topic that the filter matches, if `$` does not forbid it."""
     chosen = iter(levels)
-    fixed = [next(chosen) if level == "+" else level for level in topic.split("/")]
+    fixed = [next(chosen) if level == "+" else level for level in wanted.split("/")]
     return "/".join(fixed[:-1] + list(chosen) if fixed[-1] == "#" else fixed)
 
 
-fillings = st.lists(st.sampled_from(["a", "b", "$a"]), min_size=4, max_size=6)
+def filling(random: Random) -> list[str]:
+    return random.choices(("a", "b", "$a"), k=random.randint(4, 6))
 
 
-@given(topics(), topics(), fillings)
-@examples(3_000)
+@given(batches(topic, topic, filling))
+@examples(3_000 // BATCH)
 @pytest.mark.spec("MOD-4")
-def test_topic_covering_and_overlap_are_sound(wide: str, narrow: str, levels: list[str]) -> None:
-    path = instance(narrow, levels)
-    in_wide, in_narrow = topic_matches(wide, path), topic_matches(narrow, path)
-    if patterns.topic_covers(wide, narrow):
-        assert in_wide or not in_narrow
-    if not patterns.topics_overlap(wide, narrow):
-        assert not (in_wide and in_narrow)
+def test_topic_covering_and_overlap_are_sound(batch: list[tuple[str, str, list[str]]]) -> None:
+    for wide, narrow, levels in batch:
+        path = instance(narrow, levels)
+        in_wide, in_narrow = topic_matches(wide, path), topic_matches(narrow, path)
+        if patterns.topic_covers(wide, narrow):
+            assert in_wide or not in_narrow, (wide, narrow, path)
+        if not patterns.topics_overlap(wide, narrow):
+            assert not (in_wide and in_narrow), (wide, narrow, path)

@@ -1,79 +1,106 @@
 """The value line: sets of attribute values and their exact algebra."""
 
 import math
+from random import Random
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from sterna.model.event import INT_MAX, INT_MIN, Scalar
 from sterna.model.filters import values
 from sterna.model.filters.values import ValueSet, next_number, previous_number
 from tests.scale import examples
-from tests.strategies import booleans, comparison_signs, neighbours, numbers, scalars, strings
+from tests.strategies import (
+    BATCH,
+    Making,
+    batches,
+    boolean,
+    neighbour,
+    number,
+    scalar,
+    several,
+    sign,
+    string,
+)
 
 pytestmark = pytest.mark.spec("MOD-4")
 
-simple = st.one_of(
-    st.builds(values.comparison, comparison_signs, numbers),
-    st.builds(values.comparison, comparison_signs, strings),
-    st.builds(values.comparison, st.sampled_from(["=", "<>"]), booleans),
-    st.builds(values.starting_with, strings),
-    st.lists(numbers, max_size=4).map(values.members),
-    st.sampled_from([values.NULL, values.PRESENT, values.ALL, values.NOTHING, values.NUMBERS]),
+SPECIAL = (values.NULL, values.PRESENT, values.ALL, values.NOTHING, values.NUMBERS)
+SIMPLE: tuple[Making[ValueSet], ...] = (
+    lambda random: values.comparison(sign(random), number(random)),
+    lambda random: values.comparison(sign(random), string(random)),
+    lambda random: values.comparison(random.choice(("=", "<>")), boolean(random)),
+    lambda random: values.starting_with(string(random)),
+    lambda random: values.members(several(number, 0, 4)(random)),
+    lambda random: random.choice(SPECIAL),
 )
-sets = st.recursive(
-    simple,
-    lambda inner: st.one_of(
-        st.builds(ValueSet.__and__, inner, inner),
-        st.builds(ValueSet.__or__, inner, inner),
-        st.builds(ValueSet.__invert__, inner),
-    ),
-    max_leaves=6,
-)
-any_value = scalars | st.none()
 
 
-@given(sets, sets, any_value)
-@examples(3_000)
-def test_the_algebra_is_that_of_sets(a: ValueSet, b: ValueSet, value: Scalar | None) -> None:
-    assert (value in a & b) == (value in a and value in b)
-    assert (value in a | b) == (value in a or value in b)
-    assert (value in a - b) == (value in a and value not in b)
-    assert (value in ~a) == (value not in a)
+def value_set(random: Random, leaves: int = 6) -> ValueSet:
+    """A simple set, or one that is made of others."""
+    leaves = random.randint(1, leaves)
+    if random.randrange(4) == 0:
+        return ~value_set(random, leaves)
+    if leaves == 1:
+        return random.choice(SIMPLE)(random)
+    left, right = value_set(random, leaves // 2), value_set(random, leaves - leaves // 2)
+    return left & right if boolean(random) else left | right
 
 
-@given(sets, sets)
-@examples(2_000)
-def test_subsets_are_decided_exactly(a: ValueSet, b: ValueSet) -> None:
-    outside = a - b
-    assert a.overlaps(b) is bool(a & b)
-    if a <= b:
-        assert not outside
-    else:
-        witness = values.value_at(outside.cuts[0])
-        assert witness in a
-        assert witness not in b
+def any_value(random: Random) -> Scalar | None:
+    return None if random.randrange(7) == 0 else scalar(random)
 
 
-@given(sets)
-@examples(1_000)
-def test_every_set_has_one_form(a: ValueSet) -> None:
-    assert list(a.cuts) == sorted(set(a.cuts))
-    assert ~~a == a
-    assert a | ~a == values.ALL
-    assert a & ~a == values.NOTHING
+def any_number(random: Random) -> float:
+    return number(random) if boolean(random) else neighbour(random)
 
 
-@given(numbers | neighbours(), numbers | neighbours())
-@examples(2_000)
-def test_nothing_lies_between_a_number_and_the_next(a: float, b: float) -> None:
-    following, preceding = next_number(a), previous_number(a)
+@given(batches(value_set, value_set, any_value))
+@examples(3_000 // BATCH)
+def test_the_algebra_is_that_of_sets(
+    batch: list[tuple[ValueSet, ValueSet, Scalar | None]],
+) -> None:
+    for a, b, value in batch:
+        assert (value in a & b) == (value in a and value in b)
+        assert (value in a | b) == (value in a or value in b)
+        assert (value in a - b) == (value in a and value not in b)
+        assert (value in ~a) == (value not in a)
 
-    assert following is None or (a < following and not a < b < following)
-    assert preceding is None or (preceding < a and not preceding < b < a)
-    if following is not None:
-        assert previous_number(following) == a
+
+@given(batches(value_set, value_set))
+@examples(2_000 // BATCH)
+def test_subsets_are_decided_exactly(batch: list[tuple[ValueSet, ValueSet]]) -> None:
+    for a, b in batch:
+        outside = a - b
+        assert a.overlaps(b) is bool(a & b)
+        if a <= b:
+            assert not outside
+        else:
+            witness = values.value_at(outside.cuts[0])
+            assert witness in a
+            assert witness not in b
+
+
+@given(batches(value_set))
+@examples(1_000 // BATCH)
+def test_every_set_has_one_form(batch: list[tuple[ValueSet]]) -> None:
+    for (a,) in batch:
+        assert list(a.cuts) == sorted(set(a.cuts))
+        assert ~~a == a
+        assert a | ~a == values.ALL
+        assert a & ~a == values.NOTHING
+
+
+@given(batches(any_number, any_number))
+@examples(2_000 // BATCH)
+def test_nothing_lies_between_a_number_and_the_next(batch: list[tuple[float, float]]) -> None:
+    for a, b in batch:
+        following, preceding = next_number(a), previous_number(a)
+
+        assert following is None or (a < following and not a < b < following)
+        assert preceding is None or (preceding < a and not preceding < b < a)
+        if following is not None:
+            assert previous_number(following) == a
 
 
 @pytest.mark.parametrize(
