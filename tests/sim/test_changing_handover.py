@@ -6,7 +6,7 @@ from itertools import permutations
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sterna.core import facts, protocol
@@ -19,6 +19,7 @@ from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.handover.roaming import NEWS_US
 from sterna.core.inputs import Advertise, Attach, Configured, Detach, Publish, Subscribe
 from sterna.core.protocol import Kind, Protocol
+from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.settings import Settings
 from sterna.model.event import EventId
 from sterna.model.filters import Filter
@@ -407,6 +408,15 @@ def stays(step: AnyStep) -> bool:
     return isinstance(step, Do) and not isinstance(step.what, Attach | Detach)
 
 
+NEVER_TOLD = Settings(
+    routing=RoutingOptions(strategy=Strategy.SIMPLE),
+    handover=HandoverOptions(protocol=Handover.RELOCATION, away_max_us=10**12),
+    protocols=("overlay", "past", "confirming"),
+)
+"""A broker waits for what another has promised, for a client that was born anew since; those
+between them hand nothing over any more."""
+
+
 @pytest.mark.spec("LV-9", "LV-6")
 @examples(80, long=10)
 @given(
@@ -414,6 +424,7 @@ def stays(step: AnyStep) -> bool:
     st.lists(st.sampled_from(Handover), min_size=1, max_size=3),
     *(TROUBLE, BROKERS, SEEDS),
 )
+@example(NEVER_TOLD, [Handover.RELOCATION, Handover.NAIVE], "heavy", 4, 28374)
 def test_whatever_handover_becomes_while_clients_roam_none_is_cut_off(
     first: Settings, later: list[Handover], faults: str, brokers: int, seed: int
 ) -> None:

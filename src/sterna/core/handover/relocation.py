@@ -310,23 +310,25 @@ class Relocation(Hosting):
 
     def bear(self, client: NodeId, guest: Guest, now: Time) -> bool:
         is_born = super().bear(client, guest, now)
-        self._end_earlier_life(client)
+        self._end_earlier_life(client, now)
         return is_born
 
-    def _end_earlier_life(self, client: NodeId) -> None:
+    def _end_earlier_life(self, client: NodeId, now: Time) -> None:
         """Nobody waits any more for what a client missed before it was born anew.
 
-        Among brokers with old memories, each may be waiting for what the other has promised.
+        Among brokers with old memories, each may be waiting for what the other has promised; and
+        one that is cut off by brokers that hand nothing over does not hear of the birth.
         """
         trail = self.trails.get(client)
         if trail is not None and (self.promises or self.under_way):
             for key, promise in list(self.promises.items()):
                 if key[0] == client and promise.request.born < trail.born:
                     del self.promises[key]
+                    self._answer_forgotten(promise.request, now)
             self.under_way.end_before(client, trail.born)
 
     def learned(self, client: NodeId, now: Time) -> None:
-        self._end_earlier_life(client)
+        self._end_earlier_life(client, now)
         trail, guest = self.trails.get(client), self.guests.get(client)
         if trail is not None and guest is not None and guest.waits and guest.born < trail.born:
             guest.born = trail.born  # Nobody answers for its earlier life any more.
