@@ -26,6 +26,7 @@ from sterna.net.engine import Engine
 from sterna.net.http import HttpServer
 from sterna.net.librarian import Librarian
 from sterna.net.metrics import Gauges, Metrics
+from sterna.net.watchdog import Watchdog
 
 log = logging.getLogger("sterna.broker")
 
@@ -70,6 +71,7 @@ class BrokerServer:
             self.metrics,
         )
         self.progress = Progress(self.driver, self.sessions)
+        self.watchdog = Watchdog(config.name)
         self._observers = Observers(self, self.sessions, self._librarian)
         self._native = NativeDoor(parts, self._observers)
         self._doors: list[Door] = [self._native]
@@ -112,6 +114,7 @@ class BrokerServer:
         for url in self.config.network.neighbours:
             self.join(Address.from_url(url))
         self._limits.begin()
+        self.watchdog.start()
         self._housekeeping = asyncio.create_task(self._keep_house())
         self.is_ready = True
         log.info("%s listens on %s", self.config.name, self.address.url)
@@ -132,6 +135,7 @@ class BrokerServer:
         """Take no more, finish what is under way, keep the state, and end."""
         self.is_draining, self.is_ready = True, False
         self._limits.end()
+        self.watchdog.stop()
         if self._housekeeping is not None:
             self._housekeeping.cancel()
         for dialler in self._diallers:
@@ -230,6 +234,8 @@ class BrokerServer:
             snapshots_failed=0 if snapshots is None else snapshots.failures,
             journal_bytes=self.driver.journalist.bytes_on_disk,
             links_stalled=len(self.progress.stalled()),
+            loop_holds=self.watchdog.holds,
+            loop_held_s_max=self.watchdog.longest.seconds,
             is_ready=self.is_ready,
         )
 
