@@ -125,7 +125,7 @@ class Watchdog:
 
 def stack_of(thread: int) -> str:
     """The calls that a thread is in, on one line, the innermost last."""
-    frame = sys._current_frames().get(thread)  # noqa: SLF001 - there is no other way.
+    frame = sys._current_frames().get(thread)
     calls: list[str] = []
     while frame is not None and len(calls) < FRAMES_MAX:
         file = "/".join(PurePath(frame.f_code.co_filename).parts[-3:])

@@ -9,6 +9,7 @@ from typing import TypeVar
 from sterna.core.broker import Broker
 from sterna.core.names import NodeId, Peer
 from sterna.errors import StartError, SternaError
+from sterna.model.filters import Filter
 from sterna.net.address import Address
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.doors import Door, Parts
@@ -107,6 +108,7 @@ class BrokerServer:
         try:
             self.configuration.try_out()
             self.driver.open()
+            Filter("TRUE")  # The first one takes long: the grammar is read for it.
             await self._listen()
         except BaseException:
             await self._release()
