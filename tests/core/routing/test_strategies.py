@@ -236,10 +236,28 @@ def test_withdrawing_a_covering_filter_tells_what_it_hid_in_the_same_breath() ->
     assert told.filters == [wide.filter]
 
     told.chain.remove(wide)
+    told.chain.flush()
     added, removed = told.difference.take()
 
     assert [route.filter for route in added] == [route.filter for route in hidden]
     assert len(removed) == 1
+
+
+@pytest.mark.spec("RT-2")
+def test_what_goes_with_its_cover_is_not_announced_first() -> None:
+    """A client that leaves takes all its filters along: none of them looks for another cover."""
+    told = Told(Strategy.COVERING)
+    routes = [Route(f"r{n}", Filter(f"a > {n}")) for n in range(50)]
+    for route in routes:
+        told.chain.add(route)
+    told.listen()
+
+    for route in routes[:-1]:
+        told.chain.remove(route)
+        assert not told.difference.added
+    told.listen()
+
+    assert told.filters == [routes[-1].filter]
 
 
 @pytest.mark.spec("RT-1")
@@ -313,10 +331,10 @@ def test_a_change_asks_few_of_many_filters(monkeypatch: pytest.MonkeyPatch) -> N
     asked = 0
     covers = Filter.covers
 
-    def counting(self: Filter, other: Filter) -> bool:
+    def counting(self: Filter, other: Filter, work: Work | None = None) -> bool:
         nonlocal asked
         asked += 1
-        return covers(self, other)
+        return covers(self, other, work)
 
     monkeypatch.setattr(Filter, "covers", counting)
     for route in routes[::50]:

@@ -177,7 +177,7 @@ class BrokerServer:
             self.http_address = await _listening(opening, listen, "http.listen")
 
     def _is_drained(self) -> bool:
-        return not self.engine.held and not any(
+        return not (self.engine.held or self.driver.has_backlog) and not any(
             session.waiting_bytes for session in self.sessions.roles
         )
 
