@@ -17,6 +17,7 @@ from sterna.core.routing.stages import Chain, Difference, Stage
 from sterna.core.routing.strategies import stages
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter, merge
+from sterna.model.filters.algebra import Work
 from tests import strategies as general
 from tests.core.routing import definitions
 from tests.poison import long_filters, rather_long_filters, unreadable_together
