@@ -237,7 +237,6 @@ def test_withdrawing_a_covering_filter_tells_what_it_hid_in_the_same_breath() ->
     assert told.filters == [wide.filter]
 
     told.chain.remove(wide)
-    told.chain.flush()
     added, removed = told.difference.take()
 
     assert [route.filter for route in added] == [route.filter for route in hidden]
@@ -253,6 +252,7 @@ def test_what_goes_with_its_cover_is_not_announced_first() -> None:
         told.chain.add(route)
     told.listen()
 
+    told.chain.many_go()
     for route in routes[:-1]:
         told.chain.remove(route)
         assert not told.difference.added

@@ -27,8 +27,9 @@ class Maximal(Stage):
         """For each route that waits, the one that covers it; None if it matches nothing."""
         self._followers: dict[RouteId, dict[RouteId, Route]] = {}
         self._orphans: dict[RouteId, Route] = {}
-        """Routes whose coverer has gone in this turn. Many may go together, so that each would find
-        another one that is about to go; so they wait until all changes of the turn are known."""
+        """Routes whose coverer has gone together with many others. Each would find another one that
+        is about to go; so they wait until all changes of the turn are known."""
+        self._many_go = False
         self._places: dict[RouteId, int] = {}
         """The place of each maximal route in the order of their arrival."""
         self._arrivals = 0
@@ -43,7 +44,7 @@ class Maximal(Stage):
         if coverer is not None:
             self._follow(route, coverer)
             return
-        for id_ in sorted(self._candidates.covered(route.filter), key=self._places.__getitem__):
+        for id_ in self._candidates.covered(route.filter):
             covered = self._maximal[id_]
             if route.filter.covers(covered.filter, work):
                 self._step_back(covered)
@@ -62,9 +63,16 @@ class Maximal(Stage):
                 del self._followers[coverer][route.id]
         for orphan in self._followers.pop(route.id, {}).values():
             del self._coverer[orphan.id]
-            self._orphans[orphan.id] = orphan
+            if self._many_go:
+                self._orphans[orphan.id] = orphan
+            else:
+                self.add(orphan)
+
+    def many_go(self) -> None:
+        self._many_go = True
 
     def flush(self) -> None:
+        self._many_go = False
         orphans, self._orphans = self._orphans, {}
         for orphan in orphans.values():
             self.add(orphan)

@@ -50,6 +50,10 @@ IMPLICIT = ""
 anything. No peer can give this name, for theirs begin with their own."""
 
 
+MANY = 32
+"""When more subscriptions than this end together, those that they covered wait for all of them."""
+
+
 class Router(BrokerComponent):
     """Routing on an acyclic overlay of brokers, after the strategy that the options name."""
 
@@ -332,6 +336,8 @@ class Router(BrokerComponent):
     def _forget(self, link: LinkId, now: Time) -> None:
         """Drop everything that came over a link."""
         forgotten = tuple(self.subscriptions.routes(link))
+        if len(forgotten) > MANY:
+            self._neighbours.many_go(link)
         for id_ in forgotten:
             self._remove_subscription(link, id_)
         for id_ in list(self.advertisements.get(link, {})):
