@@ -14,13 +14,14 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
+from zlib import crc32
 
 from sterna.core.names import RouteId
 from sterna.matching import MatchIndex
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.model.filters.normal_form import NormalForm, Term
-from sterna.model.filters.tree import Condition, Matches, Not
+from sterna.model.filters.tree import Condition, Matches, Not, write
 from sterna.model.filters.values import (
     NUMBERS_RANK,
     STRINGS_RANK,
@@ -83,9 +84,6 @@ class Candidates:
         """Everything that the filter may cover."""
         boxes = boxes_of(filter_)
         inside = dict.fromkeys(id_ for box in boxes for id_ in self._inside(box))
-        if len(inside) > 1 and any(KEY in box.constraints for box in boxes):
-            # Keys are in another order in another process; corners are not.
-            inside = {id_: None for id_ in self._corners if id_ in inside}
         return [
             id_
             for id_ in inside
@@ -198,14 +196,14 @@ def _last_value(accepted: ValueSet) -> Scalar | None:
     return value_at(start)
 
 
-# ---- Keys. They are hashes: two that are the same by accident only make one more candidate.
+# ---- Keys. They are checksums: two that are equal by accident only make one more candidate.
 
 
 def _keys_given(residual: Condition) -> tuple[int, ...]:
     """The keys of a condition from which others follow."""
     topic = _topic(residual)
     if topic is None:
-        return (hash(residual),)
+        return (_key(write(residual)),)
     narrow, is_negated = topic
     return (_chosen(narrow, "not"),) if is_negated else _each(narrow, "")
 
@@ -214,7 +212,7 @@ def _keys_wanted(residual: Condition) -> tuple[int, ...]:
     """The keys of a condition that follows from others."""
     topic = _topic(residual)
     if topic is None:
-        return (hash(residual),)
+        return (_key(write(residual)),)
     wide, is_negated = topic
     return _each(wide, "not") if is_negated else (_chosen(wide, ""),)
 
@@ -231,16 +229,20 @@ def _topic(residual: Condition) -> tuple[Matches, bool] | None:
 
 def _each(topic: Matches, word: str) -> tuple[int, ...]:
     """The keys of all topic filters that may be wider: those of its levels, and one for all."""
-    levels = (hash((word, topic.value, *level)) for level in _levels(topic))
-    return hash((word, topic.value)), *levels
+    levels = (_key(word, topic.value.name, *level) for level in _levels(topic))
+    return _key(word, topic.value.name), *levels
 
 
 def _chosen(topic: Matches, word: str) -> int:
     """The key of a topic filter among those that may be narrower: its longest level."""
     longest = max(_levels(topic), key=lambda level: (len(level[1]), level[0]), default=())
-    return hash((word, topic.value, *longest))
+    return _key(word, topic.value.name, *longest)
 
 
 def _levels(topic: Matches) -> list[tuple[int, str]]:
     levels = topic.topic.split("/", LEVELS_MAX)[:LEVELS_MAX]
     return [(place, level) for place, level in enumerate(levels) if level not in ("+", "#")]
+
+
+def _key(*parts: object) -> int:
+    return crc32(repr(parts).encode())
