@@ -12,7 +12,7 @@ from sterna.core.facts import Delivered, Published, Settled, Subscribed
 from sterna.demo.city import City
 from sterna.demo.pipeline import Review
 from sterna.demo.play import Audit, judge
-from sterna.demo.screen import line, review_line
+from sterna.demo.screen import line, review_line, verdict
 from sterna.model.delivery import Fault
 from sterna.model.event import Event
 from sterna.model.filters import Filter
@@ -36,6 +36,7 @@ def test_a_round_ends_with_a_clean_audit(tmp_path: Path) -> None:
     assert audit["published"] > 50
     assert audit["delivered"] >= audit["owed"] > 50
     assert audit["findings"] == []
+    assert audit["holds"] == [], "no event loop stood still"
     review = audit["pipeline"]
     assert {name: review[name] for name in ("published", "owed", "delivered", "findings")} == {
         name: audit[name] for name in ("published", "owed", "delivered", "findings")
@@ -70,6 +71,18 @@ def test_a_clean_audit_says_so() -> None:
 
     assert audit.is_clean
     assert "lost 0, duplicated 0, out of order 0" in line(audit)
+
+
+def test_an_event_loop_that_was_held_is_not_clean() -> None:
+    """Even if nothing was lost; the picture says what held it."""
+    hold = "B1 was held for 0.312 s by engine.py:288 give"
+    audit = Audit(
+        published=3, owed=2, delivered=2, faults=Counter(), findings=[],
+        roamed=1, moved=0, kills=1, holds=[hold],
+    )  # fmt: skip
+
+    assert not audit.is_clean
+    assert hold in str(verdict(audit, 1).renderable)
 
 
 def test_a_graph_that_was_not_walked_is_not_clean() -> None:

@@ -11,21 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from sterna.core.link import Data, Frame, Resume
-from sterna.core.messages import Events, Message, Route, SubscriptionChange
-from sterna.model.event import Event, Scalar
-from sterna.model.filters import Filter
 from sterna.net.broker import BrokerServer
 from sterna.net.config import BrokerConfig
 from sterna.net.local import LocalNetwork
-from sterna.wire.codec import LENGTH_BYTES, Bodies, decode, encode
-from sterna.wire.frames import VERSION, Hello, Role, control, frame
+from sterna.wire.codec import LENGTH_BYTES, decode
+from tests.net.attacks import LATE_S, Attacker, witness
 from tests.net.live import SETTLE_S, connect, network_in, until
 
 LETTERS = "abcdefghijklm"
 THREE = list(product(LETTERS, repeat=3))
-LATE_S = 1.0
-"""How late an event of others may be."""
 
 
 @pytest.fixture(scope="module")
@@ -44,49 +38,6 @@ async def _use(network: LocalNetwork) -> None:
         await client.publish_all({"n": number, "m": "a"} for number in range(500))
 
 
-class Attacker:
-    """A client that reads nothing any more, so that it tests none of its own filters."""
-
-    def __init__(self, name: str, writer: asyncio.StreamWriter) -> None:
-        self.name = name
-        self._writer = writer
-        self._seq = self._published = 0
-
-    @classmethod
-    async def come_in(cls, address: tuple[str, int], name: str = "attacker") -> "Attacker":
-        reader, writer = await asyncio.open_connection(*address)
-        writer.write(control(Hello(versions=(VERSION, VERSION), role=Role.CLIENT, node=name)))
-        await reader.readexactly(1)  # A stranger may send less than a client.
-        writer.write(framed(Resume(1, None, 0, True)))
-        return cls(name, writer)
-
-    async def send(self, *pieces: bytes) -> None:
-        self._writer.writelines(pieces)
-        await self._writer.drain()
-
-    def subscription(self, filters: list[str]) -> Iterator[bytes]:
-        for first in range(0, len(filters), 100):
-            some = enumerate(filters[first : first + 100], first)
-            added = tuple(Route(f"{self.name}/{n}", Filter(text)) for n, text in some)
-            yield self._said(SubscriptionChange(added=added))
-
-    def publication(self, **attributes: Scalar) -> bytes:
-        self._published += 1
-        event = Event(publisher=self.name, seq=self._published, time_us=0, attributes=attributes)
-        return self._said(Events(events=(event,)))
-
-    def _said(self, message: Message) -> bytes:
-        self._seq += 1
-        return framed(Data(self._seq, 0, message))
-
-    def leave(self) -> None:
-        self._writer.transport.abort()
-
-
-def framed(said: Frame) -> bytes:
-    return frame(b"".join(encode(said, Bodies())))
-
-
 @pytest.mark.spec("LV-6")
 @pytest.mark.parametrize(
     ("filters", "text"),
@@ -100,42 +51,14 @@ def framed(said: Frame) -> bytes:
 )
 def test_others_are_served_meanwhile(network: LocalNetwork, filters: list[str], text: str) -> None:
     """Two witnesses exchange events all the time: none is lost, and none is late."""
-    numbers: list[object] = []
-    late: list[float] = []
-    sent: dict[object, float] = {}
-    ended = asyncio.Event()
 
-    def got(event: Event) -> None:
-        if "end" in event.attributes:
-            ended.set()
-            return
-        number = event.attributes["n"]
-        numbers.append(number)
-        late.append(time.monotonic() - sent[number])
+    async def attack() -> Attacker:
+        attacker = await Attacker.come_in(network.addresses["B1"])
+        await attacker.send(*attacker.subscription(filters))
+        await attacker.send(attacker.publication(x=text), attacker.publication(end=True))
+        return attacker
 
-    async def run() -> None:
-        async with (
-            connect(network.url("B1"), client="publisher") as publisher,
-            connect(network.url("B1"), client="subscriber") as subscriber,
-        ):
-            subscription = subscriber.subscribe("witness = TRUE OR end = TRUE", callback=got)
-            await subscription.ready(timeout=SETTLE_S)
-            attacker = await Attacker.come_in(network.addresses["B1"])
-            await attacker.send(*attacker.subscription(filters))
-            await attacker.send(attacker.publication(x=text), attacker.publication(end=True))
-            count = 0
-            async with asyncio.timeout(SETTLE_S):
-                while not ended.is_set() or count < 20:
-                    sent[count] = time.monotonic()
-                    await publisher.publish(witness=True, n=count)
-                    count += 1
-            await until(lambda: len(numbers) == count)
-            attacker.leave()
-
-    asyncio.run(run())
-
-    assert numbers == list(range(len(numbers)))
-    assert max(late) < LATE_S
+    assert asyncio.run(witness(network, attack)) < LATE_S
 
 
 @pytest.mark.spec("LV-6")

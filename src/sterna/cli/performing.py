@@ -27,6 +27,7 @@ def document(audit: Audit) -> dict[str, object]:
         "delivered": audit.delivered,
         "faults": {str(fault): count for fault, count in audit.faults.items()},
         "findings": audit.findings,
+        "holds": audit.holds,
         "handovers": audit.roamed,
         "moves": audit.moved,
         "kills": audit.kills,
@@ -52,7 +53,7 @@ async def _show(play: Play, rounds: int | None, *, shows: bool) -> None:
                     for news in play.scene.news:
                         console.print(f"• {news}")
                     console.print(f"round {play.scene.round}: {line(audit)}", soft_wrap=True)
-                    for finding in audit.findings[:10]:
+                    for finding in [*audit.findings[:10], *audit.holds]:
                         console.print(f"  {finding}", soft_wrap=True)
                     if audit.review is not None:
                         console.print(f"  {review_line(audit.review)}", soft_wrap=True)

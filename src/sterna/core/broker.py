@@ -7,7 +7,7 @@ from sterna.core.component import Component
 from sterna.core.facts import Accepted
 from sterna.core.handover.declining import Declining
 from sterna.core.hooks import BrokerHooks, find
-from sterna.core.inputs import ArchiveChanged, LinkUp, LookedUp, Received
+from sterna.core.inputs import Ahead, ArchiveChanged, LinkUp, LookedUp, Received
 from sterna.core.link import Data, LinkTiming
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import Events, Message
@@ -56,6 +56,7 @@ class Broker(Node):
         )
         self._predictor: tuple[Settings, Predictor] | None = None
         self._handlers |= {
+            Ahead: self._ahead,
             ArchiveChanged: self._archive_changed,
             LookedUp: self._looked_up,
         }
@@ -146,6 +147,11 @@ class Broker(Node):
         super()._received(given, now)
         for received in self.hooks.frames_received:
             received(given.link, now)
+
+    def _ahead(self, given: Ahead, now: Time) -> None:
+        session = self._sessions.get(given.link)
+        if session is not None and session.expects(given.seq):
+            self.router.change_ahead(given.change, given.link, now)
 
     def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:
         for changed in self.hooks.archive_changed:

@@ -8,6 +8,7 @@ import msgspec
 
 from sterna.core.link import Frame
 from sterna.core.lives import NOTHING_KNOWN, Earlier
+from sterna.core.messages import SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer
 from sterna.core.settings import Settings
 from sterna.model.event import Event, Scalar
@@ -68,6 +69,17 @@ class Configured(Input, frozen=True, kw_only=True):
 
 
 # ---- To a broker, from its driver.
+
+
+class Ahead(Input, frozen=True, kw_only=True):
+    """A part of what the next message of a link says: that message is long, so others have their
+    turn between its parts. The message follows as a whole, and finds these things done.
+    """
+
+    link: LinkId
+    seq: int
+    """The number of that message."""
+    change: SubscriptionChange
 
 
 class ArchiveChanged(Input, frozen=True, kw_only=True):

@@ -165,6 +165,10 @@ class LinkSession:
         """The number of the oldest message that is not acknowledged; None if there is none."""
         return self._unacknowledged[0].seq if self._unacknowledged else None
 
+    def expects(self, seq: int) -> bool:
+        """Whether the next message has this number, and would be taken."""
+        return self.state is State.OPEN and seq == self._expected
+
     def open(self, now: Time) -> None:
         """A connection is up."""
         self.close()

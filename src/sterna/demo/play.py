@@ -38,12 +38,14 @@ class Audit:
     roamed: int
     moved: int
     kills: int
+    holds: list[str] = field(default_factory=list)
+    """Brokers whose event loop stood still for too long, each with the calls that held it."""
     review: Review | None = None
     """The verdict of the data pipeline."""
 
     @property
     def is_clean(self) -> bool:
-        return not self.findings and (self.review is None or self.review.is_clean)
+        return not (self.findings or self.holds) and (self.review is None or self.review.is_clean)
 
 
 @dataclass
@@ -89,6 +91,8 @@ class Play:
         self._seed = seed
         self._rng = random.Random(seed)  # noqa: S311 - no secret.
         self._pipeline = Pipeline() if pipeline else None
+        self._held: set[str] = set()
+        """What was reported about event loops."""
 
     async def start(self) -> None:
         """Start the brokers."""
@@ -132,6 +136,7 @@ class Play:
         scene.phase = "waiting until nothing is on its way"
         await self._settle(city, witness)
         audit = judge(oracle, city, kills.result())
+        audit.holds = await asyncio.to_thread(self._holds)
         scene.phase = "clients leave"
         await city.leave()
         witness.close()
@@ -142,6 +147,13 @@ class Play:
             audit.review = await self._pipeline.review(journals, city.tally.walked)
         scene.audits.append(audit)
         return audit
+
+    def _holds(self) -> list[str]:
+        """What has held the event loops of brokers and was not reported in an earlier round."""
+        holds = [f"{name} was {how}" for name, how in self.network.held().items()]
+        news = [hold for hold in holds if hold not in self._held]
+        self._held.update(news)
+        return news
 
     def _journals(self, round_: int) -> Path:
         """A directory with the journals of a round's clients and of all brokers."""

@@ -66,7 +66,11 @@ def verdict(audit: Audit, number: int) -> Panel:
     text = line(audit)
     if audit.review is not None:
         text += "\n" + review_line(audit.review)
-    findings = [*audit.findings, *(audit.review.findings if audit.review is not None else ())]
+    findings = [
+        *audit.findings,
+        *audit.holds,
+        *(audit.review.findings if audit.review is not None else ()),
+    ]
     if findings:
         text += "\n" + "\n".join(findings[:5])
     style = "green" if audit.is_clean else "red"

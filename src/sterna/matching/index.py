@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sterna.extras import require
+from sterna.matching.loading import can_compile, is_loaded_in_background, kernels_are_ready
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.model.filters.long_texts import Interrupted, LongTexts, checked
@@ -25,8 +27,11 @@ by `sterna bench match`."""
 TESTS_SLICE = 16
 """So many tests are made before the time is looked at."""
 
-_COMPILERS = {"llvmlite", "numba", "numpy"}
-"""The packages that compiled code needs. A client's installation has none of them."""
+NEAR = FEW_MAX // 2
+"""From so many filters on, the kernels may be loaded in the background."""
+
+MOVED_AT_A_TIME = 4
+"""How many filters are compiled at once that came before the kernels were loaded."""
 
 
 class MatchIndex(Generic[Key]):
@@ -43,18 +48,22 @@ class MatchIndex(Generic[Key]):
     time, as long as none of them adds or removes; the index has no lock.
 
     Many filters are compiled, which needs NumPy and numba. Without them every filter is tested, one
-    by one, however many there are.
+    by one, however many there are. In a broker they are loaded in another thread, and filters that
+    came before are compiled little by little, also when something is matched.
     """
 
     def __init__(self) -> None:
         self._few: dict[Key, Filter] = {}
+        """Filters that are tested one by one."""
         self._compiled: CompiledSubscriptions | None = None
 
     def add(self, key: Key, filter_: Filter) -> None:
         """Add a filter under a key that is not in the index yet."""
         self._require_new(key, filter_)
-        if self._compiled is None and len(self._few) >= FEW_MAX and _can_compile():
-            self.compiled()
+        if self._compiled is None and len(self._few) >= NEAR:
+            self._compile_if_ready()
+        if self._few and self._compiled is not None:
+            self._move_some()
         if self._compiled is None:
             filter_.require_bound()
             self._few[key] = filter_
@@ -68,7 +77,7 @@ class MatchIndex(Generic[Key]):
         go, which stops the caller for seconds if there are a million: it is meant for a start.
         """
         listed = list(items)
-        if len(self) + len(listed) <= FEW_MAX or len(listed) < len(self) or not _can_compile():
+        if len(self) + len(listed) <= FEW_MAX or len(listed) < len(self) or not can_compile():
             for key, filter_ in listed:
                 self.add(key, filter_)
         else:
@@ -76,23 +85,27 @@ class MatchIndex(Generic[Key]):
 
     def remove(self, key: Key) -> None:
         """Remove the filter under a key; KeyError if there is none."""
-        if self._compiled is None:
+        if self._compiled is None or key in self._few:
             del self._few[key]
         else:
             self._compiled.remove(key)
 
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Key]:
         """The keys of all filters that match an event with these attributes."""
-        if self._compiled is None:
+        if self._few:
+            self._match_with_kernels_if_ready()
             known = LongTexts() if len(self._few) > FEW_MAX else None  # A few need not share it.
-            return [key for key, filter_ in self._few.items() if filter_.matches(attributes, known)]
-        return self._compiled.match(attributes)
+            found = [k for k, filter_ in self._few.items() if filter_.matches(attributes, known)]
+            return found if self._compiled is None else found + self._compiled.match(attributes)
+        return [] if self._compiled is None else self._compiled.match(attributes)
 
     def match_each(self, events: Sequence[Mapping[str, Scalar | None]]) -> dict[Key, list[int]]:
         """For each key whose filter matches some of these events, their places, ascending."""
-        if self._compiled is not None:
-            return self._compiled.match_each(events)
-        found: dict[Key, list[int]] = {}
+        if self._few:
+            self._match_with_kernels_if_ready()
+        found: dict[Key, list[int]] = (
+            {} if self._compiled is None else self._compiled.match_each(events)
+        )
         for key, filter_ in self._few.items():
             matches = filter_.matches
             places = [place for place, event in enumerate(events) if matches(event)]
@@ -108,10 +121,11 @@ class MatchIndex(Generic[Key]):
         Meanwhile filters may come and go, and it is not certain whether those are part of the
         result.
         """
-        if self._compiled is not None:
-            return (yield from self._compiled.match_in_slices(events, known))
         found: dict[Key, list[int]] = {}
-        for key, filter_ in list(self._few.items()):
+        few = list(self._few.items())
+        if self._compiled is not None:
+            found = yield from self._compiled.match_in_slices(events, known)
+        for key, filter_ in few:  # Even those that are compiled meanwhile.
             matches = filter_.matches
             places: list[int] = []
             for place, event in enumerate(events):
@@ -130,7 +144,7 @@ class MatchIndex(Generic[Key]):
     @property
     def tests(self) -> int:
         """How many tests an event may need that are not compiled to machine code."""
-        return len(self._few) if self._compiled is None else self._compiled.unsure
+        return len(self._few) + (0 if self._compiled is None else self._compiled.unsure)
 
     def match_batch(self, events: "Batch") -> "tuple[npt.NDArray[np.int64], npt.NDArray[Any]]":
         """The positions of events in a batch, ascending, each with the key of a filter it matches.
@@ -145,20 +159,21 @@ class MatchIndex(Generic[Key]):
         columns = Columns(events)
         if self._compiled is None:
             return self._ask_few(columns)
-        return self._compiled.match_batch(columns)
+        return self.compiled().match_batch(columns)
 
     def __len__(self) -> int:
-        return len(self._few) if self._compiled is None else len(self._compiled)
+        return len(self._few) + (0 if self._compiled is None else len(self._compiled))
 
     def __contains__(self, key: object) -> bool:
-        return key in self._few if self._compiled is None else key in self._compiled
+        return key in self._few or (self._compiled is not None and key in self._compiled)
 
     def memory(self) -> int:
         """About how many bytes the index takes, without the keys and filters it was given.
 
         Of filters, it holds what compiled code cannot decide: patterns, arithmetic, circles.
         """
-        return sys.getsizeof(self._few) if self._compiled is None else self._compiled.memory()
+        compiled = 0 if self._compiled is None else self._compiled.memory()
+        return compiled + (sys.getsizeof(self._few) if self._few or not compiled else 0)
 
     def compiled(self) -> "CompiledSubscriptions":
         """Compile the filters, for good. For measurements and bulk jobs."""
@@ -168,12 +183,35 @@ class MatchIndex(Generic[Key]):
             from sterna.matching.compiled import CompiledSubscriptions  # noqa: PLC0415
 
             compile_kernels()
-            made = CompiledSubscriptions()
-            for key, filter_ in self._few.items():
-                made.add(key, filter_)
-            self._compiled = made
-            self._few = {}
+            self._compiled = CompiledSubscriptions()
+        while self._few:
+            self._move_some()
         return self._compiled
+
+    def _compile_if_ready(self) -> None:
+        """Begin to compile filters if there are enough of them and the kernels are there."""
+        is_due = len(self._few) >= FEW_MAX
+        if kernels_are_ready(now=is_due) and is_due:
+            from sterna.matching.compilation import compile_kernels  # noqa: PLC0415
+            from sterna.matching.compiled import CompiledSubscriptions  # noqa: PLC0415
+
+            compile_kernels()
+            self._compiled = CompiledSubscriptions()
+            if not is_loaded_in_background():
+                self.compiled()
+
+    def _match_with_kernels_if_ready(self) -> None:
+        """Compile some of the filters that came before the kernels were there."""
+        if self._compiled is not None:
+            self._move_some()
+        elif len(self._few) > FEW_MAX and is_loaded_in_background():
+            self._compile_if_ready()
+
+    def _move_some(self) -> None:
+        compiled = self._compiled
+        assert compiled is not None  # noqa: S101 - else there is nowhere to move to.
+        for key in list(islice(self._few, MOVED_AT_A_TIME)):
+            compiled.add(key, self._few.pop(key))
 
     def _require_new(self, key: Key, filter_: Filter) -> None:
         if not isinstance(filter_, Filter):
@@ -200,15 +238,3 @@ class MatchIndex(Generic[Key]):
         for place, (_, key) in enumerate(found):
             keys[place] = key
         return np.array([position for position, _ in found], np.int64), keys
-
-
-def _can_compile() -> bool:
-    """Whether NumPy and numba are installed; a broken installation raises its own error."""
-    try:
-        import numba  # noqa: F401, PLC0415 - both are large, and few filters do without.
-        import numpy  # noqa: F401, ICN001, PLC0415
-    except ModuleNotFoundError as error:
-        if error.name in _COMPILERS:
-            return False
-        raise
-    return True

@@ -11,6 +11,7 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 from sterna.errors import SternaError
+from sterna.matching.loading import load_in_background
 from sterna.net.broker import BrokerServer
 from sterna.net.broker.reloading import Report, Reread
 from sterna.net.collector import spare_the_collector
@@ -118,6 +119,7 @@ async def _serve(
     except OSError as error:
         complain(f"{config.name} cannot start: {error}")
         return Ending.FAILED
+    load_in_background()  # From now on: what was recovered is compiled already, if it is much.
     spare_the_collector()
     sys.setswitchinterval(SWITCH_S)
     reloads: set[asyncio.Task[Report]] = set()

@@ -18,6 +18,7 @@ from sterna.extras import require
 from sterna.net.address import Address
 from sterna.net.config import BrokerConfig
 from sterna.net.observer import ask
+from sterna.net.watchdog import HELD_S
 
 HOST = "127.0.0.1"
 START_S = 30.0
@@ -193,6 +194,19 @@ class LocalNetwork:
                 self._told.add(name)
                 ended[name] = self._how_it_ended(name, status)
         return ended
+
+    def held(self, *, busy_s: float = HELD_S) -> dict[str, str]:
+        """Brokers whose event loop was at work on one thing for longer than this, each with what.
+
+        By processor time, so that a machine that is busy with other things is not their fault.
+        """
+        held = {}
+        for name in self.names:
+            if self.is_running(name):
+                loop = self.ask(name, "status")["loop"]
+                if loop["busy_s_max"] > busy_s:
+                    held[name] = f"held for {loop['busy_s_max']:.3f} s by {loop['busy_at']}"
+        return held
 
     def _is_whole(self) -> bool:
         try:

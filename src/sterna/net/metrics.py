@@ -44,6 +44,8 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     snapshots_failed: int = 0
     journal_bytes: int = 0
     links_stalled: int = 0
+    loop_holds: int = 0
+    loop_held_s_max: float = 0.0
     is_ready: bool = False
 
 
@@ -170,7 +172,10 @@ class Metrics(Collector):
         yield self._snapshot_seconds.family(
             "sterna_snapshot_seconds", "From the beginning of a snapshot until it is on disk."
         )
-        yield from _gauge_families(self._gauges())
+        gauges = self._gauges()
+        holds = "How often the event loop stood still for more than 100 ms."
+        yield CounterMetricFamily("sterna_loop_holds", holds, gauges.loop_holds)
+        yield from _gauge_families(gauges)
 
     def _counters(self) -> Iterator[Metric]:
         facts = "Facts that the broker stated, by kind."
@@ -237,6 +242,11 @@ def _gauge_families(gauges: Gauges) -> Iterator[Metric]:
             "links_stalled",
             "Links to neighbours that are connected and make no progress.",
             gauges.links_stalled,
+        ),
+        (
+            "loop_held_seconds_max",
+            "The longest time for which the event loop stood still; 0 if none was over 100 ms.",
+            gauges.loop_held_s_max,
         ),
         ("ready", "1 when the broker accepts clients.", int(gauges.is_ready)),
     ):

@@ -46,6 +46,7 @@ _Doing: Any = (
     | inputs.Detach
     | inputs.MoveTo
     | inputs.SetVariable
+    | inputs.Ahead
     | inputs.ArchiveChanged
     | inputs.LookedUp
     | inputs.Configured

@@ -43,6 +43,12 @@ def status(server: "BrokerServer") -> dict[str, Any]:
             "snapshot_problem": snapshots.problem,
         },
         "journal_bytes": server.driver.journalist.bytes_on_disk,
+        "loop": {
+            "holds": server.watchdog.holds,
+            "held_s_max": server.watchdog.longest.seconds,
+            "busy_s_max": server.watchdog.busiest.busy_s,
+            "busy_at": server.watchdog.busiest.stack,
+        },
     }
 
 

@@ -1,9 +1,11 @@
 """Records as bytes: MessagePack for the network, JSON for people."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, reduce
 from operator import or_
-from threading import Lock
+from threading import Lock, local
+from time import perf_counter
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from weakref import WeakValueDictionary
@@ -96,6 +98,34 @@ def decode(body: bytes | memoryview, *, short_filters: bool = False) -> Frame:
     """
     formats = _formats  # The same to the end, even if another thread registers a protocol.
     return _decode_frame(body, formats, formats.short_decoder if short_filters else formats.decoder)
+
+
+def decode_quickly(
+    body: bytes | memoryview, *, short_filters: bool, until_s: float
+) -> Frame | None:
+    """Like `decode`; None if that takes long: then `decode_slowly` is for another thread.
+
+    It takes long if the frame has long filters that are not known yet, or so many that they are not
+    read when `perf_counter` shows `until_s`.
+    """
+    formats = _formats
+    decoder = formats.short_decoder if short_filters else formats.decoder
+    _reading.until_s = until_s
+    try:
+        return _decode_frame(body, formats, decoder)
+    except _TakesLong:
+        return None
+    finally:
+        _reading.until_s = math.inf
+
+
+def decode_slowly(body: bytes | memoryview, *, short_filters: bool) -> Frame:
+    """Like `decode`; but all that takes long to find out about the filters is found out."""
+    _reading.prepares = True
+    try:
+        return decode(body, short_filters=short_filters)
+    finally:
+        _reading.prepares = False
 
 
 def decode_stored(body: bytes | memoryview) -> Frame:
@@ -222,6 +252,9 @@ class Formats:
 SHORT_FILTER_CHARACTERS_MAX = 32_768
 """Reading a longer filter takes a noticeable part of a second."""
 
+LONG_FILTER_CHARACTERS = 500
+"""Reading a longer filter, and finding out what it means, may take several milliseconds."""
+
 LENGTH_BYTES = 4
 """The size of the length that precedes each frame on a connection."""
 
@@ -300,16 +333,39 @@ def _encode(value: object) -> object:
 
 def _decode(kind: type, value: Any) -> object:
     if kind is Filter:
-        found = _filters.get(value) if isinstance(value, str) else None
-        if found is None:
-            try:
-                found = Filter(value)
-            except FilterError as error:
-                raise ValueError(f"bad filter: {error.problem}") from None
-            _filters[value] = found
-        return found
+        return (_filters.get(value) if isinstance(value, str) else None) or _read_filter(value)
     raise NotImplementedError(f"no wire form for {kind.__name__}")
 
+
+def _read_filter(text: str) -> Filter:
+    reading = _reading
+    if reading.until_s < math.inf and (
+        len(text) > LONG_FILTER_CHARACTERS or perf_counter() > reading.until_s
+    ):
+        raise _TakesLong
+    try:
+        found = Filter(text)
+    except FilterError as error:
+        raise ValueError(f"bad filter: {error.problem}") from None
+    if reading.prepares:
+        found.prepare()
+    _filters[text] = found
+    return found
+
+
+class _TakesLong(Exception):  # noqa: N818 - it never leaves this module.
+    """There are filters that take long to read."""
+
+
+class _Reading(local):
+    """How the present thread reads filters."""
+
+    until_s = math.inf
+    """When there is no more time to read filters."""
+    prepares = False
+
+
+_reading = _Reading()
 
 _filters: WeakValueDictionary[str, Filter] = WeakValueDictionary()
 """The filters in use, by the text they came as. Many clients want the same, and a filter comes

@@ -17,6 +17,7 @@ from sterna.core.routing.stages import Chain, Difference, Stage
 from sterna.core.routing.strategies import stages
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter, merge
+from sterna.model.filters.algebra import Work
 from tests import strategies as general
 from tests.core.routing import definitions
 from tests.poison import long_filters, rather_long_filters, unreadable_together
@@ -242,6 +243,24 @@ def test_withdrawing_a_covering_filter_tells_what_it_hid_in_the_same_breath() ->
     assert len(removed) == 1
 
 
+@pytest.mark.spec("RT-2")
+def test_what_goes_with_its_cover_is_not_announced_first() -> None:
+    """A client that leaves takes all its filters along: none of them looks for another cover."""
+    told = Told(Strategy.COVERING)
+    routes = [Route(f"r{n}", Filter(f"a > {n}")) for n in range(50)]
+    for route in routes:
+        told.chain.add(route)
+    told.listen()
+
+    told.chain.many_go()
+    for route in routes[:-1]:
+        told.chain.remove(route)
+        assert not told.difference.added
+    told.listen()
+
+    assert told.filters == [routes[-1].filter]
+
+
 @pytest.mark.spec("RT-1")
 @pytest.mark.parametrize("wide_first", [True, False])
 @pytest.mark.parametrize(
@@ -313,10 +332,10 @@ def test_a_change_asks_few_of_many_filters(monkeypatch: pytest.MonkeyPatch) -> N
     asked = 0
     covers = Filter.covers
 
-    def counting(self: Filter, other: Filter) -> bool:
+    def counting(self: Filter, other: Filter, work: Work | None = None) -> bool:
         nonlocal asked
         asked += 1
-        return covers(self, other)
+        return covers(self, other, work)
 
     monkeypatch.setattr(Filter, "covers", counting)
     for route in routes[::50]:

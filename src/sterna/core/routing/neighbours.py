@@ -154,6 +154,11 @@ class Neighbours:
         for chain in self._concerned(link):
             chain.add(route)
 
+    def many_go(self, link: LinkId) -> None:
+        """Many subscriptions from a link are about to end."""
+        for chain in self._concerned(link):
+            chain.many_go()
+
     def subscription_removed(self, link: LinkId, route: Route) -> None:
         """Somebody at the end of a link has unsubscribed."""
         for chain in self._concerned(link):

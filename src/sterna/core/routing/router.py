@@ -50,6 +50,10 @@ IMPLICIT = ""
 anything. No peer can give this name, for theirs begin with their own."""
 
 
+MANY = 32
+"""When more subscriptions than this end together, those that they covered wait for all of them."""
+
+
 class Router(BrokerComponent):
     """Routing on an acyclic overlay of brokers, after the strategy that the options name."""
 
@@ -156,6 +160,17 @@ class Router(BrokerComponent):
 
     def on_subscription_change(self, message: SubscriptionChange, link: LinkId, now: Time) -> None:
         self._hear_again(message, link, 0)
+        self._change_subscriptions(message, link)
+        for changed in self.broker.hooks.subscriptions_changed:
+            changed(message, link, now)
+        self.tell(now)
+
+    def change_ahead(self, part: SubscriptionChange, link: LinkId, now: Time) -> None:
+        """Do a part of a message that is about to come; as a whole, it finds that part done."""
+        self._change_subscriptions(part, link)
+        self.tell(now)
+
+    def _change_subscriptions(self, message: SubscriptionChange, link: LinkId) -> None:
         for said in message.added:
             if not said.filter.is_bound:
                 continue  # It means nothing here.
@@ -169,9 +184,6 @@ class Router(BrokerComponent):
             self._neighbours.subscription_added(link, route)
         for id_ in message.removed:
             self._remove_subscription(link, id_)
-        for changed in self.broker.hooks.subscriptions_changed:
-            changed(message, link, now)
-        self.tell(now)
 
     def on_advertisement_change(
         self, message: AdvertisementChange, link: LinkId, now: Time
@@ -324,6 +336,8 @@ class Router(BrokerComponent):
     def _forget(self, link: LinkId, now: Time) -> None:
         """Drop everything that came over a link."""
         forgotten = tuple(self.subscriptions.routes(link))
+        if len(forgotten) > MANY:
+            self._neighbours.many_go(link)
         for id_ in forgotten:
             self._remove_subscription(link, id_)
         for id_ in list(self.advertisements.get(link, {})):

@@ -37,6 +37,9 @@ class Stage:
         """A route has gone: the very one that was added."""
         self.onward.remove(route)
 
+    def many_go(self) -> None:
+        """Many routes are about to go in this turn."""
+
     def flush(self) -> None:
         """All changes of a turn are known: pass on what waited for that."""
 
@@ -239,6 +242,11 @@ class Chain:
         for stage in stages:
             if begins and isinstance(stage, Everything):
                 stage.begin()
+
+    def many_go(self) -> None:
+        """Many routes are about to go in this turn."""
+        for stage in self._stages:
+            stage.many_go()
 
     def flush(self) -> None:
         """All changes of a turn are known."""

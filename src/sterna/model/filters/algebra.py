@@ -15,9 +15,9 @@ QUESTION_MAX = 1_000_000
 """How many cuts may be examined to answer one question; this bounds it to about a second."""
 
 
-def covers(wide: NormalForm, narrow: NormalForm) -> Verdict:
+def covers(wide: NormalForm, narrow: NormalForm, work: "Work | None" = None) -> Verdict:
     """Whether every event of `narrow` is one of `wide`; None when not sure."""
-    question = _Question()
+    question = work or Work()
     verdict: Verdict = True
     for term in narrow:
         covered = question.covered(term, wide)
@@ -29,7 +29,7 @@ def covers(wide: NormalForm, narrow: NormalForm) -> Verdict:
 
 def overlaps(one: NormalForm, other: NormalForm) -> Verdict:
     """Whether some event is in both; None when not sure."""
-    question = _Question()
+    question = Work()
     verdict: Verdict = False
     for a in one:
         for b in other:
@@ -66,16 +66,17 @@ def _hull(terms: Sequence[Term]) -> Term:
     )
 
 
-class _Question:
-    """The work that goes into one answer."""
+class Work:
+    """The work that goes into one answer, or into several that have a limit together."""
 
-    def __init__(self) -> None:
+    def __init__(self, work_max: int = QUESTION_MAX) -> None:
         self.work = 0
+        self.work_max = work_max
 
     @property
     def spent(self) -> bool:
         """Whether the limit of work is reached, so that the answer is left open."""
-        return self.work > QUESTION_MAX
+        return self.work > self.work_max
 
     def meet(self, a: Term, b: Term) -> bool:
         """Whether two terms can hold at once; True if that is not certain."""

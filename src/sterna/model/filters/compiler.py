@@ -4,7 +4,9 @@ Three-valued logic disappears on the way: by De Morgan every NOT is pushed down 
 where "is TRUE" and "is FALSE" are two ordinary yes/no questions and UNKNOWN is "no" to both.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Protocol
 
 from sterna.model.event import PLAIN_TYPES, Scalar, plain_scalar
@@ -51,9 +53,32 @@ class CompiledTest(Protocol):
 _PYTHON_OPERATORS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
+SOURCE_MAX = 8_192
+"""How many characters of source are compiled in one go. Python's compiler stops all threads, and it
+takes about a millisecond for so many."""
+
+_VARIABLE = re.compile(r"\bv[0-9]+\b")
+
+
 def compile_condition(condition: Condition) -> CompiledTest:
     """A function from an event's attributes to whether the condition is TRUE for them."""
-    return _Compilation().function(condition)
+    conjuncts = condition.operands if isinstance(condition, And) else (condition,)
+    tests: list[CompiledTest] = []
+    compilation = _Compilation()
+    for conjunct in conjuncts:
+        if compilation.size > SOURCE_MAX:
+            tests.append(compilation.function())
+            compilation = _Compilation()
+        compilation.require(conjunct)
+    tests.append(compilation.function())
+    return tests[0] if len(tests) == 1 else _all_of(tests)
+
+
+def _all_of(tests: list[CompiledTest]) -> CompiledTest:
+    def test(attributes: Mapping[str, Scalar | None], known: LongTexts | None = None, /) -> bool:
+        return all(each(attributes, known) for each in tests)
+
+    return test
 
 
 class _Compilation:
@@ -62,28 +87,26 @@ class _Compilation:
     def __init__(self) -> None:
         self.constants: dict[str, object] = {"plain_types": PLAIN_TYPES, "plain": plain_scalar}
         self.variables: dict[str, str] = {}
-        self.lines = ["def test(event, known=None):", " get = event.get"]
+        self.lines = list(_HEAD)
+        self.size = 0
+        """How many characters of source there are, about."""
 
-    def function(self, condition: Condition) -> CompiledTest:
-        conjuncts = condition.operands if isinstance(condition, And) else (condition,)
-        for conjunct in conjuncts:
-            self._fetch(conjunct)
-            self.lines.append(f" if not ({self.true(conjunct)}): return False")
-        self.lines.append(" return True")
-        exec("\n".join(self.lines), self.constants)  # noqa: S102 - only text made here.
-        # Taken out, lest function and constants are a cycle, which only a search would free.
-        test: CompiledTest = self.constants.pop("test")  # type: ignore[assignment]
-        return test
+    def require(self, condition: Condition) -> None:
+        """Test one more condition, if all before it are TRUE."""
+        self._fetch(condition)
+        self.lines.append(f" if not ({self.true(condition)}): return False")
+        self.size += len(self.lines[-1])
+
+    def function(self) -> CompiledTest:
+        """The function that tests all conditions so far."""
+        return _compiled([*self.lines, " return True"], self.constants)
 
     def _fetch(self, condition: Condition) -> None:
         """Read attributes just before they are first needed; most events fail an early conjunct."""
         for name in attributes(condition):
             if name not in self.variables:
                 self.variables[name] = v = f"v{len(self.variables)}"
-                self.lines += [
-                    f" {v} = get({name!r})",
-                    f" if type({v}) not in plain_types: {v} = plain({name!r}, {v})",
-                ]
+                self.lines += _reading(v, name)
 
     # ---- Conditions: the question whether they are TRUE, and whether they are FALSE
 
@@ -107,11 +130,21 @@ class _Compilation:
                 return self.true(operand)
         return self._test(node, wanted=False)
 
-    @staticmethod
     def _joined(
-        word: str, operands: tuple[Condition, ...], question: Callable[[Condition], str]
+        self, word: str, operands: tuple[Condition, ...], question: Callable[[Condition], str]
     ) -> str:
-        return "(" + word.join(question(operand) for operand in operands) + ")"
+        texts = [question(operand) for operand in operands]
+        if sum(map(len, texts)) > SOURCE_MAX:
+            texts = [self._call(word.join(some)) for some in _portions(texts)]
+        return "(" + word.join(texts) + ")"
+
+    def _call(self, text: str) -> str:
+        """A call of a function with this text."""
+        used = set(_VARIABLE.findall(text))
+        reads = [_reading(v, name) for name, v in self.variables.items() if v in used]
+        lines = [*_HEAD, *chain.from_iterable(reads), f" return {text}"]
+        # With constants of its own, lest the two are a cycle.
+        return f"{self._constant(_compiled(lines, dict(self.constants)))}(event, known)"
 
     def _test(self, node: Test, *, wanted: bool) -> str:
         match node:
@@ -209,3 +242,33 @@ class _Compilation:
         name = f"c{len(self.constants)}"
         self.constants[name] = value
         return name
+
+
+_HEAD = ("def test(event, known=None):", " get = event.get")
+
+
+def _reading(variable: str, name: str) -> tuple[str, str]:
+    return (
+        f" {variable} = get({name!r})",
+        f" if type({variable}) not in plain_types: {variable} = plain({name!r}, {variable})",
+    )
+
+
+def _portions(texts: list[str]) -> Iterator[list[str]]:
+    """The same texts in portions that are compiled in one go."""
+    portion: list[str] = []
+    size = 0
+    for text in texts:
+        if size > SOURCE_MAX:
+            yield portion
+            portion, size = [], 0
+        portion.append(text)
+        size += len(text)
+    yield portion
+
+
+def _compiled(lines: list[str], constants: dict[str, object]) -> CompiledTest:
+    exec("\n".join(lines), constants)  # noqa: S102 - only text made here.
+    # Taken out, lest function and constants are a cycle, which only a search would free.
+    test: CompiledTest = constants.pop("test")  # type: ignore[assignment]
+    return test

@@ -3,7 +3,6 @@
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sterna.extras import require
@@ -22,6 +21,7 @@ from sterna.model.filters.normal_form import (
 from sterna.model.filters.parser import DEPTH_MAX, LENGTH_MAX, MEMBERS_MAX, parse
 from sterna.model.filters.wording import in_words
 from sterna.model.location import LocationSpace
+from sterna.model.once import once
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -51,6 +51,13 @@ class Filter:
         return made
 
     @classmethod
+    def from_normal_form(cls, terms: NormalForm) -> "Filter":
+        """A filter that matches where one of these terms does."""
+        made = cls.from_condition(in_words(terms))
+        made.normal_form = terms  # However many there are, they are known already.
+        return made
+
+    @classmethod
     def stored(cls, text: str) -> "Filter":
         """A filter from the text that `str()` gave for it, however long merging has made it."""
         return cls.from_condition(parse(text, length_max=sys.maxsize))
@@ -63,11 +70,11 @@ class Filter:
     def __str__(self) -> str:
         return self._text
 
-    @cached_property
+    @once
     def _text(self) -> str:
         return tree.write(self._condition)
 
-    @cached_property
+    @once
     def is_readable(self) -> bool:
         """Whether its text can be parsed again, by every node that gets it.
 
@@ -84,7 +91,7 @@ class Filter:
     def __hash__(self) -> int:
         return self._hash
 
-    @cached_property
+    @once
     def _hash(self) -> int:
         return hash(self._condition)
 
@@ -100,14 +107,20 @@ class Filter:
     def __invert__(self) -> "Filter":
         return _composed(tree.negation(self._condition))
 
+    def prepare(self) -> None:
+        """Find out now all that takes long and is kept, so that nobody waits for it later."""
+        hash(self)
+        if self.is_readable and self.is_bound and self.normal_form != (ANYTHING,):
+            _ = self.matches
+
     # ---- Events
 
-    @cached_property
+    @once
     def attributes(self) -> tuple[str, ...]:
         """The attributes it refers to, in order of appearance."""
         return tree.attributes(self._condition)
 
-    @cached_property
+    @once
     def matches(self) -> CompiledTest:
         """`matches(attributes)`: whether the filter is TRUE for an event's attributes.
 
@@ -136,7 +149,7 @@ class Filter:
 
     # ---- Sets of events
 
-    @cached_property
+    @once
     def normal_form(self) -> NormalForm | None:
         """The alternatives the algebra works on; None beyond its limits."""
         usual = usual_form(self._condition)
@@ -148,20 +161,23 @@ class Filter:
         except TooComplex:
             return None
 
-    def covers(self, other: "Filter") -> bool:
-        """Whether every event that matches the other matches this one; False when not sure."""
-        return self.covers_verdict(other) is True
+    def covers(self, other: "Filter", work: algebra.Work | None = None) -> bool:
+        """Whether every event that matches the other matches this one; False when not sure.
+
+        With `work`, several questions have a limit together.
+        """
+        return self.covers_verdict(other, work) is True
 
     def overlaps(self, other: "Filter") -> bool:
         """Whether some event matches both; True when not sure."""
         return self.overlaps_verdict(other) is not False
 
-    def covers_verdict(self, other: "Filter") -> Verdict:
+    def covers_verdict(self, other: "Filter", work: algebra.Work | None = None) -> Verdict:
         """Like `covers`, with None when not sure."""
         mine, theirs = self.normal_form, other.normal_form
         if self._condition == other._condition or mine == (ANYTHING,) or theirs == ():
             return True
-        return None if mine is None or theirs is None else algebra.covers(mine, theirs)
+        return None if mine is None or theirs is None else algebra.covers(mine, theirs, work)
 
     def overlaps_verdict(self, other: "Filter") -> Verdict:
         """Like `overlaps`, with None when not sure."""
@@ -172,7 +188,7 @@ class Filter:
 
     # ---- Context: what depends on the client
 
-    @cached_property
+    @once
     def variables(self) -> tuple[str, ...]:
         """The context variables it refers to (`$budget`), in order of appearance."""
         found = (
@@ -180,12 +196,12 @@ class Filter:
         )
         return tuple(dict.fromkeys(found))
 
-    @cached_property
+    @once
     def uses_myloc(self) -> bool:
         """Whether it depends on the client's location."""
         return any(isinstance(node, tree.InMyloc) for node in tree.walk(self._condition))
 
-    @cached_property
+    @once
     def is_bound(self) -> bool:
         """Whether nothing in it depends on a client any more."""
         return not any(
@@ -254,7 +270,7 @@ class Filter:
 
         return Filter.from_condition(widening.over_places(self._condition, reach))
 
-    @cached_property
+    @once
     def anywhere(self) -> "Filter":
         """A filter without `myloc` that matches whatever this one may, wherever the client is."""
         return Filter.from_condition(widening.over_places(self._condition, None))
@@ -307,9 +323,7 @@ def merge(filters: Iterable[Filter], *, exact: bool = True) -> Filter:
         return Filter.from_condition(
             tree.disjunction([*([in_words(terms)] if terms else []), *intact])
         )
-    merged = Filter.from_condition(in_words(terms))
-    merged.normal_form = terms  # However many there are, they are known already.
-    return merged
+    return Filter.from_normal_form(terms)
 
 
 def _composed(condition: tree.Condition) -> Filter:

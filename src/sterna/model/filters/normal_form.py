@@ -65,7 +65,7 @@ class TooComplex(Exception):  # noqa: N818 - a limit, not a fault.
 class Term:
     """One alternative: accepted values per attribute, and residual conditions."""
 
-    __slots__ = ("_key", "constraints", "residuals")
+    __slots__ = ("_key", "constraints", "residuals", "size")
 
     def __init__(
         self, constraints: Mapping[str, ValueSet], residuals: tuple[Condition, ...] = ()
@@ -74,6 +74,8 @@ class Term:
             name: accepted for name, accepted in constraints.items() if accepted.cuts != ALL.cuts
         }
         self.residuals = residuals
+        self.size = 1 + len(residuals) + sum(len(v.cuts) for v in self.constraints.values())
+        """The cost of handling the term: its number of cuts and residuals."""
         self._key: object = None
 
     @property
@@ -99,11 +101,6 @@ class Term:
 
     def accepts(self, name: str) -> ValueSet:
         return self.constraints.get(name, ALL)
-
-    @property
-    def size(self) -> int:
-        """The cost of handling the term: its number of cuts and residuals."""
-        return 1 + len(self.residuals) + sum(len(v.cuts) for v in self.constraints.values())
 
     def meets(self, other: "Term") -> bool:
         """Whether both can hold at once; True when not sure."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -33,13 +35,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("sterna.broker")
 
 
+FEW_ACTIONS = 32
+"""So many frames are sent at once, whatever they are."""
+
+AT_ONCE_BYTES = 2**20
+"""Of more frames, about so many bytes are sent at once; the others wait for other turns."""
+
+SLICE_S = 0.01
+"""For how many seconds frames are encoded and sent before others have their turn."""
+
+Sending = tuple[bytes, ...] | Transmit | None
+"""A frame as bytes, or before it is encoded; None ends the session."""
+
+
 class Prepared(NamedTuple):
     """What the core asked for in one turn, ready to be sent."""
 
     arrived: float
     """When the input that caused it arrived."""
-    sendings: "Sequence[tuple[Session, tuple[bytes, ...] | None]]"
-    """What goes to which session; None ends the session."""
+    sendings: "Sequence[tuple[Session, Sending]]"
+    """What goes to which session."""
 
 
 class BrokerDriver(Driver):
@@ -65,6 +80,8 @@ class BrokerDriver(Driver):
         self._released: list[float] = []
         """When the inputs arrived whose consequences are sent with the next flush."""
         self._is_flushing = False
+        self._backlogs: dict[Session, deque[Sending]] = {}
+        """What waits for sessions because it is more than can be sent at once."""
         self._unreported: list[tuple[int, Sequence[Fact]]] = []
         """Facts that are not reported yet, with the numbers of their inputs."""
         self._unlock: Callable[[], None] = lambda: None
@@ -142,19 +159,21 @@ class BrokerDriver(Driver):
     # ---- Actions of the core
 
     def prepare(self, turn: Turn) -> Prepared:
-        sendings: list[tuple[Session, tuple[bytes, ...] | None]] = []
+        sendings: list[tuple[Session, Sending]] = []
         links = self._sessions.links
+        left_bytes = AT_ONCE_BYTES if len(turn.actions) > FEW_ACTIONS else math.inf
         for action in turn.actions:
             if type(action) is Transmit:
                 session = links.get(action.link)
                 if session is not None:
-                    try:
-                        sendings.append((session, session.encode(action.frame, self._bodies)))
-                    except Exception as error:  # noqa: BLE001 - others must not suffer.
-                        self._cannot_send(action, turn.cause, error)
-                        other = without_message(action.frame)
-                        if other is not None:
-                            sendings.append((session, session.encode(other, self._bodies)))
+                    if left_bytes <= 0:
+                        sendings.append((session, action))
+                        continue
+                    data = self._encoded(session, action, turn.cause)
+                    if data is not None:
+                        sendings.append((session, data))
+                        if left_bytes != math.inf:
+                            left_bytes -= sum(map(len, data))
             elif isinstance(action, Disconnect | Reconnect):
                 if action.link in links:
                     sendings.append((links[action.link], None))
@@ -163,7 +182,18 @@ class BrokerDriver(Driver):
         self._bodies.clear()
         return Prepared(self._arrived or perf_counter(), sendings)
 
-    def _cannot_send(self, action: Transmit, cause: Input, error: Exception) -> None:
+    def _encoded(
+        self, session: "Session", action: Transmit, cause: Input | None
+    ) -> tuple[bytes, ...] | None:
+        """A frame as bytes, or another one in its place if it cannot be sent."""
+        try:
+            return session.encode(action.frame, self._bodies)
+        except Exception as error:  # noqa: BLE001 - others must not suffer.
+            self._cannot_send(action, cause, error)
+            other = without_message(action.frame)
+            return None if other is None else session.encode(other, self._bodies)
+
+    def _cannot_send(self, action: Transmit, cause: Input | None, error: Exception) -> None:
         """Log it, and close the connection that the cause came over, as if the core had failed.
 
         A frame that was to go over that very connection is no reason to: it may have waited for it
@@ -182,7 +212,9 @@ class BrokerDriver(Driver):
             return
         size_bytes = frames = 0
         for session, data in sendings:
-            if data is None:
+            if session in self._backlogs or isinstance(data, Transmit):
+                self._wait_behind(session, data)
+            elif data is None:
                 session.close()
             else:
                 size_bytes += session.put(data)
@@ -211,8 +243,49 @@ class BrokerDriver(Driver):
         if self._unreported:
             self.tell()
 
+    # ---- Long backlogs, as those of a neighbour that is back: a part in each turn of the loop
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether something is released and not given to the sessions."""
+        return bool(self._backlogs)
+
+    def _wait_behind(self, session: "Session", data: "Sending") -> None:
+        if not self._backlogs:
+            self._loop.call_soon(self._send_some)
+        self._backlogs.setdefault(session, deque()).append(data)
+
+    def _send_some(self) -> None:
+        """Send a part of what waits, to one session after the other."""
+        began = perf_counter()
+        size_bytes = frames = 0
+        while self._backlogs and size_bytes < AT_ONCE_BYTES and perf_counter() < began + SLICE_S:
+            session, waiting = next(iter(self._backlogs.items()))
+            data = waiting.popleft()
+            if not waiting:
+                del self._backlogs[session]
+            if isinstance(data, Transmit):
+                data = self._encoded(session, data, None)
+                if data is None:
+                    continue
+            if data is None:
+                session.close()
+                continue
+            size_bytes += session.put(data)
+            frames += 1
+            self._dirty[session] = None
+        self._bodies.clear()
+        self._metrics.sent(size_bytes, frames)
+        self._flush()
+        if self._backlogs:
+            first = next(iter(self._backlogs))  # It is the turn of another one.
+            self._backlogs[first] = self._backlogs.pop(first)
+            # As long as it took, so that half of the time is for others.
+            self._loop.call_later(perf_counter() - began, self._send_some)
+
     def _forget(self, session: "Session") -> None:
         self._dirty.pop(session, None)
+        self._backlogs.pop(session, None)
 
     # ---- Facts
 

@@ -14,8 +14,10 @@ from sterna.core.names import LinkId, RouteId
 from sterna.core.routing.foresight import Foresight
 from sterna.net.admission import Admission, RefusedError
 from sterna.net.broker.doors import Parts
+from sterna.net.broker.long_changes import ROUTES_MAX, LongChange, routes_in
 from sterna.net.broker.sessions import Session
-from sterna.wire.codec import LENGTH_BYTES, MalformedError, decode
+from sterna.net.broker.slow_reading import SlowReading
+from sterna.wire.codec import LENGTH_BYTES, MalformedError, decode_quickly
 from sterna.wire.frames import Role
 
 log = logging.getLogger("sterna.broker")
@@ -39,6 +41,15 @@ class _Foreseen(NamedTuple):
     foresight: Foresight
 
 
+class _Announced(NamedTuple):
+    """A long message, and what of it the core was not given ahead."""
+
+    session: Session
+    received: Received
+    raw: bytes
+    parts: LongChange
+
+
 class Reading:
     """Turns what arrives over links into inputs of the core."""
 
@@ -51,8 +62,12 @@ class Reading:
         self._loop = asyncio.get_running_loop()
         self._later: dict[Session, deque[tuple[bytes, Sequence[memoryview]]]] = {}
         """What clients have sent and is read after others have had their turn."""
-        self._foreseen: dict[Session, _Foreseen] = {}
-        """Inputs that take long, and are given to the core after others have had their turn."""
+        self._waiting: dict[Session, None] = {}
+        """Sessions with an input that takes long: others have their turn before it is handled."""
+        self._slow = SlowReading(self._has_read)
+        self._read: dict[Session, Frame] = {}
+        """Frames that another thread has read, and that are the first of what a session has
+        sent and is read later."""
         self._until = 0.0
         """When the present slice of such an input ends."""
         self._admission = Admission(
@@ -73,20 +88,29 @@ class Reading:
             self._later[session].append((raw, bodies))
             return
         link = session.peer
-        if self._sessions.roles[session] is Role.CLIENT:
-            frames, raw = self._first_frames(session, raw, bodies)
+        is_client = self._sessions.roles[session] is Role.CLIENT
+        frames, raw = self._first_frames(session, raw, bodies, short_filters=is_client)
+        if not frames:
+            return
+        if is_client:
             try:
                 self._admission.check(link, frames)
             except RefusedError as problem:
                 self._sessions.refuse(session, str(problem), final=True)
                 return
         else:
-            frames = tuple([decode(body) for body in bodies])
             self._notice_others(link, frames)
         received = Received(link=link, frames=frames, size=len(raw))
+        if routes_in(frames[0]) > ROUTES_MAX:
+            self._announce(_Announced(session, received, raw, LongChange(frames[0])))
+        else:
+            self._handle(session, received, raw)
+
+    def _handle(self, session: Session, received: Received, raw: bytes) -> None:
         foresight = self._driver.node.foresee(received, self._is_time_up)
         if foresight is None:
             self._give(received, raw)
+            self._wait_no_more(session)
         else:
             self._foresee(_Foreseen(session, received, raw, foresight))
 
@@ -101,7 +125,7 @@ class Reading:
         if self._driver.engine.held:
             self._pausing.received(len(raw))
 
-    def _foresee(self, foreseen: "_Foreseen") -> None:
+    def _foresee(self, foreseen: _Foreseen) -> None:
         """Give the core an input once it can handle it quickly.
 
         What else the peer has sent waits until then.
@@ -112,14 +136,41 @@ class Reading:
         began = perf_counter()
         self._until = began + READING_S
         if not foresight.is_complete():
-            if session not in self._foreseen:
-                self._foreseen[session] = foreseen
-                self._later.setdefault(session, deque())
-                self._pausing.rest(session)
+            self._let_wait(session)
             self._loop.call_later(perf_counter() - began, self._foresee, foreseen)
             return
         self._give(received, raw, foresight)
-        if self._foreseen.pop(session, None) is not None:
+        self._wait_no_more(session)
+
+    def _announce(self, announced: _Announced) -> None:
+        """Give the core the parts of a long message, as many as fit in a turn; then all of it.
+
+        What else the peer has sent waits until then.
+        """
+        session, received, raw, parts = announced
+        if session.is_over:
+            return
+        began = now = perf_counter()
+        while parts and now - began < READING_S:
+            self._driver.give(parts.next(received.link))
+            before, now = now, perf_counter()
+            parts.took(now - before)
+        if parts:
+            self._let_wait(session)
+            self._loop.call_later(now - began, self._announce, announced)
+            return
+        self._handle(session, received, raw)
+
+    def _let_wait(self, session: Session) -> None:
+        """Others have their turn; what else the peer has sent waits."""
+        if session not in self._waiting:
+            self._waiting[session] = None
+            self._later.setdefault(session, deque())
+            self._pausing.rest(session)
+
+    def _wait_no_more(self, session: Session) -> None:
+        if session in self._waiting:
+            del self._waiting[session]
             self._go_on(session)
 
     def _is_time_up(self) -> bool:
@@ -139,9 +190,9 @@ class Reading:
                     )
 
     def _first_frames(
-        self, session: Session, raw: bytes, bodies: Sequence[memoryview]
+        self, session: Session, raw: bytes, bodies: Sequence[memoryview], *, short_filters: bool
     ) -> tuple[tuple[Frame, ...], bytes]:
-        """The frames of a client, or as many as can be read in one turn.
+        """The frames of a peer, or as many as can be read in one turn; none if that takes long.
 
         Reading many filters takes long: then others have their turn before it continues. Events
         that follow filters are for another turn, too: only then can it be foreseen what they match.
@@ -150,27 +201,50 @@ class Reading:
         frames: list[Frame] = []
         apart = len(raw) > MIXED_BYTES_MAX
         has_others = False
+        routes = 0
+        read = self._read.pop(session, None)
         for body in bodies:
-            frame = decode(body, short_filters=True)
+            frame = read or decode_quickly(
+                body, short_filters=short_filters, until_s=began + READING_S
+            )
+            read = None
+            if frame is None:
+                break
             if type(frame) is Data:
                 is_other = type(frame.message) is not Events
                 if apart and has_others and not is_other:
                     break
                 has_others |= is_other
+                routes += routes_in(frame)
+                if routes > ROUTES_MAX and frames:
+                    break  # A long change comes alone.
             frames.append(frame)
-            if perf_counter() - began > READING_S:
+            if routes > ROUTES_MAX or perf_counter() - began > READING_S:
                 break
         if len(frames) < len(bodies):
             size = sum(LENGTH_BYTES + len(body) for body in bodies[: len(frames)])
             self._later[session] = deque([(raw[size:], bodies[len(frames) :])])
             self._pausing.rest(session)
-            # As long as it took, so that half of the time is for others.
-            self._loop.call_later(perf_counter() - began, self._go_on, session)
+            if frames:
+                # As long as it took, so that half of the time is for others.
+                self._loop.call_later(perf_counter() - began, self._go_on, session)
+            else:
+                self._slow.read(session, bodies[0], short_filters=short_filters)
             raw = raw[:size]
         return tuple(frames), raw
 
+    def _has_read(self, session: Session, frame: Frame | MalformedError) -> None:
+        """Another thread has read a frame that takes long."""
+        if session not in self._later:
+            return  # It is over.
+        if isinstance(frame, MalformedError):
+            self._sessions.refuse(session, str(frame), final=True)
+            return
+        self._read[session] = frame
+        self._go_on(session)
+
     def _go_on(self, session: Session) -> None:
-        if session in self._foreseen:
+        if session in self._waiting:
             return  # It goes on after that.
         for raw, bodies in self._later.pop(session, ()):
             if session.is_over:
@@ -187,4 +261,6 @@ class Reading:
 
     def _forget(self, session: Session) -> None:
         self._later.pop(session, None)
-        self._foreseen.pop(session, None)
+        self._waiting.pop(session, None)
+        self._read.pop(session, None)
+        self._slow.forget(session)

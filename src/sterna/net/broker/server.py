@@ -9,6 +9,7 @@ from typing import TypeVar
 from sterna.core.broker import Broker
 from sterna.core.names import NodeId, Peer
 from sterna.errors import StartError, SternaError
+from sterna.model.filters import Filter
 from sterna.net.address import Address
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.doors import Door, Parts
@@ -26,6 +27,7 @@ from sterna.net.engine import Engine
 from sterna.net.http import HttpServer
 from sterna.net.librarian import Librarian
 from sterna.net.metrics import Gauges, Metrics
+from sterna.net.watchdog import Watchdog
 
 log = logging.getLogger("sterna.broker")
 
@@ -70,6 +72,7 @@ class BrokerServer:
             self.metrics,
         )
         self.progress = Progress(self.driver, self.sessions)
+        self.watchdog = Watchdog(config.name)
         self._observers = Observers(self, self.sessions, self._librarian)
         self._native = NativeDoor(parts, self._observers)
         self._doors: list[Door] = [self._native]
@@ -105,6 +108,7 @@ class BrokerServer:
         try:
             self.configuration.try_out()
             self.driver.open()
+            Filter("TRUE")  # The first one takes long: the grammar is read for it.
             await self._listen()
         except BaseException:
             await self._release()
@@ -112,6 +116,7 @@ class BrokerServer:
         for url in self.config.network.neighbours:
             self.join(Address.from_url(url))
         self._limits.begin()
+        self.watchdog.start()
         self._housekeeping = asyncio.create_task(self._keep_house())
         self.is_ready = True
         log.info("%s listens on %s", self.config.name, self.address.url)
@@ -132,6 +137,7 @@ class BrokerServer:
         """Take no more, finish what is under way, keep the state, and end."""
         self.is_draining, self.is_ready = True, False
         self._limits.end()
+        self.watchdog.stop()
         if self._housekeeping is not None:
             self._housekeeping.cancel()
         for dialler in self._diallers:
@@ -171,7 +177,7 @@ class BrokerServer:
             self.http_address = await _listening(opening, listen, "http.listen")
 
     def _is_drained(self) -> bool:
-        return not self.engine.held and not any(
+        return not (self.engine.held or self.driver.has_backlog) and not any(
             session.waiting_bytes for session in self.sessions.roles
         )
 
@@ -230,6 +236,8 @@ class BrokerServer:
             snapshots_failed=0 if snapshots is None else snapshots.failures,
             journal_bytes=self.driver.journalist.bytes_on_disk,
             links_stalled=len(self.progress.stalled()),
+            loop_holds=self.watchdog.holds,
+            loop_held_s_max=self.watchdog.longest.seconds,
             is_ready=self.is_ready,
         )
 

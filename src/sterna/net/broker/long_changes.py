@@ -1,0 +1,54 @@
+"""Changes of many subscriptions at once: the core is given them in parts first."""
+
+from typing import cast
+
+from sterna.core.inputs import Ahead
+from sterna.core.link import Data, Frame
+from sterna.core.messages import SubscriptionChange
+from sterna.core.names import LinkId
+
+ROUTES_MAX = 3
+"""How many subscriptions may begin or end at once. Each may be compared with many others."""
+
+PART_S = 0.005
+"""How many seconds the core should take for a part."""
+
+
+def routes_in(frame: Frame) -> int:
+    """How many subscriptions begin or end with a frame."""
+    if type(frame) is not Data or type(frame.message) is not SubscriptionChange:
+        return 0
+    return len(frame.message.added) + len(frame.message.removed)
+
+
+class LongChange:
+    """What is left of a frame with more than that. It is true as long as something is."""
+
+    def __init__(self, frame: Frame) -> None:
+        data = cast("Data", frame)
+        change = cast("SubscriptionChange", data.message)
+        self._seq = data.seq
+        self._added, self._removed = change.added, change.removed
+        self._next = 0
+        self._count = 1
+
+    def __bool__(self) -> bool:
+        return self._next < len(self._added) + len(self._removed)
+
+    def next(self, link: LinkId) -> Ahead:
+        """The next part: what begins comes before what ends, as in the whole."""
+        first, last = self._next, self._next + self._count
+        self._next = last
+        among = len(self._added)
+        change = SubscriptionChange(
+            added=self._added[first:last],
+            removed=self._removed[max(0, first - among) : max(0, last - among)],
+        )
+        return Ahead(link=link, seq=self._seq, change=change)
+
+    def took(self, seconds: float) -> None:
+        """The core took so long for the last part; the next one should take as long as it may."""
+        if seconds > PART_S:
+            self._count = max(1, self._count // 2)
+        elif seconds < PART_S / 2:
+            self._count *= 2
