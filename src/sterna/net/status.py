@@ -31,6 +31,7 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "clients_here": sum(link in links for link in clients),
         "clients_away": sum(link not in links for link in clients),
         "connections": len(server.sessions.roles),
+        "peers_waiting": server.pausing.waiting,
         "subscriptions": len(node.router.subscriptions),
         "inputs": server.engine.inputs,
         "events": server.metrics.events,

@@ -144,6 +144,8 @@ class BrokerDriver(Driver):
     def prepare(self, turn: Turn) -> Prepared:
         sendings: list[tuple[Session, tuple[bytes, ...] | None]] = []
         links = self._sessions.links
+        if self._pausing.is_watching:
+            self._pausing.routed(turn.facts)
         for action in turn.actions:
             if type(action) is Transmit:
                 session = links.get(action.link)

@@ -79,10 +79,12 @@ class Limits:
         """Disconnect clients whose queues are too long, alone or together."""
         limits, roles = self._configuration.limits, self._sessions.roles
         for session, role in list(roles.items()):
-            if role is Role.CLIENT and (
-                session.waiting_bytes > limits.queue_bytes_per_client_max
-                or self._unconfirmed_bytes(session) > limits.queue_bytes_per_client_max
-            ):
+            if role is not Role.CLIENT:
+                continue
+            unconfirmed_bytes = self._unconfirmed_bytes(session)
+            if not self._pausing.reads(session):
+                unconfirmed_bytes = 0  # What it confirms is not read.
+            if max(session.waiting_bytes, unconfirmed_bytes) > limits.queue_bytes_per_client_max:
                 self._too_slow(session)
         waiting = {each: each.waiting_bytes for each in roles if each.waiting_bytes}
         total = sum(waiting.values())
@@ -117,11 +119,16 @@ class Limits:
 
     def _look_for_the_silent(self) -> None:
         missed_max = self._configuration.config.heartbeat.missed_max
-        for session in list(self._sessions.roles):
+        for session, role in list(self._sessions.roles.items()):
+            is_read = self._pausing.reads(session)
             is_stuck = session.is_stuck() and self._pausing.is_waited_for(session)
-            if not is_stuck and (session.heard or self._pausing.is_paused):
+            if role is Role.BROKER and session.heard:
+                is_stuck = False  # It reads nothing because it has to wait for others itself.
+            if not is_stuck and (session.heard or not is_read):
                 self._missed.pop(session, None)
                 session.heard = False
+                if not is_read:
+                    session.probe()  # It gets no answers to what it sends.
                 continue
             missed = self._missed[session] = self._missed.get(session, 0) + 1
             if missed > missed_max:

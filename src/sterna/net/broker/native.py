@@ -369,7 +369,7 @@ class NativeDoor:
         return True
 
     def _end_if_silent(self, session: NativeSession) -> None:
-        if not (session.heard or session.is_over or self._pausing.is_paused):
+        if not (session.heard or session.is_over) and self._pausing.reads(session):
             session.abort()
 
     @property

@@ -51,13 +51,13 @@ class BrokerServer:
         self.driver = BrokerDriver(self.configuration, self.metrics, self)
         self.sessions = Sessions(self.driver, self.metrics)
         self._librarian = Librarian(config.name)
-        self._pausing = Pausing(self.configuration, self.sessions)
-        self.driver.serve(self.sessions, self._pausing)
+        self.pausing = Pausing(self.configuration, self.sessions)
+        self.driver.serve(self.sessions, self.pausing)
         self._limits = Limits(
             self.configuration,
             self.driver,
             self.sessions,
-            self._pausing,
+            self.pausing,
             self._librarian,
             self.metrics,
         )
@@ -65,7 +65,7 @@ class BrokerServer:
             self.configuration,
             self.driver,
             self.sessions,
-            self._pausing,
+            self.pausing,
             self._limits,
             self.metrics,
         )
@@ -138,7 +138,7 @@ class BrokerServer:
             dialler.stop()
         for door in self._doors:
             door.close()
-        self._pausing.drain()
+        self.pausing.drain()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + drain_s
         while self.failure is None and loop.time() < deadline and not self._is_drained():
@@ -224,7 +224,7 @@ class BrokerServer:
             subscriptions=len(node.router.subscriptions),
             queue_events=sum(node.backlog(link) for link in node.peers),
             queue_bytes=sum(session.waiting_bytes for session in roles),
-            in_flight_bytes=self._pausing.in_flight_bytes,
+            in_flight_bytes=self.pausing.in_flight_bytes,
             log_bytes=0 if kept is None else kept.bytes_on_disk,
             log_inputs=0 if kept is None else kept.records_since_snapshot,
             snapshots_failed=0 if snapshots is None else snapshots.failures,
