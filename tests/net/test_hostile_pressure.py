@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from sterna.core.facts import Forwarded
 from sterna.model.event import Event
 from sterna.net.broker import BrokerServer
+from sterna.net.broker.native import NativeSession
 from sterna.net.config import BrokerConfig
-from sterna.net.connection import Connection
 from sterna.net.local import LocalNetwork
 from sterna.net.observer import ask
 from sterna.wire.frames import Role
@@ -145,7 +145,7 @@ class Ends:
         tables = {"name": "B1", "data": str(directory), "limits": limits}
         self.server = BrokerServer(BrokerConfig.from_mapping(tables))
         self.pipes: dict[str, Pipe] = {}
-        self.connections: dict[str, Connection] = {}
+        self.connections: dict[str, NativeSession] = {}
         for name, role in (
             ("B2", Role.BROKER), ("B3", Role.BROKER), ("c", Role.CLIENT), ("d", Role.CLIENT),
             ("o", Role.OBSERVER),

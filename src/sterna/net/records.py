@@ -48,6 +48,7 @@ _Doing: Any = (
     | inputs.SetVariable
     | inputs.ArchiveChanged
     | inputs.LookedUp
+    | inputs.MemoryShort
     | inputs.Configured
 )
 

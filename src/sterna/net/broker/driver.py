@@ -65,6 +65,8 @@ class BrokerDriver(Driver):
         self._released: list[float] = []
         """When the inputs arrived whose consequences are sent with the next flush."""
         self._is_flushing = False
+        self._unchecked_bytes = 0
+        """How many bytes were received since the memory was last checked because of that."""
         self._unreported: list[tuple[int, Sequence[Fact]]] = []
         """Facts that are not reported yet, with the numbers of their inputs."""
         self._unlock: Callable[[], None] = lambda: None
@@ -138,6 +140,10 @@ class BrokerDriver(Driver):
         self._arrived = perf_counter()
         self.engine.give(given, raw)
         self._arrived = 0.0
+        self._unchecked_bytes += len(raw)
+        if self._unchecked_bytes > self._server.budget.grain_bytes:
+            self._unchecked_bytes = 0
+            self._loop.call_soon(self._server.check_memory)
 
     # ---- Actions of the core
 

@@ -105,6 +105,13 @@ class Pausing:
             self._apply([links[link] for link in changed if link in links])
             self._look_again()
 
+    def look_again(self) -> None:
+        """The configuration has changed: some may have to wait no more."""
+        limit = self._configuration.limits.in_flight_bytes_max
+        self.is_paused = self.is_paused and self.in_flight_bytes > limit
+        self._look_again()
+        self._apply(self._sessions.roles)
+
     @property
     def is_watching(self) -> bool:
         """Whether there are targets that sources may have to wait for."""
