@@ -194,10 +194,10 @@ def test_a_large_state_is_left_to_the_second_process(tmp_path: Path, level: Dura
         assert sum(path.stat().st_size for path in tmp_path.iterdir()) == log.bytes_on_disk
         await until(lambda: not engine.held)
         await engine.stop(snapshot=False)
-        expected = engine.node.kept_events("away")
+        expected = engine.node.kept("away").events
 
         again, _, log = start(tmp_path, OFTEN, level)
-        assert again.node.kept_events("away") == expected == MANY + turns
+        assert again.node.kept("away").events == expected == MANY + turns
         await again.stop(snapshot=False)
 
     asyncio.run(run())
@@ -393,7 +393,7 @@ def test_it_is_ended_when_the_broker_stops(tmp_path: Path) -> None:
         assert not list(tmp_path.glob("*.new"))
 
         again, _, log = start(tmp_path, OFTEN)
-        assert again.node.kept_events("away") == MANY
+        assert again.node.kept("away").events == MANY
         assert log.records_since_snapshot < 5
         await again.stop(snapshot=False)
 

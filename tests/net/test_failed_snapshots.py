@@ -203,7 +203,7 @@ def test_a_second_process_that_ends_oddly(
         assert driver.failure is None
 
         again, _, _ = start(tmp_path / "log", OFTEN)
-        assert again.node.kept_events("away") == MANY + 11
+        assert again.node.kept("away").events == MANY + 11
         await ends(again)
 
     asyncio.run(run())

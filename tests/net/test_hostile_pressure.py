@@ -1,23 +1,42 @@
 """More than a neighbour takes: publishers wait, nobody waits for ever, and nothing is lost."""
 
 import asyncio
+import os
 import random
+import signal
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
+from sterna.core.facts import Forwarded
+from sterna.model.event import Event
 from sterna.net.broker import BrokerServer
+from sterna.net.broker.native import NativeSession
 from sterna.net.config import BrokerConfig
-from sterna.net.connection import Connection
 from sterna.net.local import LocalNetwork
+from sterna.net.observer import ask
 from sterna.wire.frames import Role
-from tests.net.live import SETTLE_S, Client, connect, network_in, settle, until
+from tests.net.live import (
+    SETTLE_S,
+    Client,
+    connect,
+    gather_events,
+    network_in,
+    settle,
+    until,
+)
 from tests.net.proxy import Proxy
 
 COUNT = 5_000
 PAYLOAD = bytes(2_000)
+FLOOD = 10_000
+"""So many events are more than sockets and buffers hold."""
+FROZEN_S = 5.0
+"""If others had to wait for a frozen neighbour, it would take longer than this."""
 
 LIMITS = {
     "frame_bytes_max": 300_000,
@@ -119,35 +138,175 @@ class Pipe(asyncio.Transport):
         self.is_open = False
 
 
+class Ends:
+    """A broker with sessions that only know whether they are read."""
+
+    def __init__(self, directory: Path, **limits: object) -> None:
+        tables = {"name": "B1", "data": str(directory), "limits": limits}
+        self.server = BrokerServer(BrokerConfig.from_mapping(tables))
+        self.pipes: dict[str, Pipe] = {}
+        self.connections: dict[str, NativeSession] = {}
+        for name, role in (
+            ("B2", Role.BROKER), ("B3", Role.BROKER), ("c", Role.CLIENT), ("d", Role.CLIENT),
+            ("o", Role.OBSERVER),
+        ):  # fmt: skip
+            session = self.server._native.session()
+            self.connections[name], self.pipes[name] = session, Pipe()
+            session.connection_made(self.pipes[name])
+            session.peer = name
+            self.server.sessions.roles[session] = role
+            if role is not Role.OBSERVER:
+                self.server.sessions.links[name] = session
+
+    def unread(self) -> set[str]:
+        return {name for name, pipe in self.pipes.items() if not pipe.reads}
+
+    def full(self, name: str) -> set[str]:
+        self.connections[name].pause_writing()
+        return self.unread()
+
+    def relieved(self, name: str) -> set[str]:
+        self.connections[name].resume_writing()
+        return self.unread()
+
+    def routed(self, source: str, *targets: str) -> set[str]:
+        """Events go from one peer to others."""
+        forwarded = Forwarded(at="B1", time=0, source=source, to=dict.fromkeys(targets, ()))
+        self.server.pausing.routed((forwarded,))
+        return self.unread()
+
+    def queued(self, *overdue: str) -> set[str]:
+        self.server.pausing.queued(frozenset(overdue))
+        return self.unread()
+
+
 @pytest.mark.spec("LV-6")
-def test_a_full_neighbour_is_read_and_all_others_wait(tmp_path: Path) -> None:
-    """Two brokers that are full of each other must not wait for each other. A client that does not
-    read stops nobody, and an observer that does not read is sent away.
-    """
+def test_a_source_waits_for_its_own_targets_alone(tmp_path: Path) -> None:
+    """A client that does not read stops nobody, and an observer that does not read is sent away."""
 
     async def run() -> None:
-        server = BrokerServer(BrokerConfig.from_mapping({"name": "B1", "data": str(tmp_path)}))
-        pipes: dict[str, Pipe] = {}
-        connections: dict[str, Connection] = {}
-        for name, role in (
-            ("B2", Role.BROKER), ("B3", Role.BROKER), ("c", Role.CLIENT), ("o", Role.OBSERVER),
-        ):  # fmt: skip
-            connection = connections[name] = server._native.session()
-            pipes[name] = Pipe()
-            connection.connection_made(pipes[name])
-            server.sessions.roles[connection] = role
-
-        def reading(name: str, *, full: bool) -> set[str]:
-            connection = connections[name]
-            (connection.pause_writing if full else connection.resume_writing)()
-            return {name for name, pipe in pipes.items() if pipe.reads}
-
-        assert reading("c", full=True) == {"B2", "B3", "c", "o"}
-        assert reading("B2", full=True) == {"B2", "o"}
-        assert reading("B3", full=True) == {"B2", "B3", "o"}
-        assert reading("B2", full=False) == {"B3", "o"}
-        assert reading("B3", full=False) == {"B2", "B3", "c", "o"}
-        assert reading("o", full=True) == {"B2", "B3", "c", "o"}
-        assert [name for name, pipe in pipes.items() if not pipe.is_open] == ["o"]
+        ends = Ends(tmp_path)
+        assert ends.full("B2") == set()
+        assert ends.routed("d", "c") == set()  # It has nothing to do with B2.
+        assert ends.routed("c", "d", "B2") == {"c"}
+        assert ends.full("d") == {"c"}
+        assert ends.routed("d", "d") == {"c"}
+        assert ends.relieved("d") == {"c"}
+        assert ends.relieved("B2") == set()
+        assert ends.full("o") == set()
+        assert [name for name, pipe in ends.pipes.items() if not pipe.is_open] == ["o"]
 
     asyncio.run(run())
+
+
+@pytest.mark.spec("LV-6")
+def test_a_neighbour_is_a_source_of_many_and_waits_when_memory_is_used_up(tmp_path: Path) -> None:
+    """Two brokers that are full of each other must not wait for each other."""
+
+    async def run() -> None:
+        ends = Ends(tmp_path)
+        ends.full("B2")
+        assert ends.routed("B3", "B2") == set()
+        ends.queued("B2")
+        assert ends.routed("B3", "B2") == {"B3"}
+        assert ends.routed("c", "B3") == {"B3"}
+        assert ends.full("B3") == set()  # Else B3 could not even confirm.
+        assert ends.relieved("B3") == {"B3"}
+        assert ends.relieved("B2") == {"B3"}
+        assert ends.queued() == set()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("LV-6")
+def test_with_block_the_sources_of_a_slow_client_wait(tmp_path: Path) -> None:
+    async def run() -> None:
+        ends = Ends(tmp_path, slow_consumer="block")
+        ends.full("c")
+        assert ends.routed("B2", "c", "d") == {"B2"}
+        assert ends.routed("B3", "d") == {"B2"}
+        assert ends.routed("d", "c") == {"B2", "d"}
+        ends.server.sessions._drop(ends.connections["c"])  # It is gone.
+        assert ends.unread() == set()
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("LV-6")
+def test_all_wait_for_a_slow_disk(tmp_path: Path) -> None:
+    async def run() -> None:
+        ends = Ends(tmp_path)
+        ends.server.pausing.received(17 * 2**20)
+        assert ends.unread() == {"B2", "B3", "c", "d"}
+        assert ends.full("B2") == {"B3", "c", "d"}
+        assert ends.routed("c", "B2") == {"B3", "c", "d"}
+        ends.server.pausing.committed()
+        assert ends.unread() == {"c"}
+
+    asyncio.run(run())
+
+
+# ---- A neighbour that is frozen
+
+
+@pytest.mark.spec("LV-6")
+def test_a_frozen_neighbour_stops_only_those_that_publish_to_it(tmp_path: Path) -> None:
+    """B3 stands still. Others go on at B1, and between B1 and B2, as if nothing had happened, while
+    two publishers have much for B3. When it goes on, it gets all of that.
+    """
+    limits = {"queue_bytes_per_client_max": 16 * 2**20}
+    with network_in(tmp_path, 3, limits=limits) as network:
+        asyncio.run(_freeze(network))
+
+
+async def _freeze(network: LocalNetwork) -> None:
+    async with AsyncExitStack() as stack:
+
+        async def client(name: str, at: str) -> Client:
+            connected = connect(network.url(at), client=name, timeout=30)
+            return await stack.enter_async_context(connected)
+
+        far = await client("far", "B3")
+        flooding = {at: await client(f"flood-{at}", at) for at in ("B1", "B2")}
+        good = {at: await client(f"good-{at}", at) for at in ("B1", "B2")}
+        witness = await client("witness", "B1")
+        got: dict[str, list[object]] = {"B1": [], "B2": []}
+        far.subscribe("flood IS NOT NULL", callback=lambda e: got[_at(e)].append(e.attributes["n"]))
+        subscription = witness.subscribe("good IS NOT NULL")
+        await settle(network, [far, witness, *flooding.values(), *good.values()])
+        os.kill(network.pid("B3"), signal.SIGSTOP)
+        try:
+            floods = [asyncio.create_task(_flood(each, at)) for at, each in flooding.items()]
+            async with asyncio.timeout(SETTLE_S):
+                while not (await status(network, "B1"))["peers_waiting"]:
+                    await asyncio.sleep(0.02)
+            longest = 0.0
+            for n in range(100):
+                began = time.perf_counter()
+                await asyncio.gather(*(each.publish(good=at, n=n) for at, each in good.items()))
+                longest = max(longest, time.perf_counter() - began)
+            events = await gather_events(subscription, 200)
+            assert not floods[0].done()  # It waits for B3.
+            assert longest < FROZEN_S
+            for at in good:
+                numbers = [e.attributes["n"] for e in events if e.attributes["good"] == at]
+                assert numbers == list(range(100))
+        finally:
+            os.kill(network.pid("B3"), signal.SIGCONT)
+        async with asyncio.timeout(SETTLE_S):
+            await asyncio.gather(*floods)
+        await until(lambda: all(len(numbers) >= FLOOD for numbers in got.values()))
+        assert got == {"B1": list(range(FLOOD)), "B2": list(range(FLOOD))}
+
+
+async def _flood(client: Client, at: str) -> None:
+    await client.publish_all(({"flood": at, "n": number}, PAYLOAD) for number in range(FLOOD))
+
+
+async def status(network: LocalNetwork, name: str) -> dict[str, Any]:
+    """What a broker reports of itself, while clients of this process go on."""
+    return cast("dict[str, Any]", await asyncio.to_thread(ask, network.url(name), "status"))
+
+
+def _at(event: Event) -> str:
+    return str(event.attributes["flood"])

@@ -93,10 +93,10 @@ def test_a_broker_whose_disk_is_slow_pauses_and_reads_on(
                 client.publish(n=n, text="x" * 200)
                 if n % 100 == 99:
                     await asyncio.sleep(0)  # Each frame is short enough.
-            await until(lambda: server._pausing.is_paused)
+            await until(lambda: server.pausing.is_paused)
             is_quick.set()
             await client.drain(timeout=SETTLE_S)
-            assert not server._pausing.is_paused
+            assert not server.pausing.is_paused
         await server.stop()
 
     run(publish())

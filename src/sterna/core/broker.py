@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Sequence
 
 from sterna.core.arrangement import PartsOf
 from sterna.core.component import Component
-from sterna.core.facts import Accepted
+from sterna.core.facts import Accepted, ClientForgotten
 from sterna.core.handover.declining import Declining
 from sterna.core.hooks import BrokerHooks, find
-from sterna.core.inputs import Ahead, ArchiveChanged, LinkUp, LookedUp, Received
+from sterna.core.inputs import Ahead, ArchiveChanged, LinkUp, LookedUp, MemoryShort, Received
 from sterna.core.link import Data, LinkTiming
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import Events, Message
@@ -18,6 +18,7 @@ from sterna.core.routing.foresight import Foresight
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.routing.router import Router
 from sterna.core.settings import Settings
+from sterna.core.sizes import Load
 from sterna.model.event import Event
 from sterna.model.filters.long_texts import LongTexts
 from sterna.model.prediction import Predictor
@@ -59,6 +60,7 @@ class Broker(Node):
             Ahead: self._ahead,
             ArchiveChanged: self._archive_changed,
             LookedUp: self._looked_up,
+            MemoryShort: self._memory_short,
         }
 
     def _assemble(self) -> None:
@@ -83,9 +85,22 @@ class Broker(Node):
             *(claim for claimed in self.hooks.claimed for claim in claimed(link)),
         ]
 
-    def kept_events(self, link: LinkId) -> int:
-        """How many events components keep for the client at the other end of a link."""
-        return sum(kept(link) for kept in self.hooks.kept_events)
+    def kept(self, link: LinkId) -> Load:
+        """How much components keep for the client at the other end of a link."""
+        events = size = 0
+        for kept in self.hooks.kept:
+            load = kept(link)
+            events += load.events
+            size += load.bytes
+        return Load(events, size)
+
+    def away(self) -> list[LinkId]:
+        """The clients that are away."""
+        return [
+            link
+            for link, peer in self.peers.items()
+            if peer is Peer.CLIENT and not self.is_connected(link)
+        ]
 
     def earlier(self, client: NodeId, now: Time) -> Earlier:
         """What this broker knows of the lives that a client had so far, for its next one."""
@@ -160,3 +175,17 @@ class Broker(Node):
     def _looked_up(self, given: LookedUp, now: Time) -> None:
         for looked_up in self.hooks.looked_up:
             looked_up(given.question, given.events, now)
+
+    def _memory_short(self, given: MemoryShort, now: Time) -> None:
+        bytes_max = given.away_bytes_max
+        for keep_less in self.hooks.keep_less:
+            keep_less(bytes_max, now)
+        # What components keep is theirs to decide; nobody else looks after these.
+        alone = [e for e in self.away() if not any(keeps(e) for keeps in self.hooks.keeps)]
+        size = sum(self.queued(link).memory_bytes for link in alone)
+        for link in sorted(alone, key=lambda link: self.queued(link).bytes, reverse=True):
+            if size <= bytes_max:
+                break
+            size -= self.queued(link).memory_bytes
+            self.state(ClientForgotten(at=self.id, time=now, client=link))
+            self.forget(link, now)

@@ -9,6 +9,7 @@ from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, RouteId, Time
 from sterna.core.routing.foresight import Foresight
+from sterna.core.sizes import NO_LOAD, Load
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 
@@ -180,10 +181,13 @@ class BrokerComponent(Component):
         del link
         return ()
 
-    def kept_events(self, link: LinkId) -> int:
-        """How many events it keeps for the client at the other end of a link."""
+    def kept(self, link: LinkId) -> Load:
+        """How much it keeps for the client at the other end of a link."""
         del link
-        return 0
+        return NO_LOAD
+
+    def keep_less(self, bytes_max: int, now: Time) -> None:
+        """Keep no more than about so many bytes of memory for all clients that are away."""
 
     def earlier(self, client: LinkId, now: Time) -> Earlier:
         """What it knows of the lives that a client had so far."""

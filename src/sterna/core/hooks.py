@@ -27,7 +27,8 @@ class BrokerHooks:
     keeps: Hook
     exact: Hook
     claimed: Hook
-    kept_events: Hook
+    kept: Hook
+    keep_less: Hook
     earlier: Hook
     foresees: Hook
     frames_received: Hook

@@ -88,6 +88,13 @@ class ArchiveChanged(Input, frozen=True, kw_only=True):
     is_there: bool
 
 
+class MemoryShort(Input, frozen=True, kw_only=True):
+    """What waits for clients that are away takes more memory than it may."""
+
+    away_bytes_max: int
+    """About how many bytes of memory it may take from now on."""
+
+
 class LookedUp(Input, frozen=True, kw_only=True):
     """The events that the archive has; none if it cannot be read."""
 

@@ -23,6 +23,7 @@ import msgspec
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
 from sterna.core.names import NEVER, Time
+from sterna.core.sizes import Load, load
 
 
 class Frame(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -118,6 +119,7 @@ class LinkSession:
         *("_ack_at", "_ack_due", "_begins_anew", "_early", "_expected", "_next_seq", "_resend_at"),
         *("_resend_wait", "_timing", "_transmitted", "_unacknowledged", "given_up", "incarnation"),
         *("has_news", "is_remembered", "mismatch", "outbox", "partner", "state", "wake_at"),
+        *("_loads", "_queued_bytes", "_queued_events"),
     )
 
     def __init__(self, incarnation: int, timing: LinkTiming) -> None:
@@ -140,6 +142,9 @@ class LinkSession:
         """The number of the last message that was ever transmitted, when the link was last open."""
         self._begins_anew = False
         self._unacknowledged: deque[Data] = deque()
+        self._loads: deque[Load] = deque()
+        """How much each of these is."""
+        self._queued_events = self._queued_bytes = 0
         self._expected = 1
         self._early: dict[int, Message] = {}
         self._ack_due = 0
@@ -151,6 +156,11 @@ class LinkSession:
     def backlog(self) -> int:
         """How many messages are not acknowledged yet."""
         return len(self._unacknowledged)
+
+    @property
+    def queued(self) -> Load:
+        """How much is not acknowledged yet."""
+        return Load(self._queued_events, self._queued_bytes)
 
     def unconfirmed(self) -> list[Message]:
         """The messages that the other end has not acknowledged."""
@@ -187,11 +197,12 @@ class LinkSession:
         self._ack_at = self._resend_at = self.wake_at = NEVER
         self._resend_wait = self._timing.resend_us or 0
 
-    def send(self, message: Message, now: Time) -> None:
-        """Send a message now, or keep it until there is a connection."""
+    def send(self, message: Message, now: Time, size: Load | None = None) -> None:
+        """Send a message now, or keep it until there is a connection; `size` if that is known."""
         frame = Data(self._next_seq, self._expected - 1, message)
         self._next_seq += 1
         self._unacknowledged.append(frame)
+        self._count(load(message) if size is None else size)
         if self.state is State.OPEN:
             self.outbox.append(frame)
             self._ack_due = 0
@@ -289,6 +300,7 @@ class LinkSession:
             Data(seq, acknowledged, reader.message(number))
             for seq, acknowledged, number in kept.unacknowledged
         )
+        self._count_again()
         self._early = {seq: reader.message(number) for seq, number in kept.early.items()}
         self._ack_due, self._ack_at = kept.ack_due, kept.ack_at
         self._resend_at, self._resend_wait = kept.resend_at, kept.resend_wait
@@ -340,6 +352,7 @@ class LinkSession:
         self.has_news = True
         self.given_up = [*(self.given_up or ()), *self.unconfirmed()]
         self._unacknowledged.clear()
+        self._count_again()
         self._next_seq = 1
         self._transmitted = 0
 
@@ -371,6 +384,7 @@ class LinkSession:
         left = [*(self.given_up or ()), *self.unconfirmed()]
         self.given_up = None
         self._unacknowledged = deque(Data(n, 0, message) for n, message in enumerate(left, 1))
+        self._count_again()
         self._next_seq = len(left) + 1
         self._transmitted = 0
         self._expected = 1
@@ -388,10 +402,24 @@ class LinkSession:
             return
         while waiting and waiting[0].seq <= acknowledged:
             waiting.popleft()
+            events, size = self._loads.popleft()
+            self._queued_events -= events
+            self._queued_bytes -= size
         self._resend_wait = self._timing.resend_us or 0
         self._resend_at = NEVER
         if waiting:
             self._expect_answer(now)
+
+    def _count(self, size: Load) -> None:
+        self._loads.append(size)
+        self._queued_events += size.events
+        self._queued_bytes += size.bytes
+
+    def _count_again(self) -> None:
+        self._loads.clear()
+        self._queued_events = self._queued_bytes = 0
+        for frame in self._unacknowledged:
+            self._count(load(frame.message))
 
     def _acknowledge(self) -> None:
         self.outbox.append(Ack(self._expected - 1))

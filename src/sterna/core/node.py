@@ -18,6 +18,7 @@ from sterna.core.lives import SESSIONS_MAX
 from sterna.core.messages import Events, Message
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
 from sterna.core.settings import Settings
+from sterna.core.sizes import NO_LOAD, Load, load
 from sterna.model.event import Event
 
 
@@ -113,6 +114,8 @@ class Node(ABC):
         """The incarnation of the next session: never one that was used, whatever was forgotten."""
         self.unweighed = 0
         """How many bytes of the present input no component has counted yet."""
+        self._weighed: tuple[Sequence[Event], Load] = (), NO_LOAD
+        """The last events that were sent: the same ones often go to many."""
         self._used: dict[LinkId, LinkSession] = {}
         self._facts: list[Fact] = []
         self._actions: list[Action] = []
@@ -170,7 +173,12 @@ class Node(ABC):
     def send(self, link: LinkId, message: Message, now: Time) -> None:
         """Send a message to a neighbour, now or when the link is up again."""
         session = self._sessions[link]
-        session.send(message, now)
+        if type(message) is Events:
+            if message.events is not self._weighed[0]:
+                self._weighed = message.events, load(message)
+            session.send(message, now, self._weighed[1])
+        else:
+            session.send(message, now)
         self._used[link] = session
 
     def act(self, action: Action) -> None:
@@ -188,6 +196,10 @@ class Node(ABC):
     def backlog(self, link: LinkId) -> int:
         """How many messages the other end of a link has not confirmed yet."""
         return self._sessions[link].backlog
+
+    def queued(self, link: LinkId) -> Load:
+        """How much the other end of a link has not confirmed yet."""
+        return self._sessions[link].queued
 
     def unconfirmed(self, link: LinkId) -> list[Message]:
         """The messages that the other end of a link has not confirmed yet."""

@@ -1,11 +1,35 @@
-"""The approximate size of events, and how many go into one message."""
+"""The approximate size of events and queues, and how many events go into one message."""
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from sterna.core.messages import Message
 from sterna.model.event import Event
 
 BATCH_BYTES_MAX = 256 * 1024
 """About how long a message of events gets, unless a single event is longer."""
+
+EVENT_BYTES = 500
+"""About how many bytes a queued event takes in memory besides those on its way."""
+
+MESSAGE_BYTES = 1_000
+"""About how many bytes a message takes that is not about events."""
+
+
+class Load(NamedTuple):
+    """How much is queued."""
+
+    events: int
+    bytes: int
+    """About how many bytes that takes on its way."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how many bytes that takes in memory."""
+        return self.bytes + EVENT_BYTES * self.events
+
+
+NO_LOAD = Load(0, 0)
 
 
 def batches(events: Iterable[Event]) -> Iterator[tuple[Event, ...]]:
@@ -20,6 +44,14 @@ def batches(events: Iterable[Event]) -> Iterator[tuple[Event, ...]]:
         batch.append(event)
     if batch:
         yield tuple(batch)
+
+
+def load(message: Message) -> Load:
+    """How much a message adds to a queue."""
+    events: tuple[Event, ...] | None = getattr(message, "events", None)
+    if events is None:
+        return Load(0, MESSAGE_BYTES)
+    return Load(len(events), sum(map(weight, events)))
 
 
 def weight(event: Event) -> int:

@@ -31,6 +31,9 @@ class Owner(Protocol):
     ) -> None:
         """Link frames have arrived; they are given as received and one by one."""
 
+    def unfinished(self, connection: "Connection", size_bytes: int) -> None:
+        """So many bytes have arrived, and the frame that they belong to is not complete."""
+
     def malformed(self, connection: "Connection", problem: MalformedError) -> None:
         """The other side does not speak the protocol; the connection has to end."""
 
@@ -90,6 +93,11 @@ class Connection(asyncio.Protocol):
     def waiting_bytes(self) -> int:
         """How many bytes the other side has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """How many bytes of a frame have arrived that is not complete."""
+        return self.splitter.rest
 
     def is_stuck(self) -> bool:
         """Whether something waits, and the other side took nothing since the last call."""
@@ -160,6 +168,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """End the connection once everything is sent, but do not wait for ever."""
         self.is_over = True
+        self.splitter.clear()
         if self._transport is not None:
             self.flush()
             self._transport.close()
@@ -188,6 +197,8 @@ class Connection(asyncio.Protocol):
             raw, bodies = self.splitter.feed(data)
             if bodies:
                 self._hand_on(raw, bodies)
+            else:
+                self.owner.unfinished(self, len(data))
         except MalformedError as problem:
             self.owner.malformed(self, problem)
 

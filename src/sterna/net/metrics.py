@@ -38,6 +38,10 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: int = 0
     queue_events: int = 0
     queue_bytes: int = 0
+    unfinished_bytes: int = 0
+    memory_bytes: int = 0
+    memory_bytes_max: int = 0
+    peers_waiting: int = 0
     in_flight_bytes: int = 0
     log_bytes: int = 0
     log_inputs: int = 0
@@ -223,8 +227,28 @@ def _gauge_families(gauges: Gauges) -> Iterator[Metric]:
             gauges.clients_away,
         ),
         ("subscriptions", "Subscriptions of clients at this broker.", gauges.subscriptions),
-        ("queue_events", "Events that wait for clients and neighbours.", gauges.queue_events),
-        ("queue_bytes", "The same in bytes.", gauges.queue_bytes),
+        (
+            "queue_events",
+            "Events that wait for clients and neighbours, connected or not.",
+            gauges.queue_events,
+        ),
+        ("queue_bytes", "About how many bytes these are.", gauges.queue_bytes),
+        (
+            "unfinished_bytes",
+            "Bytes received of frames that are not complete.",
+            gauges.unfinished_bytes,
+        ),
+        (
+            "memory_bytes",
+            "About how much memory all that takes that counts against memory_bytes_max.",
+            gauges.memory_bytes,
+        ),
+        ("memory_bytes_max", "How much it may take.", gauges.memory_bytes_max),
+        (
+            "peers_waiting",
+            "Peers that are not read because the targets of their events take no more.",
+            gauges.peers_waiting,
+        ),
         (
             "in_flight_bytes",
             "Bytes received but not yet durable and routed.",

@@ -49,6 +49,7 @@ _Doing: Any = (
     | inputs.Ahead
     | inputs.ArchiveChanged
     | inputs.LookedUp
+    | inputs.MemoryShort
     | inputs.Configured
 )
 

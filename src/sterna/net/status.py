@@ -14,6 +14,7 @@ def status(server: "BrokerServer") -> dict[str, Any]:
     """The broker's state in a few figures."""
     node, log, links = server.node, server.driver.log, server.sessions.links
     settings, snapshots = server.configuration.settings, server.engine.snapshots
+    memory = server.budget.count()
     clients = [link for link, peer in node.peers.items() if peer is Peer.CLIENT]
     return {
         "name": server.config.name,
@@ -31,7 +32,18 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "clients_here": sum(link in links for link in clients),
         "clients_away": sum(link not in links for link in clients),
         "connections": len(server.sessions.roles),
+        "peers_waiting": server.pausing.waiting,
         "subscriptions": len(node.router.subscriptions),
+        "memory": {
+            "bytes": memory.total,
+            "bytes_max": server.budget.bytes_max,
+            "neighbours_bytes": sum(memory.neighbours.values()),
+            "clients_bytes": sum(memory.here.values()),
+            "away_bytes": memory.away,
+            "unfinished_bytes": memory.unfinished,
+            "queue_events": memory.queued.events,
+            "queue_bytes": memory.queued.bytes,
+        },
         "inputs": server.engine.inputs,
         "events": server.metrics.events,
         "log": None
@@ -79,7 +91,7 @@ def queues(server: "BrokerServer") -> dict[str, Any]:
                 "role": str(Role.BROKER if peer is Peer.BROKER else Role.CLIENT),
                 "is_here": session is not None,
                 "unconfirmed_messages": node.backlog(link),
-                "kept_events": node.kept_events(link),
+                "kept_events": node.kept(link).events,
                 "unsent_bytes": 0 if session is None else session.waiting_bytes,
                 "subscriptions": sum(
                     len(names) for kind, names in node.claimed(link) if kind != "advertisement"

@@ -186,7 +186,11 @@ class Splitter:
     @property
     def rest(self) -> int:
         """How many bytes of an incomplete frame have arrived."""
-        return sum(len(part) for part in self._parts)
+        return sum(map(len, self._parts)) if self._parts else 0
+
+    def clear(self) -> None:
+        """Forget what has arrived of an incomplete frame."""
+        self._parts.clear()
 
     def feed(self, data: bytes) -> tuple[bytes, Sequence[memoryview]]:
         """All complete frames, as received and as bodies; MalformedError if one is too long."""

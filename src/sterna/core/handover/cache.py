@@ -10,7 +10,7 @@ import msgspec
 
 from sterna.core.keeping import Reader, Writer
 from sterna.core.names import NEVER, RouteId, Time
-from sterna.core.sizes import weight
+from sterna.core.sizes import Load, weight
 from sterna.model.event import Event
 
 
@@ -55,6 +55,18 @@ class Cache:
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    @property
+    def load(self) -> Load:
+        """How much is kept."""
+        return Load(len(self._kept), self.bytes)
+
+    def shrink(self, memory_bytes: int) -> list[Event]:
+        """Discard the oldest events until the others take no more memory than this."""
+        gone: list[Event] = []
+        while self._kept and self.load.memory_bytes > memory_bytes:
+            gone += self._leave_rings()
+        return gone
 
     def keep(self, event: Event, subscriptions: Iterable[RouteId], now: Time) -> list[Event]:
         """Keep an event for the subscriptions that it matches; return what was discarded for it."""

@@ -190,6 +190,27 @@ class Guests(dict[NodeId, Guest]):
             self._discard(broker, client, guest.cache.expire(now), now)
             look_again(guest.cache.expires_at)
 
+    def away(self) -> list[NodeId]:
+        """The guests whose connections are lost."""
+        return [client for client, guest in self.items() if guest.away_since is not None]
+
+    def keep_less(self, broker: Broker, memory_bytes: int, now: Time) -> None:
+        """Keep no more than so many bytes for all guests that are away: for each at most as much
+        as for any other that has to lose something.
+        """
+        sizes = {client: self[client].cache.load.memory_bytes for client in self.away()}
+        level, left = 0, memory_bytes
+        for place, size in enumerate(sorted(sizes.values())):
+            level = left // (len(sizes) - place)
+            if size > level:
+                break
+            left -= size
+        else:
+            return  # There is room for all.
+        for client, size in sizes.items():
+            if size > level:
+                self._discard(broker, client, self[client].cache.shrink(level), now)
+
     def not_received(
         self, broker: Broker, client: NodeId, told: Arrival | Request, unconfirmed: list[Event]
     ) -> list[Event]:

@@ -38,7 +38,7 @@ from sterna.core.location.messages import MovingChange
 from sterna.core.messages import Events, Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.settings import Settings
-from sterna.core.sizes import batches
+from sterna.core.sizes import NO_LOAD, Load, batches
 from sterna.model.event import Event
 
 
@@ -344,8 +344,24 @@ class Hosting(BrokerComponent):
         """The guest is going to introduce itself again; until then, what it announced holds."""
         return link in self.guests
 
-    def kept_events(self, link: LinkId) -> int:
-        return len(self.guests[link].cache) if link in self.guests else 0
+    def kept(self, link: LinkId) -> Load:
+        return self.guests[link].cache.load if link in self.guests else NO_LOAD
+
+    def keep_less(self, bytes_max: int, now: Time) -> None:
+        """Those for which the most is kept lose something first: the oldest events.
+
+        What was sent to a client and not confirmed may have arrived, so it cannot be discarded in
+        parts: if that takes more than half, clients with the most of it are forgotten.
+        """
+        sent = {client: self.broker.queued(client).memory_bytes for client in self.guests.away()}
+        sent_bytes = sum(sent.values())
+        for client in sorted(sent, key=sent.__getitem__, reverse=True):
+            if sent_bytes <= bytes_max // 2:
+                break
+            if not self.guests[client].waits:
+                sent_bytes -= sent[client]
+                self.depart(client, self.guests[client].visit, now)
+        self.guests.keep_less(self.broker, bytes_max - sent_bytes, now)
 
     def earlier(self, client: LinkId, now: Time) -> Earlier:
         known = self.trails.earlier(client, now)

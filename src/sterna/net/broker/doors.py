@@ -2,6 +2,7 @@
 
 from typing import NamedTuple, Protocol
 
+from sterna.net.broker.budget import Budget
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.driver import BrokerDriver
 from sterna.net.broker.limits import Limits
@@ -18,6 +19,7 @@ class Parts(NamedTuple):
     sessions: Sessions
     pausing: Pausing
     limits: Limits
+    budget: Budget
     metrics: Metrics
 
 
@@ -42,6 +44,11 @@ class Door(Protocol):
     @property
     def strangers(self) -> int:
         """How many connections have an unfinished handshake."""
+        ...
+
+    @property
+    def strangers_bytes(self) -> int:
+        """How many bytes these have sent that are not complete frames."""
         ...
 
     async def open(self) -> None:

@@ -82,6 +82,8 @@ class BrokerDriver(Driver):
         self._is_flushing = False
         self._backlogs: dict[Session, deque[Sending]] = {}
         """What waits for sessions because it is more than can be sent at once."""
+        self._unchecked_bytes = 0
+        """How many bytes were received since the memory was last checked because of that."""
         self._unreported: list[tuple[int, Sequence[Fact]]] = []
         """Facts that are not reported yet, with the numbers of their inputs."""
         self._unlock: Callable[[], None] = lambda: None
@@ -155,6 +157,10 @@ class BrokerDriver(Driver):
         self._arrived = perf_counter()
         self.engine.give(given, raw)
         self._arrived = 0.0
+        self._unchecked_bytes += len(raw)
+        if self._unchecked_bytes > self._server.budget.grain_bytes:
+            self._unchecked_bytes = 0
+            self._loop.call_soon(self._server.check_memory)
 
     # ---- Actions of the core
 
@@ -162,6 +168,8 @@ class BrokerDriver(Driver):
         sendings: list[tuple[Session, Sending]] = []
         links = self._sessions.links
         left_bytes = AT_ONCE_BYTES if len(turn.actions) > FEW_ACTIONS else math.inf
+        if self._pausing.is_watching:
+            self._pausing.routed(turn.facts)
         for action in turn.actions:
             if type(action) is Transmit:
                 session = links.get(action.link)

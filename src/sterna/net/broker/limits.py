@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from sterna.core.names import NodeId
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.driver import BrokerDriver
 from sterna.net.broker.pausing import Pausing
@@ -18,6 +19,9 @@ log = logging.getLogger("sterna.broker")
 
 FILES_KEPT_FREE = 128
 """How many of the files that a process may open are not for connections."""
+
+SOCKETS_BYTES = 16 * 2**20
+"""How many bytes the system may hold that were sent to a client, and that it has not read."""
 
 
 class Limits:
@@ -75,32 +79,47 @@ class Limits:
         if not is_client and not is_waited_for and not self._librarian.is_busy_for(session):
             self._too_slow(session)  # It asks again and again, and does not read the answers.
 
-    def check_queues(self) -> None:
-        """Disconnect clients whose queues are too long, alone or together."""
+    def check_queues(self, sizes: Mapping[NodeId, int], bytes_max: int) -> None:
+        """Disconnect clients whose queues are too long: alone, or together.
+
+        `sizes` are what the queues of connected clients take in memory, and `bytes_max` is what
+        all of them may take.
+        """
         limits, roles = self._configuration.limits, self._sessions.roles
         for session, role in list(roles.items()):
-            if role is Role.CLIENT and (
-                session.waiting_bytes > limits.queue_bytes_per_client_max
-                or self._unconfirmed_bytes(session) > limits.queue_bytes_per_client_max
-            ):
+            if role is not Role.CLIENT:
+                continue
+            unconfirmed_bytes = self._unconfirmed_bytes(session)
+            if not self._pausing.reads(session):
+                unconfirmed_bytes = 0  # What it confirms is not read.
+            elif self._pausing.is_waited_for(session):
+                unconfirmed_bytes -= SOCKETS_BYTES  # Publishers wait before there is more.
+            if max(session.waiting_bytes, unconfirmed_bytes) > limits.queue_bytes_per_client_max:
                 self._too_slow(session)
-        waiting = {each: each.waiting_bytes for each in roles if each.waiting_bytes}
-        total = sum(waiting.values())
-        for session in sorted(waiting, key=waiting.__getitem__, reverse=True):
-            if total <= limits.queue_bytes_max:
+        links = self._sessions.links
+        self._check_together({links[client]: size for client, size in sizes.items()}, bytes_max)
+        waiting = {each: each.waiting_bytes for each, role in roles.items() if role is Role.CLIENT}
+        self._check_together(waiting, limits.queue_bytes_max)
+
+    def _check_together(self, sizes: Mapping[Session, int], bytes_max: int) -> None:
+        total = sum(sizes.values())
+        for session in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            if total <= bytes_max:
                 break
-            if roles[session] is Role.CLIENT:
-                total -= waiting[session]
-                self._too_slow(session)
+            total -= sizes[session]
+            self._too_slow(session)
 
     def _unconfirmed_bytes(self, session: Session) -> int:
         """About how many bytes were sent since the oldest message that is not confirmed."""
         return session.unconfirmed_bytes(self._driver.node.oldest_unconfirmed(session.peer))
 
     def _too_slow(self, session: Session) -> None:
+        if session.is_over:
+            return
         self._metrics.closed("slow")
         log.warning(
-            "%s does not take what there is for it (queue_bytes_per_client_max); disconnected",
+            "%s does not take what there is for it (queue_bytes_per_client_max, "
+            "memory_bytes_max); disconnected",
             session.peer or session.address,
             extra={"host": session.host},
         )
@@ -117,11 +136,16 @@ class Limits:
 
     def _look_for_the_silent(self) -> None:
         missed_max = self._configuration.config.heartbeat.missed_max
-        for session in list(self._sessions.roles):
+        for session, role in list(self._sessions.roles.items()):
+            is_read = self._pausing.reads(session)
             is_stuck = session.is_stuck() and self._pausing.is_waited_for(session)
-            if not is_stuck and (session.heard or self._pausing.is_paused):
+            if role is Role.BROKER and session.heard:
+                is_stuck = False  # It reads nothing because it has to wait for others itself.
+            if not is_stuck and (session.heard or not is_read):
                 self._missed.pop(session, None)
                 session.heard = False
+                if not is_read:
+                    session.probe()  # It gets no answers to what it sends.
                 continue
             missed = self._missed[session] = self._missed.get(session, 0) + 1
             if missed > missed_max:

@@ -98,6 +98,7 @@ class NativeDoor:
         self._sessions = parts.sessions
         self._pausing = parts.pausing
         self._limits = parts.limits
+        self._budget = parts.budget
         self._observers = observers
         self._reading = Reading(parts)
         self._loop = asyncio.get_running_loop()
@@ -117,6 +118,11 @@ class NativeDoor:
     def strangers(self) -> int:
         """How many connections have an unfinished handshake."""
         return len(self._strangers)
+
+    @property
+    def strangers_bytes(self) -> int:
+        """How many bytes these have sent that are not complete frames."""
+        return sum(stranger.unfinished_bytes for stranger in self._strangers)
 
     async def open(self) -> None:
         """Listen."""
@@ -250,6 +256,11 @@ class NativeDoor:
         else:
             self._refuse(session, FIRST_A_HELLO, final=True)
 
+    def unfinished(self, connection: Connection, size_bytes: int) -> None:
+        """Count them."""
+        del connection
+        self._budget.unfinished(size_bytes)
+
     def malformed(self, connection: Connection, problem: MalformedError) -> None:
         """Refuse a peer that does not speak the protocol."""
         self._refuse(connection, str(problem), final=True)
@@ -303,6 +314,9 @@ class NativeDoor:
         else:
             if said.role is Role.CLIENT and self._is_broker(said.node):
                 raise RefusedError(_named_like_a_broker(said.node))
+            if self._budget.is_used_up and said.role is Role.CLIENT and self._is_new(said.node):
+                self._refuse(session, "no memory for more clients (memory_bytes_max)")
+                return
             session.splitter.frame_bytes_max = self._configuration.limits.frame_bytes_max
         self._forget(session)
         self._sessions.add(session, said.role)
@@ -337,6 +351,10 @@ class NativeDoor:
         driver = self._driver
         return driver.node.peers.get(name) is Peer.BROKER or name in driver.members.brokers()
 
+    def _is_new(self, name: NodeId) -> bool:
+        """Whether nothing waits here for a client."""
+        return name not in self._driver.node.peers
+
     def _check_neighbour(self, said: Hello, *, is_dialled: bool) -> None:
         name = self._configuration.name
         if said.node == name:
@@ -369,7 +387,7 @@ class NativeDoor:
         return True
 
     def _end_if_silent(self, session: NativeSession) -> None:
-        if not (session.heard or session.is_over or self._pausing.is_paused):
+        if not (session.heard or session.is_over) and self._pausing.reads(session):
             session.abort()
 
     @property

@@ -11,6 +11,7 @@ from sterna.core.names import NodeId, Peer
 from sterna.errors import StartError, SternaError
 from sterna.model.filters import Filter
 from sterna.net.address import Address
+from sterna.net.broker.budget import Budget
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.doors import Door, Parts
 from sterna.net.broker.driver import BrokerDriver
@@ -53,22 +54,30 @@ class BrokerServer:
         self.driver = BrokerDriver(self.configuration, self.metrics, self)
         self.sessions = Sessions(self.driver, self.metrics)
         self._librarian = Librarian(config.name)
-        self._pausing = Pausing(self.configuration, self.sessions)
-        self.driver.serve(self.sessions, self._pausing)
+        self.pausing = Pausing(self.configuration, self.sessions)
+        self.driver.serve(self.sessions, self.pausing)
         self._limits = Limits(
             self.configuration,
             self.driver,
             self.sessions,
-            self._pausing,
+            self.pausing,
             self._librarian,
             self.metrics,
+        )
+        self.budget = Budget(
+            self.configuration,
+            self.driver,
+            self.sessions,
+            self.pausing,
+            lambda: sum(door.strangers_bytes for door in self._doors),
         )
         parts = Parts(
             self.configuration,
             self.driver,
             self.sessions,
-            self._pausing,
+            self.pausing,
             self._limits,
+            self.budget,
             self.metrics,
         )
         self.progress = Progress(self.driver, self.sessions)
@@ -144,7 +153,7 @@ class BrokerServer:
             dialler.stop()
         for door in self._doors:
             door.close()
-        self._pausing.drain()
+        self.pausing.drain()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + drain_s
         while self.failure is None and loop.time() < deadline and not self._is_drained():
@@ -204,11 +213,17 @@ class BrokerServer:
 
     # ---- From time to time
 
+    def check_memory(self) -> None:
+        """See to it that queues keep to their limits, now and then and when much has arrived."""
+        with going_on("checking the queues"):
+            memory = self.budget.check()
+            if memory is not None:
+                self._limits.check_queues(memory.here, self.budget.shares.here)
+
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
-            with going_on("checking the queues"):
-                self._limits.check_queues()
+            self.check_memory()
             with going_on("looking at the links"):
                 self.progress.look()
             with going_on("flushing the journal"):
@@ -219,6 +234,7 @@ class BrokerServer:
     def _gauges(self) -> Gauges:
         roles, links = self.sessions.roles, self.sessions.links
         node, kept, snapshots = self.node, self.driver.log, self.engine.snapshots
+        memory = self.budget.count()
         return Gauges(
             connections={
                 **Counter(str(role) for role in roles.values()),
@@ -228,9 +244,13 @@ class BrokerServer:
                 peer is Peer.CLIENT and link not in links for link, peer in node.peers.items()
             ),
             subscriptions=len(node.router.subscriptions),
-            queue_events=sum(node.backlog(link) for link in node.peers),
-            queue_bytes=sum(session.waiting_bytes for session in roles),
-            in_flight_bytes=self._pausing.in_flight_bytes,
+            queue_events=memory.queued.events,
+            queue_bytes=memory.queued.bytes,
+            unfinished_bytes=memory.unfinished,
+            memory_bytes=memory.total,
+            memory_bytes_max=self.budget.bytes_max,
+            peers_waiting=self.pausing.waiting,
+            in_flight_bytes=self.pausing.in_flight_bytes,
             log_bytes=0 if kept is None else kept.bytes_on_disk,
             log_inputs=0 if kept is None else kept.records_since_snapshot,
             snapshots_failed=0 if snapshots is None else snapshots.failures,

@@ -29,6 +29,13 @@ class Session(Protocol):
     heard: bool
     """Whether anything was received since this was set to False."""
     is_over: bool
+    received_bytes: int
+    """How many bytes the other side has sent so far."""
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """How many of those belong to a frame that has not arrived completely."""
+        ...
 
     @property
     def address(self) -> str:

@@ -277,6 +277,9 @@ class Keeper:
         else:
             self._early.append((raw, bodies))
 
+    def unfinished(self, connection: Connection, size_bytes: int) -> None:
+        """A client trusts its broker to send the rest."""
+
     def malformed(self, connection: Connection, problem: MalformedError) -> None:
         """Abort a connection over which malformed data arrived."""
         log.warning("%s sent malformed data: %s", connection.address, problem)

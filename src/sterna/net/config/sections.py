@@ -243,10 +243,26 @@ class LimitsConfig(ConfigSection, frozen=True, kw_only=True):
     queue_bytes_max: Annotated[
         Size,
         means(
-            "How many bytes may wait for all connected clients and neighbours together. When "
-            "there are more, the clients with the longest queues are disconnected."
+            "How many bytes may wait for all connected clients together. When there are more, the "
+            "clients with the longest queues are disconnected."
         ),
     ] = 512 * MIB
+    memory_bytes_max: Annotated[
+        Size | None,
+        means(
+            "About how much memory all queues and unfinished frames together may take. Each kind "
+            "has a share of it: three eighths for neighbours, a quarter for connected clients, a "
+            "quarter for clients that are away, an eighth for unfinished frames. Unless set, it "
+            "is four times `queue_bytes_max`."
+        ),
+    ] = None
+    frame_s: Annotated[
+        Seconds,
+        means(
+            "How long a frame may take to arrive completely. For each 16 KiB that have arrived, "
+            "it may take a second more."
+        ),
+    ] = 30.0
     in_flight_bytes_max: Annotated[
         Size,
         means(
@@ -276,6 +292,8 @@ class LimitsConfig(ConfigSection, frozen=True, kw_only=True):
         for name in ("in_flight_bytes_max", "queue_bytes_per_client_max", "queue_bytes_max"):
             if getattr(self, name) < self.frame_bytes_max:
                 yield name, "is less than limits.frame_bytes_max: no room for one frame"
+        if self.memory_bytes_max is not None and self.memory_bytes_max < 8 * self.frame_bytes_max:
+            yield "memory_bytes_max", "is less than eight times limits.frame_bytes_max"
 
 
 class HeartbeatConfig(ConfigSection, frozen=True, kw_only=True):

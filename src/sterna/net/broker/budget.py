@@ -1,0 +1,228 @@
+"""The memory of a broker: what counts against it, and what happens when it is used up."""
+
+import logging
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import NamedTuple
+
+from sterna.core.inputs import MemoryShort
+from sterna.core.names import NodeId, Peer
+from sterna.core.sizes import Load
+from sterna.net.broker.configuration import Configuration
+from sterna.net.broker.driver import BrokerDriver
+from sterna.net.broker.pausing import Pausing
+from sterna.net.broker.sessions import Session, Sessions
+from sterna.wire.frames import Role
+
+log = logging.getLogger("sterna.broker")
+
+SLOWEST_BYTES_S = 16 * 1024
+"""A frame has a second more for each so many bytes of it that have arrived."""
+
+COUNTING_SHARE = 50
+"""Counting takes no more than one part in so many of the time, however many peers there are."""
+
+
+class Shares(NamedTuple):
+    """How many bytes of memory each kind of queue may take; together, that is all there is."""
+
+    neighbours: int
+    """Queues for neighbours, connected or not: three eighths."""
+    here: int
+    """Queues for connected clients: a quarter."""
+    away: int
+    """What waits for clients that are away: a quarter."""
+    unfinished: int
+    """Frames that have not arrived completely: an eighth."""
+
+    @classmethod
+    def of(cls, memory_bytes_max: int) -> "Shares":
+        """The shares of so much memory."""
+        eighth = memory_bytes_max // 8
+        return cls(3 * eighth, 2 * eighth, 2 * eighth, eighth)
+
+
+class Memory(NamedTuple):
+    """About how many bytes of memory are in use, and for what."""
+
+    queued: Load
+    """All that waits for neighbours and clients, wherever they are."""
+    neighbours: Mapping[NodeId, int]
+    here: Mapping[NodeId, int]
+    """By connected client."""
+    away: int
+    unfinished: int
+    in_flight: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        queues = sum(self.neighbours.values()) + sum(self.here.values())
+        return queues + self.away + self.unfinished + self.in_flight
+
+
+class Unfinished(NamedTuple):
+    """A frame that has not arrived completely."""
+
+    place: int
+    """How many bytes its connection had received before it."""
+    since: float
+    size: int
+    """How many bytes of it have arrived."""
+
+
+class Budget:
+    """Counts what is queued, and sees to it that each kind of queue keeps to its share."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        driver: BrokerDriver,
+        sessions: Sessions,
+        pausing: Pausing,
+        strangers_bytes: Callable[[], int],
+    ) -> None:
+        self.is_used_up = False
+        """Whether there is no memory for more clients."""
+        self._configuration = configuration
+        self._driver = driver
+        self._sessions = sessions
+        self._pausing = pausing
+        self._strangers_bytes = strangers_bytes
+        self._unfinished: dict[Session, Unfinished] = {}
+        self._arrived_bytes = 0
+        """How many bytes of unfinished frames have arrived since these were last counted."""
+        self._overdue: frozenset[NodeId] = frozenset()
+        self._left_bytes = 0
+        """What still waited for clients that are away when the core was last asked for less."""
+        self._not_before = 0.0
+
+    @property
+    def bytes_max(self) -> int:
+        """How much memory there is."""
+        limits = self._configuration.limits
+        return limits.memory_bytes_max or 4 * limits.queue_bytes_max
+
+    @property
+    def shares(self) -> Shares:
+        """How much of it there is for what."""
+        return Shares.of(self.bytes_max)
+
+    @property
+    def grain_bytes(self) -> int:
+        """Whenever so many bytes were received, it is time for a check."""
+        return self.bytes_max // 64
+
+    # ---- Counting
+
+    def count(self) -> Memory:
+        """How much memory is in use now."""
+        node, links = self._driver.node, self._sessions.links
+        events = size = away = 0
+        neighbours: dict[NodeId, int] = {}
+        here: dict[NodeId, int] = {}
+        for link, peer in node.peers.items():
+            queued, session = node.queued(link), links.get(link)
+            memory = queued.memory_bytes + (0 if session is None else session.waiting_bytes)
+            events += queued.events
+            size += queued.bytes
+            if peer is Peer.BROKER:
+                neighbours[link] = memory
+                continue
+            kept = node.kept(link)
+            events += kept.events
+            size += kept.bytes
+            if session is None:
+                away += memory + kept.memory_bytes
+            else:
+                here[link] = memory + kept.memory_bytes
+        return Memory(
+            queued=Load(events, size),
+            neighbours=neighbours,
+            here=here,
+            away=away,
+            unfinished=self._unfinished_bytes(),
+            in_flight=self._pausing.in_flight_bytes,
+        )
+
+    # ---- Keeping to it
+
+    def check(self) -> Memory | None:
+        """Count, and do something about what takes too much; None if it is too early for that."""
+        began = monotonic()
+        if began < self._not_before:
+            return None
+        memory, shares = self.count(), self.shares
+        self._not_before = began + COUNTING_SHARE * (monotonic() - began)
+        self._check_frames(memory.unfinished - shares.unfinished, began)
+        self._check_neighbours(memory.neighbours, shares.neighbours)
+        self._check_away(memory.away, shares.away)
+        was_used_up, self.is_used_up = self.is_used_up, memory.total > self.bytes_max * 9 // 10
+        if self.is_used_up and not was_used_up:
+            log.warning("memory is used up (memory_bytes_max): new clients are refused")
+        return memory
+
+    def unfinished(self, size_bytes: int) -> None:
+        """Bytes of an unfinished frame have arrived: there may be too many of them by now."""
+        self._arrived_bytes += size_bytes
+        share = self.shares.unfinished
+        if self._arrived_bytes > share // 2:
+            total = self._unfinished_bytes()
+            self._check_frames(total - share, monotonic())
+
+    def _unfinished_bytes(self) -> int:
+        self._arrived_bytes = 0
+        sessions = sum(session.unfinished_bytes for session in self._sessions.roles)
+        return sessions + self._strangers_bytes()
+
+    def _check_frames(self, excess: int, now: float) -> None:
+        """End connections that do not finish their frames, in time or when memory is needed."""
+        before, self._unfinished = self._unfinished, {}
+        frame_s = self._configuration.limits.frame_s
+        roles = self._sessions.roles
+        for session in list(roles):
+            size = session.unfinished_bytes
+            if not size:
+                continue
+            found = before.get(session)
+            place = session.received_bytes - size
+            if found is None or found.place != place or not self._pausing.reads(session):
+                found = Unfinished(place, now, size)
+            if now - found.since > frame_s + size / SLOWEST_BYTES_S:
+                excess -= size
+                self._sessions.refuse(session, "a frame was not finished in time (frame_s)")
+            else:
+                self._unfinished[session] = found._replace(size=size)
+        oldest = sorted(self._unfinished.items(), key=lambda each: (each[1].since, -each[1].size))
+        for session, unfinished in oldest:
+            if excess <= 0:
+                break
+            if roles.get(session) is not Role.BROKER:  # Its frames may be longer than the share.
+                excess -= unfinished.size
+                reason = "too much memory is taken by unfinished frames (memory_bytes_max)"
+                self._sessions.refuse(session, reason)
+
+    def _check_neighbours(self, queues: Mapping[NodeId, int], share: int) -> None:
+        """Have sources wait for the neighbours with the longest queues, if all take too much."""
+        overdue: frozenset[NodeId] = frozenset()
+        if sum(queues.values()) > share:
+            fair = share // sum(1 for size in queues.values() if size)
+            overdue = frozenset(link for link, size in queues.items() if size > fair)
+        for link in sorted(overdue - self._overdue):
+            log.warning(
+                "%d bytes wait for %s (memory_bytes_max): whoever publishes what goes there waits",
+                *(queues[link], link),
+            )
+        self._overdue = overdue
+        self._pausing.queued(overdue)
+
+    def _check_away(self, size: int, share: int) -> None:
+        """Have the core keep less for clients that are away."""
+        if size > max(share, self._left_bytes + share // 16):
+            self._driver.give(MemoryShort(away_bytes_max=share - share // 16))
+            self._left_bytes = self.count().away
+            log.warning(
+                "what waits for clients that are away took %d bytes (memory_bytes_max): the oldest "
+                "was discarded, and clients with too much were forgotten",
+                size,
+            )

@@ -1,0 +1,125 @@
+"""How much is queued, and what is given up when that is too much."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.core import facts
+from sterna.core.inputs import MemoryShort
+from sterna.core.link import RELIABLE, Ack, LinkSession, Resume
+from sterna.core.messages import Events, InterestKnown
+from sterna.core.sizes import MESSAGE_BYTES, Load, load
+from sterna.model.event import Event
+from sterna.sim.topology import line
+from tests.scale import examples
+from tests.sim.overlay import RELOCATION, Overlay
+
+
+def events(*sizes: int) -> Events:
+    return Events(
+        events=tuple(
+            Event(publisher="p", seq=seq, time_us=0, attributes={"n": 1}, payload=bytes(size))
+            for seq, size in enumerate(sizes, 1)
+        )
+    )
+
+
+@pytest.mark.spec("LV-6")
+@examples(100)
+@given(st.lists(st.one_of(st.lists(st.integers(0, 99), max_size=3), st.integers(0, 5))))
+def test_a_session_counts_what_is_not_confirmed(steps: list[list[int] | int]) -> None:
+    """Each step sends events of some sizes, or confirms so many messages."""
+    session = LinkSession(1, RELIABLE)
+    session.open(0)
+    session.receive(Resume(2, 1, 0, False), 0)
+    confirmed = sent = 0
+    queued = Load(0, 0)
+    for step in steps:
+        if isinstance(step, int):
+            confirmed = min(sent, confirmed + step)
+            session.receive(Ack(confirmed), 0)
+        else:
+            sent += 1
+            session.send(events(*step) if step else InterestKnown(number=1), 0)
+        loads = [load(message) for message in session.unconfirmed()]
+        queued = Load(sum(e.events for e in loads), sum(e.bytes for e in loads))
+        assert session.queued == queued
+        assert len(loads) == sent - confirmed
+    session.close()
+    session.begin_anew(3)
+    assert session.queued == queued
+
+
+def test_an_event_takes_its_payload_and_more() -> None:
+    assert load(events(1_000, 2_000)).events == 2
+    assert 3_000 < load(events(1_000, 2_000)).bytes < 3_300
+    assert load(events(1_000, 2_000)).memory_bytes > 4_000
+    assert load(InterestKnown(number=1)) == Load(0, MESSAGE_BYTES)
+
+
+def away(**clients: int) -> Overlay:
+    """Clients that are away, each with so many events that were kept for it."""
+    run = Overlay(line(1), dict.fromkeys((*clients, "P"), "B1"), handover=RELOCATION)
+    for client in clients:
+        run.subscribe(client, f"for = '{client}'")
+    run.settle()
+    for client in clients:
+        run.detach(client)
+    run.wait(1_000)
+    for client, count in clients.items():
+        for _ in range(count):
+            run.publish("P", **{"for": client})
+    return run.settle()
+
+
+@pytest.mark.spec("LV-6", "PM-3")
+def test_those_for_which_the_most_is_kept_lose_the_oldest() -> None:
+    run = away(much=50, more=60, little=5)
+    broker = run.broker("B1")
+    room = 25 * broker.kept("little").memory_bytes // 5
+    broker.handle(MemoryShort(away_bytes_max=room), 10**6)
+    kept = {client: broker.kept(client).events for client in ("much", "more", "little")}
+    assert kept == {"much": 10, "more": 10, "little": 5}
+    for client in kept:
+        run.attach(client, "B1")
+    run.settle()
+    assert {client: len(run.received(client)) for client in kept} == kept
+    missed = {fact.at: len(fact.events) for fact in run.facts_of(facts.Missed)}  # type: ignore[attr-defined]
+    assert missed == {"much": 40, "more": 50}
+
+
+@pytest.mark.spec("LV-6", "PM-3")
+def test_nothing_is_lost_while_there_is_room() -> None:
+    run = away(much=50, little=5)
+    broker = run.broker("B1")
+    turn = broker.handle(MemoryShort(away_bytes_max=10**6), 10**6)
+    assert turn.facts == []
+    assert broker.kept("much").events == 50
+
+
+@pytest.mark.spec("LV-6")
+def test_a_client_with_too_much_unconfirmed_is_forgotten() -> None:
+    """What was sent may have arrived, so it cannot be discarded in parts."""
+    run = away(one=3, other=3)
+    broker, now = run.broker("B1"), 10**6
+    for _ in range(9):
+        broker.send("one", events(1_000), now)
+    turn = broker.handle(MemoryShort(away_bytes_max=10_000), now)
+    assert [fact.client for fact in turn.facts if isinstance(fact, facts.ClientForgotten)] == [
+        "one"
+    ]
+    assert broker.away() == ["other"]
+    assert broker.kept("other").events == 3
+
+
+@pytest.mark.spec("LV-6")
+def test_without_handover_the_longest_queues_are_forgotten() -> None:
+    run = Overlay(line(1), {"one": "B1", "other": "B1"})
+    run.settle().detach("one").detach("other").wait(1_000)
+    broker, now = run.broker("B1"), 10**6
+    for client, count in (("one", 9), ("other", 2)):
+        for _ in range(count):
+            broker.send(client, events(1_000), now)
+    assert broker.queued("one").events == 9
+    broker.handle(MemoryShort(away_bytes_max=10_000), now)
+    assert broker.away() == ["other"]
