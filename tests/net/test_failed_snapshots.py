@@ -48,7 +48,7 @@ def test_a_disk_without_room_for_a_snapshot(trouble: str, caplog: pytest.LogCapt
 
     async def run() -> None:
         disk = ModelDisk()
-        options = LogOptions(snapshot_records=20, fill_bytes=1)
+        options = LogOptions(snapshot_records=40, fill_bytes=1)
         engine, driver, log = start_in_memory(disk, options=options)
         snapshots, snapshot = engine.snapshots, log.snapshot
         assert snapshots is not None
