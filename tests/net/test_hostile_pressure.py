@@ -254,7 +254,8 @@ def test_a_frozen_neighbour_stops_only_those_that_publish_to_it(tmp_path: Path) 
     """B3 stands still. Others go on at B1, and between B1 and B2, as if nothing had happened, while
     two publishers have much for B3. When it goes on, it gets all of that.
     """
-    limits = {"queue_bytes_per_client_max": 16 * 2**20}
+    # What is in flight has passed before anybody can wait, so it must be much less than a flood.
+    limits = {"queue_bytes_per_client_max": 16 * 2**20, "in_flight_bytes_max": 2 * 2**20}
     with network_in(tmp_path, 3, limits=limits) as network:
         asyncio.run(_freeze(network))
 
