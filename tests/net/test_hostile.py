@@ -56,6 +56,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
         "subscriptions_per_client_max": SUBSCRIPTIONS_MAX,
         "queue_bytes_per_client_max": QUEUE_BYTES_MAX,
         "queue_bytes_max": 2 * QUEUE_BYTES_MAX,
+        "memory_bytes_max": 256 * MIB,  # Each is held to its own limit, and not only all together.
         "in_flight_bytes_max": 4 * MIB,
     }
     network = network_in(tmp_path_factory.mktemp("hostile"), 1, limits=limits)
