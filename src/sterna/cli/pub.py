@@ -244,7 +244,8 @@ async def _lines() -> AsyncIterator[list[bytes]]:
 
 
 def _blocks() -> Iterator[bytes]:
-    file = sys.stdin.buffer
+    # Not through Python's buffer: Python aborts if a thread is still in there when it ends.
+    file = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     read = getattr(file, "read1", file.read)
     data = read(_READ_BYTES).removeprefix(codecs.BOM_UTF8)
     while data:
