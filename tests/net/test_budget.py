@@ -16,7 +16,15 @@ from msgspec.structs import replace
 from sterna.net.broker import BrokerServer
 from sterna.net.config import BrokerConfig, LimitsConfig
 from sterna.net.local import LocalNetwork
-from tests.net.live import SETTLE_S, Client, connect, network_in, settle, until
+from tests.net.live import (
+    SETTLE_S,
+    Client,
+    connect,
+    gather_events,
+    network_in,
+    settle,
+    until,
+)
 from tests.net.test_hostile import Attacker, attacker, memory_bytes
 from tests.net.test_hostile_pressure import status
 
@@ -242,3 +250,27 @@ def test_new_clients_are_refused_when_memory_is_used_up(tmp_path: Path) -> None:
         await server.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.spec("LV-6")
+def test_a_burst_for_many_does_not_count_for_each_of_them(tmp_path: Path) -> None:
+    """Nobody is disconnected because many are sent the same, and have not confirmed it yet."""
+
+    async def run(network: LocalNetwork) -> None:
+        async with AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(connect(network.url("B1"), client=f"c{number}"))
+                for number in range(20)
+            ]
+            got = [client.subscribe("n >= 0") for client in clients]
+            await settle(network, clients)
+            publisher = await stack.enter_async_context(connect(network.url("B1"), client="p"))
+            await publisher.publish_all(({"n": n}, PAYLOAD) for n in range(1_000))
+            for subscription in got:
+                events = await gather_events(subscription, 1_000)
+                assert [event.attributes["n"] for event in events] == list(range(1_000))
+
+    with network_of(tmp_path, 1) as network:
+        asyncio.run(run(network))
+        said = network.messages("B1").read_text(encoding="utf-8")
+    assert "does not take what there is for it" not in said

@@ -134,8 +134,8 @@ class Budget:
             size += kept.bytes
             if session is None:
                 away += memory + kept.memory_bytes
-            else:
-                here[link] = memory + kept.memory_bytes
+            else:  # What was sent is mostly the same for many: each has a limit of its own for it.
+                here[link] = session.waiting_bytes + kept.memory_bytes
         return Memory(
             queued=Load(events, size),
             neighbours=neighbours,
