@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from sterna.core.actions import Disconnect, LookUp, Reconnect, Transmit
+from sterna.core.actions import Action, Disconnect, LookUp, Reconnect, Transmit
 from sterna.core.broker import Broker
 from sterna.core.facts import Fact, MemoriesDiffer, RingFound
 from sterna.core.history.recent import Recent
@@ -36,7 +36,7 @@ log = logging.getLogger("sterna.broker")
 
 
 FEW_ACTIONS = 32
-"""So many frames are sent at once, whatever they are."""
+"""So many frames for each link are sent at once, whatever they are."""
 
 AT_ONCE_BYTES = 2**20
 """Of more frames, about so many bytes are sent at once; the others wait for other turns."""
@@ -167,7 +167,7 @@ class BrokerDriver(Driver):
     def prepare(self, turn: Turn) -> Prepared:
         sendings: list[tuple[Session, Sending]] = []
         links = self._sessions.links
-        left_bytes = AT_ONCE_BYTES if len(turn.actions) > FEW_ACTIONS else math.inf
+        left_bytes = AT_ONCE_BYTES if _has_backlog(turn.actions) else math.inf
         if self._pausing.is_watching:
             self._pausing.routed(turn.facts)
         for action in turn.actions:
@@ -355,3 +355,11 @@ class BrokerDriver(Driver):
 
     def _journal_failed(self, error: Exception) -> None:
         self.engine.fail(error)
+
+
+def _has_backlog(actions: Sequence[Action]) -> bool:
+    """Whether some link gets much; a little for each of many is mostly the same, encoded once."""
+    if len(actions) <= FEW_ACTIONS:
+        return False
+    links = {action.link for action in actions if type(action) is Transmit}
+    return len(actions) > FEW_ACTIONS * max(1, len(links))
