@@ -10,6 +10,7 @@ import pytest
 from sterna.core import facts
 from sterna.core.broker import Broker
 from sterna.core.client import Client
+from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.facts import Fact
 from sterna.core.handover.relocation import Relocation
 from sterna.core.names import NodeId, Time
@@ -36,9 +37,9 @@ def run_rightly(script: Script, make: "Callable[[Script], Checked] | None" = Non
 class Once(Observer):
     """No broker routes an event twice, and what a client has already has come before.
 
-    Events from before the network has settled with the subscription that brings them may be passed
-    over: a client that roams may get them late, from a broker that knew the subscription earlier
-    than the others, when it has newer ones already.
+    Events from before all brokers know the subscription that brings them (it was confirmed, or the
+    network has settled) may be passed over: a client that roams may get them late, from a broker
+    that knew the subscription earlier than the others, when it has newer ones already.
     """
 
     def __init__(self) -> None:
@@ -73,8 +74,11 @@ class Once(Observer):
             case facts.Subscribed():
                 self._wishes[fact.at, fact.subscription] = fact.filter
                 self._known.pop((fact.at, fact.subscription), None)
+            case SubscriptionKnown(but_not=()):
+                self._known.setdefault((fact.at, fact.subscription), fact.time)
             case facts.Unsubscribed():
                 del self._wishes[fact.at, fact.subscription]
+                self._known.pop((fact.at, fact.subscription), None)
             case facts.Forgotten():  # It may have missed what was published before.
                 self._known = {wish: at for wish, at in self._known.items() if wish[0] != fact.at}
             case _:
