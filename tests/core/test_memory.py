@@ -8,7 +8,7 @@ from sterna.core import facts
 from sterna.core.inputs import MemoryShort
 from sterna.core.link import RELIABLE, Ack, LinkSession, Resume
 from sterna.core.messages import Events, InterestKnown
-from sterna.core.sizes import MESSAGE_BYTES, Load, load
+from sterna.core.sizes import MESSAGE_BYTES, Load, Weighing, load
 from sterna.model.event import Event
 from sterna.sim.topology import line
 from tests.scale import examples
@@ -26,28 +26,39 @@ def events(*sizes: int) -> Events:
 
 @pytest.mark.spec("LV-6")
 @examples(100)
-@given(st.lists(st.one_of(st.lists(st.integers(0, 99), max_size=3), st.integers(0, 5))))
-def test_a_session_counts_what_is_not_confirmed(steps: list[list[int] | int]) -> None:
-    """Each step sends events of some sizes, or confirms so many messages."""
+@given(st.lists(st.one_of(st.lists(st.integers(0, 99), max_size=3), st.integers(0, 5), st.none())))
+def test_a_session_counts_what_is_not_confirmed(steps: list[list[int] | int | None]) -> None:
+    """Each step sends events of some sizes, confirms so many messages, or asks."""
     session = LinkSession(1, RELIABLE)
     session.open(0)
     session.receive(Resume(2, 1, 0, False), 0)
     confirmed = sent = 0
-    queued = Load(0, 0)
     for step in steps:
-        if isinstance(step, int):
+        if step is None:
+            assert session.queued(Weighing().load) == _unconfirmed(session)
+        elif isinstance(step, int):
             confirmed = min(sent, confirmed + step)
             session.receive(Ack(confirmed), 0)
         else:
             sent += 1
             session.send(events(*step) if step else InterestKnown(number=1), 0)
-        loads = [load(message) for message in session.unconfirmed()]
-        queued = Load(sum(e.events for e in loads), sum(e.bytes for e in loads))
-        assert session.queued == queued
-        assert len(loads) == sent - confirmed
+        assert session.backlog == sent - confirmed
     session.close()
     session.begin_anew(3)
-    assert session.queued == queued
+    assert session.queued() == _unconfirmed(session)
+
+
+def _unconfirmed(session: LinkSession) -> Load:
+    loads = [load(message) for message in session.unconfirmed()]
+    return Load(sum(each.events for each in loads), sum(each.bytes for each in loads))
+
+
+def test_what_goes_to_many_is_weighed_once() -> None:
+    weighing, same = Weighing(), events(1, 2)
+
+    assert weighing.load(same) is weighing.load(Events(events=same.events))
+    assert weighing.load(events(1, 2)) == load(same)
+    assert weighing.load(InterestKnown(number=1)) == load(InterestKnown(number=1))
 
 
 def test_an_event_takes_its_payload_and_more() -> None:

@@ -124,3 +124,36 @@ def test_code_is_compiled_again_when_another_kernel_file_changes(tmp_path: Path)
     assert forms in text
     layout.write_text(text.replace(forms, "POINT, KINDS, POINTS, RANGE, SET = range(5)"))
     assert run() == ["3", "True"]  # Code from before would take it for KINDS, of one word.
+
+
+IN_THE_BACKGROUND = """
+from sterna import Filter
+from sterna.matching import MatchIndex
+from sterna.matching.loading import load_in_background
+load_in_background()
+index = MatchIndex()
+for key in range(1000):
+    index.add(key, Filter(f"a > {key}"))
+print(index.uncompiled)
+matches = 0
+while index.uncompiled:
+    assert sorted(index.match({"a": 10.5})) == list(range(11))
+    assert index.match_each([{"a": 1.5}, {"a": 0.5}]) == {0: [0, 1], 1: [0]}
+    matches += 1
+assert sorted(index.match({"a": 999.5})) == list(range(1000))
+index.remove(5)
+assert sorted(index.match({"a": 10.5})) == [0, 1, 2, 3, 4, *range(6, 11)]
+print(matches)
+"""
+
+
+def test_kernels_come_in_the_background() -> None:
+    """Before, while and after filters move to the compiled index, the same ones match."""
+    compile_kernels()
+    done = subprocess.run(
+        [sys.executable, "-c", IN_THE_BACKGROUND], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    before, matches = map(int, done.stdout.split())
+    assert before > 900  # The kernels are not there yet.
+    assert matches > before / 64

@@ -115,6 +115,10 @@ class Broker(Node):
         """What is known of long texts in the present input already, if anything is."""
         return None if self.foresight is None else self.foresight.texts
 
+    def takes_long(self, size_bytes: int) -> bool:
+        """Whether it takes long to match events of so many bytes."""
+        return size_bytes * self.router.subscriptions.tests >= FORESEEN_MIN
+
     def foresee(self, given: Received, is_time_up: Callable[[], bool]) -> Foresight | None:
         """What is to be found out before an input can be handled quickly; None if nothing is.
 
@@ -123,7 +127,7 @@ class Broker(Node):
         messages = [frame.message for frame in given.frames if type(frame) is Data]
         others = [each for each in messages if type(each) is not Events]
         table, foresees = self.router.subscriptions, self.hooks.foresees
-        if given.size * table.tests < FORESEEN_MIN and not (others and foresees):
+        if not (self.takes_long(given.size) or (others and foresees)):
             return None
         events = [e for each in messages if type(each) is Events for e in each.events]
         foresight = Foresight(events, is_time_up)
@@ -158,10 +162,9 @@ class Broker(Node):
             return []
         return [message for message in given_up if message.is_said_once]
 
-    def _received(self, given: Received, now: Time) -> None:
-        super()._received(given, now)
+    def frames_received(self, link: LinkId, now: Time) -> None:
         for received in self.hooks.frames_received:
-            received(given.link, now)
+            received(link, now)
 
     def _ahead(self, given: Ahead, now: Time) -> None:
         session = self._sessions.get(given.link)

@@ -203,7 +203,10 @@ class BrokerComponent(Component):
         return ()
 
     def frames_received(self, link: LinkId, now: Time) -> None:
-        """Frames have come over a link and were handled: they may have confirmed something."""
+        """Frames have come over a link and were handled: they may have confirmed something.
+
+        It is called once after `broker.awaited` was given the link.
+        """
 
 
 class ClientComponent(Component):

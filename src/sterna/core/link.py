@@ -14,8 +14,9 @@ numbered from 1 again. What is certainly there is not sent again, and the rest i
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -143,7 +144,8 @@ class LinkSession:
         self._begins_anew = False
         self._unacknowledged: deque[Data] = deque()
         self._loads: deque[Load] = deque()
-        """How much each of these is."""
+        """How much each of the oldest of these is. Others were not looked at: most messages are
+        acknowledged before anybody asks how much is queued."""
         self._queued_events = self._queued_bytes = 0
         self._expected = 1
         self._early: dict[int, Message] = {}
@@ -157,9 +159,15 @@ class LinkSession:
         """How many messages are not acknowledged yet."""
         return len(self._unacknowledged)
 
-    @property
-    def queued(self) -> Load:
-        """How much is not acknowledged yet."""
+    def queued(self, weigh: Callable[[Message], Load] = load) -> Load:
+        """How much is not acknowledged yet; `weigh` says how much a message is."""
+        count = len(self._unacknowledged) - len(self._loads)
+        newest = list(islice(reversed(self._unacknowledged), count))
+        for frame in reversed(newest):
+            size = weigh(frame.message)
+            self._loads.append(size)
+            self._queued_events += size.events
+            self._queued_bytes += size.bytes
         return Load(self._queued_events, self._queued_bytes)
 
     def unconfirmed(self) -> list[Message]:
@@ -197,12 +205,11 @@ class LinkSession:
         self._ack_at = self._resend_at = self.wake_at = NEVER
         self._resend_wait = self._timing.resend_us or 0
 
-    def send(self, message: Message, now: Time, size: Load | None = None) -> None:
-        """Send a message now, or keep it until there is a connection; `size` if that is known."""
+    def send(self, message: Message, now: Time) -> None:
+        """Send a message now, or keep it until there is a connection."""
         frame = Data(self._next_seq, self._expected - 1, message)
         self._next_seq += 1
         self._unacknowledged.append(frame)
-        self._count(load(message) if size is None else size)
         if self.state is State.OPEN:
             self.outbox.append(frame)
             self._ack_due = 0
@@ -300,7 +307,6 @@ class LinkSession:
             Data(seq, acknowledged, reader.message(number))
             for seq, acknowledged, number in kept.unacknowledged
         )
-        self._count_again()
         self._early = {seq: reader.message(number) for seq, number in kept.early.items()}
         self._ack_due, self._ack_at = kept.ack_due, kept.ack_at
         self._resend_at, self._resend_wait = kept.resend_at, kept.resend_wait
@@ -402,24 +408,18 @@ class LinkSession:
             return
         while waiting and waiting[0].seq <= acknowledged:
             waiting.popleft()
-            events, size = self._loads.popleft()
-            self._queued_events -= events
-            self._queued_bytes -= size
+            if self._loads:
+                events, size = self._loads.popleft()
+                self._queued_events -= events
+                self._queued_bytes -= size
         self._resend_wait = self._timing.resend_us or 0
         self._resend_at = NEVER
         if waiting:
             self._expect_answer(now)
 
-    def _count(self, size: Load) -> None:
-        self._loads.append(size)
-        self._queued_events += size.events
-        self._queued_bytes += size.bytes
-
     def _count_again(self) -> None:
         self._loads.clear()
         self._queued_events = self._queued_bytes = 0
-        for frame in self._unacknowledged:
-            self._count(load(frame.message))
 
     def _acknowledge(self) -> None:
         self.outbox.append(Ack(self._expected - 1))

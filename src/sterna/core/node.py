@@ -18,7 +18,7 @@ from sterna.core.lives import SESSIONS_MAX
 from sterna.core.messages import Events, Message
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
 from sterna.core.settings import Settings
-from sterna.core.sizes import NO_LOAD, Load, load
+from sterna.core.sizes import Load, load
 from sterna.model.event import Event
 
 
@@ -114,8 +114,8 @@ class Node(ABC):
         """The incarnation of the next session: never one that was used, whatever was forgotten."""
         self.unweighed = 0
         """How many bytes of the present input no component has counted yet."""
-        self._weighed: tuple[Sequence[Event], Load] = (), NO_LOAD
-        """The last events that were sent: the same ones often go to many."""
+        self.awaited: dict[LinkId, None] = {}
+        """The links over which components wait for the next frames, or for the end of these."""
         self._used: dict[LinkId, LinkSession] = {}
         self._facts: list[Fact] = []
         self._actions: list[Action] = []
@@ -173,12 +173,7 @@ class Node(ABC):
     def send(self, link: LinkId, message: Message, now: Time) -> None:
         """Send a message to a neighbour, now or when the link is up again."""
         session = self._sessions[link]
-        if type(message) is Events:
-            if message.events is not self._weighed[0]:
-                self._weighed = message.events, load(message)
-            session.send(message, now, self._weighed[1])
-        else:
-            session.send(message, now)
+        session.send(message, now)
         self._used[link] = session
 
     def act(self, action: Action) -> None:
@@ -197,9 +192,9 @@ class Node(ABC):
         """How many messages the other end of a link has not confirmed yet."""
         return self._sessions[link].backlog
 
-    def queued(self, link: LinkId) -> Load:
+    def queued(self, link: LinkId, weigh: Callable[[Message], Load] = load) -> Load:
         """How much the other end of a link has not confirmed yet."""
-        return self._sessions[link].queued
+        return self._sessions[link].queued(weigh)
 
     def unconfirmed(self, link: LinkId) -> list[Message]:
         """The messages that the other end of a link has not confirmed yet."""
@@ -304,6 +299,10 @@ class Node(ABC):
         for component in self.components:
             component.link_new(link, now)
 
+    def frames_received(self, link: LinkId, now: Time) -> None:
+        """Frames that components have waited for have come over a link, and were handled."""
+        del link, now
+
     def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         """The other end has lost its state, or begins anew, and did not confirm these messages."""
         for component in self.components:
@@ -367,6 +366,9 @@ class Node(ABC):
         if batch:
             self.events_arrived(batch, link, now)
         self.unweighed = 0
+        if link in self.awaited:
+            del self.awaited[link]
+            self.frames_received(link, now)
 
     def _link_stands(self, link: LinkId, session: LinkSession, now: Time) -> None:
         self.up[link] = None
@@ -451,4 +453,5 @@ class Node(ABC):
             self.link_gone(link, self._sessions[link].unconfirmed(), now)
             del self._sessions[link], self.peers[link]
             self.known.pop(link, None)
+            self.awaited.pop(link, None)
             self._used.pop(link, None)

@@ -30,8 +30,9 @@ TESTS_SLICE = 16
 NEAR = FEW_MAX // 2
 """From so many filters on, the kernels may be loaded in the background."""
 
-MOVED_AT_A_TIME = 4
-"""How many filters are compiled at once that came before the kernels were loaded."""
+MOVED_MIN, MOVED_SHARE, MOVED_MAX = 4, 256, 64
+"""Of the filters that came before the kernels were loaded, one in so many is compiled at a time,
+with each event or other filter; but at least and at most so many."""
 
 
 class MatchIndex(Generic[Key]):
@@ -92,6 +93,8 @@ class MatchIndex(Generic[Key]):
 
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Key]:
         """The keys of all filters that match an event with these attributes."""
+        if self._compiled is None and len(self._few) <= FEW_MAX:
+            return [key for key, filter_ in self._few.items() if filter_.matches(attributes)]
         if self._few:
             self._match_with_kernels_if_ready()
             known = LongTexts() if len(self._few) > FEW_MAX else None  # A few need not share it.
@@ -140,6 +143,14 @@ class MatchIndex(Generic[Key]):
             if places:
                 found[key] = places
         return found
+
+    @property
+    def uncompiled(self) -> int:
+        """How many filters are not compiled yet, and should be for speed: see `load_in_background`.
+
+        Few filters are never compiled.
+        """
+        return 0 if self._compiled is None and len(self._few) <= FEW_MAX else len(self._few)
 
     @property
     def tests(self) -> int:
@@ -210,7 +221,8 @@ class MatchIndex(Generic[Key]):
     def _move_some(self) -> None:
         compiled = self._compiled
         assert compiled is not None  # noqa: S101 - else there is nowhere to move to.
-        for key in list(islice(self._few, MOVED_AT_A_TIME)):
+        count = min(MOVED_MAX, max(MOVED_MIN, len(self._few) // MOVED_SHARE))
+        for key in list(islice(self._few, count)):
             compiled.add(key, self._few.pop(key))
 
     def _require_new(self, key: Key, filter_: Filter) -> None:

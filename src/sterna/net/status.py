@@ -14,7 +14,7 @@ def status(server: "BrokerServer") -> dict[str, Any]:
     """The broker's state in a few figures."""
     node, log, links = server.node, server.driver.log, server.sessions.links
     settings, snapshots = server.configuration.settings, server.engine.snapshots
-    memory = server.budget.count()
+    memory, queued = server.budget.count(), server.budget.queued()
     clients = [link for link, peer in node.peers.items() if peer is Peer.CLIENT]
     return {
         "name": server.config.name,
@@ -34,6 +34,7 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "connections": len(server.sessions.roles),
         "peers_waiting": server.pausing.waiting,
         "subscriptions": len(node.router.subscriptions),
+        "filters_uncompiled": node.router.subscriptions.uncompiled,
         "memory": {
             "bytes": memory.total,
             "bytes_max": server.budget.bytes_max,
@@ -41,8 +42,8 @@ def status(server: "BrokerServer") -> dict[str, Any]:
             "clients_bytes": sum(memory.here.values()),
             "away_bytes": memory.away,
             "unfinished_bytes": memory.unfinished,
-            "queue_events": memory.queued.events,
-            "queue_bytes": memory.queued.bytes,
+            "queue_events": queued.events,
+            "queue_bytes": queued.bytes,
         },
         "inputs": server.engine.inputs,
         "events": server.metrics.events,

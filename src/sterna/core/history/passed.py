@@ -43,13 +43,14 @@ class Passed:
         self.gone_bytes = 0
         """How many bytes of events have been dropped so far."""
 
-    def add(self, events: Sequence[Event], size: int) -> None:
-        """Add events that have passed now."""
+    def add(self, events: Sequence[Event], size: int) -> bool:
+        """Add events that have passed now; whether `trim` may have something to do."""
         batch = self.end
         batch.events, batch.size = events, size
         batch.next = self.end = Batch(batch.place + len(events))
         self._count += len(events)
         self._bytes += size
+        return self._count > self.events_max or self._bytes > self.bytes_max
 
     def trim(self) -> None:
         """Drop the oldest events beyond the limits."""

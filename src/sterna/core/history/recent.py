@@ -200,6 +200,7 @@ class Recent(BrokerComponent):
             self._add(Request(asked, old.link, None, found, look_up=old.look_up))
         self._put_back = dict.fromkeys(kept.put_back)
         self._windows.restore(kept.windows)
+        self.broker.awaited |= dict.fromkeys(kept.windows)
         self._turns = dict.fromkeys(kept.turns)
         self._looked_bytes = kept.looked_bytes
 
@@ -212,7 +213,8 @@ class Recent(BrokerComponent):
     def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         del link, now
         passed = self.memory
-        passed.add(events, self._size(events))
+        if not passed.add(events, self._size(events)):
+            return
         passed.trim()
         if passed.gone_bytes - self._looked_bytes > passed.bytes_max // 16:
             self._looked_bytes = passed.gone_bytes
@@ -345,6 +347,8 @@ class Recent(BrokerComponent):
         ):
             self._serve(link, now)
         self._work = 0
+        if link in self._windows:
+            self.broker.awaited[link] = None
 
     def wake(self, now: Time) -> None:
         """Go on with answers that others had their turn before."""
@@ -360,6 +364,7 @@ class Recent(BrokerComponent):
         """Send a client what it may get now of its answers, one after the other."""
         if link not in self.broker.up or link in self._turns:
             return
+        self.broker.awaited[link] = None
         ready = [each for each in self._open.get(link, {}).values() if each.look_up is None]
         for request in ready:
             if self._work >= WORK_EVENTS_MAX:

@@ -156,6 +156,11 @@ class RoutingTable:
             self.enter(link, id_, filter_, route)
 
     @property
+    def uncompiled(self) -> int:
+        """How many filters are tested slowly until they are compiled to machine code."""
+        return self._index.uncompiled
+
+    @property
     def tests(self) -> int:
         """How many tests an event may need that are not compiled to machine code."""
         return self._index.tests

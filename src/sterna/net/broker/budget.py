@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sterna.core.inputs import MemoryShort
 from sterna.core.names import NodeId, Peer
-from sterna.core.sizes import Load
+from sterna.core.sizes import Load, Weighing
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.driver import BrokerDriver
 from sterna.net.broker.pausing import Pausing
@@ -45,8 +45,6 @@ class Shares(NamedTuple):
 class Memory(NamedTuple):
     """About how many bytes of memory are in use, and for what."""
 
-    queued: Load
-    """All that waits for neighbours and clients, wherever they are."""
     neighbours: Mapping[NodeId, int]
     here: Mapping[NodeId, int]
     """By connected client."""
@@ -117,33 +115,33 @@ class Budget:
 
     def count(self) -> Memory:
         """How much memory is in use now."""
-        node, links = self._driver.node, self._sessions.links
-        events = size = away = 0
+        node, links, weigh = self._driver.node, self._sessions.links, Weighing().load
+        away = 0
         neighbours: dict[NodeId, int] = {}
         here: dict[NodeId, int] = {}
         for link, peer in node.peers.items():
-            queued, session = node.queued(link), links.get(link)
-            memory = queued.memory_bytes + (0 if session is None else session.waiting_bytes)
-            events += queued.events
-            size += queued.bytes
+            session = links.get(link)
+            waiting_bytes = 0 if session is None else session.waiting_bytes
             if peer is Peer.BROKER:
-                neighbours[link] = memory
-                continue
-            kept = node.kept(link)
-            events += kept.events
-            size += kept.bytes
-            if session is None:
-                away += memory + kept.memory_bytes
+                neighbours[link] = node.queued(link, weigh).memory_bytes + waiting_bytes
+            elif session is None:
+                away += node.queued(link, weigh).memory_bytes + node.kept(link).memory_bytes
             else:  # What was sent is mostly the same for many: each has a limit of its own for it.
-                here[link] = session.waiting_bytes + kept.memory_bytes
+                here[link] = waiting_bytes + node.kept(link).memory_bytes
         return Memory(
-            queued=Load(events, size),
             neighbours=neighbours,
             here=here,
             away=away,
             unfinished=self._unfinished_bytes(),
             in_flight=self._pausing.in_flight_bytes,
         )
+
+    def queued(self) -> Load:
+        """How much waits for neighbours and clients, wherever they are."""
+        node, weigh = self._driver.node, Weighing().load
+        loads = [node.queued(link, weigh) for link in node.peers]
+        loads += [node.kept(link) for link, peer in node.peers.items() if peer is Peer.CLIENT]
+        return Load(sum(each.events for each in loads), sum(each.bytes for each in loads))
 
     # ---- Keeping to it
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -83,7 +82,7 @@ class BrokerDriver(Driver):
         self._backlogs: dict[Session, deque[Sending]] = {}
         """What waits for sessions because it is more than can be sent at once."""
         self._unchecked_bytes = 0
-        """How many bytes were received since the memory was last checked because of that."""
+        """How many bytes are received until the memory is checked because of that."""
         self._unreported: list[tuple[int, Sequence[Fact]]] = []
         """Facts that are not reported yet, with the numbers of their inputs."""
         self._unlock: Callable[[], None] = lambda: None
@@ -157,9 +156,9 @@ class BrokerDriver(Driver):
         self._arrived = perf_counter()
         self.engine.give(given, raw)
         self._arrived = 0.0
-        self._unchecked_bytes += len(raw)
-        if self._unchecked_bytes > self._server.budget.grain_bytes:
-            self._unchecked_bytes = 0
+        self._unchecked_bytes -= len(raw)
+        if self._unchecked_bytes < 0:
+            self._unchecked_bytes = self._server.budget.grain_bytes
             self._loop.call_soon(self._server.check_memory)
 
     # ---- Actions of the core
@@ -167,21 +166,27 @@ class BrokerDriver(Driver):
     def prepare(self, turn: Turn) -> Prepared:
         sendings: list[tuple[Session, Sending]] = []
         links = self._sessions.links
-        left_bytes = AT_ONCE_BYTES if _has_backlog(turn.actions) else math.inf
-        if self._pausing.is_watching:
+        has_backlog = len(turn.actions) > FEW_ACTIONS and _has_backlog(turn.actions)
+        left_bytes = AT_ONCE_BYTES
+        if turn.facts and self._pausing.is_watching:
             self._pausing.routed(turn.facts)
         for action in turn.actions:
             if type(action) is Transmit:
                 session = links.get(action.link)
                 if session is not None:
-                    if left_bytes <= 0:
+                    if has_backlog and left_bytes <= 0:
                         sendings.append((session, action))
                         continue
-                    data = self._encoded(session, action, turn.cause)
-                    if data is not None:
-                        sendings.append((session, data))
-                        if left_bytes != math.inf:
-                            left_bytes -= sum(map(len, data))
+                    try:
+                        data = session.encode(action.frame, self._bodies)
+                    except Exception as error:  # noqa: BLE001 - others must not suffer.
+                        instead = self._encoded_instead(session, action, turn.cause, error)
+                        if instead is None:
+                            continue
+                        data = instead
+                    sendings.append((session, data))
+                    if has_backlog:
+                        left_bytes -= sum(map(len, data))
             elif isinstance(action, Disconnect | Reconnect):
                 if action.link in links:
                     sendings.append((links[action.link], None))
@@ -190,16 +195,13 @@ class BrokerDriver(Driver):
         self._bodies.clear()
         return Prepared(self._arrived or perf_counter(), sendings)
 
-    def _encoded(
-        self, session: "Session", action: Transmit, cause: Input | None
+    def _encoded_instead(
+        self, session: "Session", action: Transmit, cause: Input | None, error: Exception
     ) -> tuple[bytes, ...] | None:
-        """A frame as bytes, or another one in its place if it cannot be sent."""
-        try:
-            return session.encode(action.frame, self._bodies)
-        except Exception as error:  # noqa: BLE001 - others must not suffer.
-            self._cannot_send(action, cause, error)
-            other = without_message(action.frame)
-            return None if other is None else session.encode(other, self._bodies)
+        """What is sent in the place of a frame that cannot be; None if nothing is."""
+        self._cannot_send(action, cause, error)
+        other = without_message(action.frame)
+        return None if other is None else session.encode(other, self._bodies)
 
     def _cannot_send(self, action: Transmit, cause: Input | None, error: Exception) -> None:
         """Log it, and close the connection that the cause came over, as if the core had failed.
@@ -220,14 +222,14 @@ class BrokerDriver(Driver):
             return
         size_bytes = frames = 0
         for session, data in sendings:
-            if session in self._backlogs or isinstance(data, Transmit):
-                self._wait_behind(session, data)
-            elif data is None:
-                session.close()
-            else:
+            if type(data) is tuple and not (self._backlogs and session in self._backlogs):
                 size_bytes += session.put(data)
                 frames += 1
                 self._dirty[session] = None
+            elif data is not None or session in self._backlogs:
+                self._wait_behind(session, data)
+            else:
+                session.close()
         self._metrics.sent(size_bytes, frames)
         self._released.append(arrived)
         self._flush_soon()
@@ -273,9 +275,13 @@ class BrokerDriver(Driver):
             if not waiting:
                 del self._backlogs[session]
             if isinstance(data, Transmit):
-                data = self._encoded(session, data, None)
-                if data is None:
-                    continue
+                action = data
+                try:
+                    data = session.encode(action.frame, self._bodies)
+                except Exception as error:  # noqa: BLE001 - others must not suffer.
+                    data = self._encoded_instead(session, action, None, error)
+                    if data is None:
+                        continue
             if data is None:
                 session.close()
                 continue
@@ -359,7 +365,5 @@ class BrokerDriver(Driver):
 
 def _has_backlog(actions: Sequence[Action]) -> bool:
     """Whether some link gets much; a little for each of many is mostly the same, encoded once."""
-    if len(actions) <= FEW_ACTIONS:
-        return False
     links = {action.link for action in actions if type(action) is Transmit}
     return len(actions) > FEW_ACTIONS * max(1, len(links))

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from sterna.core.inputs import Received
-from sterna.core.link import Data, Frame
+from sterna.core.link import Ack, Data, Frame
 from sterna.core.messages import Events, OtherMessage
 from sterna.core.names import LinkId, RouteId
 from sterna.core.routing.foresight import Foresight
@@ -17,7 +17,13 @@ from sterna.net.broker.doors import Parts
 from sterna.net.broker.long_changes import ROUTES_MAX, LongChange, routes_in
 from sterna.net.broker.sessions import Session
 from sterna.net.broker.slow_reading import SlowReading
-from sterna.wire.codec import LENGTH_BYTES, MalformedError, decode_quickly
+from sterna.wire.codec import (
+    LENGTH_BYTES,
+    LONG_FILTER_CHARACTERS,
+    MalformedError,
+    decode,
+    decode_quickly,
+)
 from sterna.wire.frames import Role
 
 log = logging.getLogger("sterna.broker")
@@ -89,9 +95,17 @@ class Reading:
             return
         link = session.peer
         is_client = self._sessions.roles[session] is Role.CLIENT
-        frames, raw = self._first_frames(session, raw, bodies, short_filters=is_client)
-        if not frames:
-            return
+        if len(bodies) == 1 and len(raw) <= LONG_FILTER_CHARACTERS:  # Like most: one short frame.
+            frame = decode(bodies[0], short_filters=is_client)
+            if type(frame) is Ack:
+                self._give(Received(link=link, frames=(frame,), size=len(raw)), raw)
+                return
+            frames: tuple[Frame, ...] = (frame,)
+            has_others = type(frame) is not Data or type(frame.message) is not Events
+        else:
+            frames, raw, has_others = self._first_frames(session, raw, bodies, is_client=is_client)
+            if not frames:
+                return
         if is_client:
             try:
                 self._admission.check(link, frames)
@@ -101,7 +115,9 @@ class Reading:
         else:
             self._notice_others(link, frames)
         received = Received(link=link, frames=frames, size=len(raw))
-        if routes_in(frames[0]) > ROUTES_MAX:
+        if not has_others and not self._driver.node.takes_long(received.size):
+            self._give(received, raw)
+        elif routes_in(frames[0]) > ROUTES_MAX:
             self._announce(_Announced(session, received, raw, LongChange(frames[0])))
         else:
             self._handle(session, received, raw)
@@ -116,12 +132,15 @@ class Reading:
 
     def _give(self, received: Received, raw: bytes, foresight: Foresight | None = None) -> None:
         self._metrics.received(len(raw), len(received.frames))
-        node = self._driver.node
-        node.foresight = foresight
-        try:
+        if foresight is None:
             self._driver.give(received, raw)
-        finally:
-            node.foresight = None
+        else:
+            node = self._driver.node
+            node.foresight = foresight
+            try:
+                self._driver.give(received, raw)
+            finally:
+                node.foresight = None
         if self._driver.engine.held:
             self._pausing.received(len(raw))
 
@@ -190,9 +209,10 @@ class Reading:
                     )
 
     def _first_frames(
-        self, session: Session, raw: bytes, bodies: Sequence[memoryview], *, short_filters: bool
-    ) -> tuple[tuple[Frame, ...], bytes]:
+        self, session: Session, raw: bytes, bodies: Sequence[memoryview], *, is_client: bool
+    ) -> tuple[tuple[Frame, ...], bytes, bool]:
         """The frames of a peer, or as many as can be read in one turn; none if that takes long.
+        Then their bytes, and whether there are others among them than events and acknowledgements.
 
         Reading many filters takes long: then others have their turn before it continues. Events
         that follow filters are for another turn, too: only then can it be foreseen what they match.
@@ -204,9 +224,7 @@ class Reading:
         routes = 0
         read = self._read.pop(session, None)
         for body in bodies:
-            frame = read or decode_quickly(
-                body, short_filters=short_filters, until_s=began + READING_S
-            )
+            frame = read or decode_quickly(body, short_filters=is_client, until_s=began + READING_S)
             read = None
             if frame is None:
                 break
@@ -229,9 +247,9 @@ class Reading:
                 # As long as it took, so that half of the time is for others.
                 self._loop.call_later(perf_counter() - began, self._go_on, session)
             else:
-                self._slow.read(session, bodies[0], short_filters=short_filters)
+                self._slow.read(session, bodies[0], short_filters=is_client)
             raw = raw[:size]
-        return tuple(frames), raw
+        return tuple(frames), raw, has_others
 
     def _has_read(self, session: Session, frame: Frame | MalformedError) -> None:
         """Another thread has read a frame that takes long."""
