@@ -85,7 +85,7 @@ def try_out(mutant: Mutant) -> Verdict:
             "STERNA_MUTANT": "1",  # Hypothesis does not look for the smallest example.
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider"]
         try:
             ended = subprocess.run(
                 [*command, *mutant.tests],
