@@ -317,6 +317,19 @@ def test_filters_that_take_long_to_read(network: LocalNetwork) -> None:
 
 
 @pytest.mark.spec("LV-6")
+def test_a_filter_that_is_too_long(network: LocalNetwork) -> None:
+    text = " OR ".join(f"a = {n}" for n in range(4_000))
+
+    async def attack(network: LocalNetwork) -> None:
+        async with attacker(network) as peer:
+            await peer.come_in("too-long-winded")
+            await peer.say(arrival(), SubscriptionChange(added=(Route("1", Filter(text)),)))
+            assert "32,768 are the limit" in (await peer.hung_up() or "")
+
+    withstands(network, attack)
+
+
+@pytest.mark.spec("LV-6")
 def test_connections_that_never_say_who_they_are(network: LocalNetwork) -> None:
     """Some say nothing, some a byte now and then: they are ended when their time is over."""
 
