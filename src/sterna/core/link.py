@@ -166,6 +166,10 @@ class LinkSession:
         """The messages that the other end has not acknowledged."""
         return [frame.message for frame in self._unacknowledged]
 
+    def unconfirmed_at(self, place: int) -> Message:
+        """One of the messages that the other end has not acknowledged; the oldest is at 0."""
+        return self._unacknowledged[place].message
+
     def unconfirmed_first(self) -> Iterator[Message]:
         """The messages that the other end has not acknowledged, oldest first."""
         return (frame.message for frame in self._unacknowledged)

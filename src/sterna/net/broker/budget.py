@@ -2,12 +2,16 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from random import randrange
+from sys import getrefcount
 from time import monotonic
 from typing import NamedTuple
 
+from sterna.core.broker import Broker
 from sterna.core.inputs import MemoryShort
+from sterna.core.messages import Message
 from sterna.core.names import NodeId, Peer
-from sterna.core.sizes import Load
+from sterna.core.sizes import Load, load
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.driver import BrokerDriver
 from sterna.net.broker.pausing import Pausing
@@ -21,6 +25,9 @@ SLOWEST_BYTES_S = 16 * 1024
 
 COUNTING_SHARE = 50
 """Counting takes no more than one part in so many of the time, however many peers there are."""
+
+SAMPLES = 16
+"""So many messages for a client tell how much of what it was sent is for it alone."""
 
 
 class Shares(NamedTuple):
@@ -121,21 +128,24 @@ class Budget:
         events = size = away = 0
         neighbours: dict[NodeId, int] = {}
         here: dict[NodeId, int] = {}
+        sent: dict[NodeId, int] = {}
         for link, peer in node.peers.items():
             queued, session = node.queued(link), links.get(link)
             memory = queued.memory_bytes + (0 if session is None else session.waiting_bytes)
-            events += queued.events
-            size += queued.bytes
-            if peer is Peer.BROKER:
-                neighbours[link] = memory
-                continue
             kept = node.kept(link)
-            events += kept.events
-            size += kept.bytes
-            if session is None:
+            events += queued.events + kept.events
+            size += queued.bytes + kept.bytes
+            if peer is Peer.BROKER:
+                neighbours[link] = memory + kept.memory_bytes
+            elif session is None:
                 away += memory + kept.memory_bytes
-            else:  # What was sent is mostly the same for many: each has a limit of its own for it.
+            else:
                 here[link] = session.waiting_bytes + kept.memory_bytes
+                sent[link] = queued.memory_bytes
+        if sum(sent.values()) > self.shares.here // 2:  # It is mostly the same for many.
+            sent = {link: round(each * own_part(node, link)) for link, each in sent.items() if each}
+        for link, each in sent.items():
+            here[link] += each
         return Memory(
             queued=Load(events, size),
             neighbours=neighbours,
@@ -226,3 +236,29 @@ class Budget:
                 "was discarded, and clients with too much were forgotten",
                 size,
             )
+
+
+def own_part(node: Broker, link: NodeId) -> float:
+    """About which part of what a client was sent, and has not confirmed, is kept for it alone.
+
+    The same event may be queued for many clients, and is in memory once. Python counts by how many
+    it is referred to. A few messages are looked at, others each time.
+    """
+    count = node.backlog(link)
+    own = total = 0.0
+    for _ in range(min(SAMPLES, count)):
+        message = node.unconfirmed_at(link, randrange(count))  # noqa: S311 - it keeps no secret.
+        size = load(message).memory_bytes
+        own += size / _holders(message)
+        total += size
+    return own / total if total else 1.0
+
+
+def _holders(message: Message) -> int:
+    """About how many queues hold the events of a message."""
+    events = getattr(message, "events", ())
+    if not events:
+        return 1
+    event = events[0]
+    # Without the variables here, the message itself, and the broker's memory of recent events.
+    return max(1, getrefcount(events) - 2, getrefcount(event) - 3)
