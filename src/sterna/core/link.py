@@ -166,9 +166,9 @@ class LinkSession:
         """The messages that the other end has not acknowledged."""
         return [frame.message for frame in self._unacknowledged]
 
-    def unconfirmed_at(self, place: int) -> Message:
-        """One of the messages that the other end has not acknowledged; the oldest is at 0."""
-        return self._unacknowledged[place].message
+    def unconfirmed_at(self, place: int) -> tuple[Message, Load]:
+        """One of the messages that are not acknowledged, and its size; the oldest is at 0."""
+        return self._unacknowledged[place].message, self._loads[place]
 
     def unconfirmed_first(self) -> Iterator[Message]:
         """The messages that the other end has not acknowledged, oldest first."""

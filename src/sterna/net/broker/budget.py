@@ -11,7 +11,7 @@ from sterna.core.broker import Broker
 from sterna.core.inputs import MemoryShort
 from sterna.core.messages import Message
 from sterna.core.names import NodeId, Peer
-from sterna.core.sizes import Load, load
+from sterna.core.sizes import Load
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.driver import BrokerDriver
 from sterna.net.broker.pausing import Pausing
@@ -28,6 +28,9 @@ COUNTING_SHARE = 50
 
 SAMPLES = 16
 """So many messages for a client tell how much of what it was sent is for it alone."""
+
+SAMPLES_MAX = 20_000
+"""With many clients, there are fewer messages for each, and so many for all of them."""
 
 
 class Shares(NamedTuple):
@@ -143,7 +146,12 @@ class Budget:
                 here[link] = session.waiting_bytes + kept.memory_bytes
                 sent[link] = queued.memory_bytes
         if sum(sent.values()) > self.shares.here // 2:  # It is mostly the same for many.
-            sent = {link: round(each * own_part(node, link)) for link, each in sent.items() if each}
+            samples = max(1, min(SAMPLES, SAMPLES_MAX // len(sent)))
+            sent = {
+                link: round(each * own_part(node, link, samples))
+                for link, each in sent.items()
+                if each
+            }
         for link, each in sent.items():
             here[link] += each
         return Memory(
@@ -238,7 +246,7 @@ class Budget:
             )
 
 
-def own_part(node: Broker, link: NodeId) -> float:
+def own_part(node: Broker, link: NodeId, samples: int) -> float:
     """About which part of what a client was sent, and has not confirmed, is kept for it alone.
 
     The same event may be queued for many clients, and is in memory once. Python counts by how many
@@ -246,11 +254,10 @@ def own_part(node: Broker, link: NodeId) -> float:
     """
     count = node.backlog(link)
     own = total = 0.0
-    for _ in range(min(SAMPLES, count)):
-        message = node.unconfirmed_at(link, randrange(count))  # noqa: S311 - it keeps no secret.
-        size = load(message).memory_bytes
-        own += size / _holders(message)
-        total += size
+    for _ in range(min(samples, count)):
+        message, size = node.unconfirmed_at(link, randrange(count))  # noqa: S311 - it keeps no secret.
+        own += size.memory_bytes / _holders(message)
+        total += size.memory_bytes
     return own / total if total else 1.0
 
 
@@ -260,5 +267,5 @@ def _holders(message: Message) -> int:
     if not events:
         return 1
     event = events[0]
-    # Without the variables here, the message itself, and the broker's memory of recent events.
-    return max(1, getrefcount(events) - 2, getrefcount(event) - 3)
+    # Neither the variables here nor the memory of recent events: rather too few than too many.
+    return max(1, getrefcount(events) - 3, getrefcount(event) - 3)
