@@ -143,6 +143,15 @@ def test_those_with_the_most_filters_go_if_there_are_too_many(protocol: str) -> 
     assert broker.away() == ["modest", "c0", "c1", "fine"]
 
 
+def test_filters_that_a_client_had_before_do_not_count() -> None:
+    broker = broker_with(settings(None, 10))
+    assert vanish(broker, "a", filters=9) == []
+    come(broker, "a", filters=1)
+    assert go(broker, "a") == []
+    assert vanish(broker, "b", filters=6) == []
+    assert vanish(broker, "c", filters=4) == ["b"]
+
+
 def test_a_client_that_waits_for_its_replay_is_not_forgotten() -> None:
     broker = broker_with(settings(1, 1))
     come(broker, "waiting", filters=2)

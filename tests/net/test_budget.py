@@ -326,6 +326,11 @@ def test_what_connected_clients_do_not_confirm_counts_for_all_together(tmp_path:
     assert "does not take what there is for it" in said
 
 
+def publication(seq: int) -> Data:
+    event = Event(publisher="p", seq=seq, time_us=0, attributes={"n": seq % 2 + 1})
+    return Data(seq + 1, 0, Events(events=(event,)))
+
+
 @pytest.mark.spec("LV-6")
 def test_how_much_of_what_a_client_was_sent_is_for_it_alone() -> None:
     settings = Settings(handover=HandoverOptions(protocol=Handover.NONE))
@@ -337,10 +342,7 @@ def test_how_much_of_what_a_client_was_sent_is_for_it_alone() -> None:
         frames = (Resume(1, None, 0, True), Data(1, 0, change))
         broker.handle(Received(link=link, frames=frames, size=0), 0)
     for seq in range(1, 101):
-        event = Event(publisher="p", seq=seq, time_us=0, attributes={"n": seq % 2 + 1})
-        frames = (Data(seq + 1, 0, Events(events=(event,))),)
-        broker.handle(Received(link="c0", frames=frames, size=0), 0)
-    del event, frames
+        broker.handle(Received(link="c0", frames=(publication(seq),), size=0), 0)
     assert broker.queued("alone").events == broker.queued("c1").events == 50
     assert own_part(broker, "alone", 16) > 0.8
     assert own_part(broker, "c1", 16) < 0.2
