@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sterna.core import facts
 from sterna.core.assembly import make_broker
 from sterna.core.handover.messages import Located
-from sterna.core.handover.missed import PUBLISHER_BYTES
+from sterna.core.handover.missed import MISSED_BYTES, PUBLISHER_BYTES
 from sterna.core.inputs import LinkDown, MemoryShort
 from sterna.core.link import RELIABLE, Ack, LinkSession, Resume
 from sterna.core.messages import Events, InterestKnown
@@ -135,7 +135,7 @@ def test_the_list_of_what_was_discarded_counts_and_is_bounded() -> None:
     run = away(much=50, little=1)
     broker, now = run.broker("B1"), 10**6
     broker.handle(MemoryShort(away_bytes_max=broker.kept("little").memory_bytes), now)
-    assert broker.kept("much") == Load(0, 50 * 8 + PUBLISHER_BYTES)
+    assert broker.kept("much") == Load(0, 50 * MISSED_BYTES + PUBLISHER_BYTES)
 
     turn = broker.handle(MemoryShort(away_bytes_max=2 * PUBLISHER_BYTES + 500), now)
     early = [fact.client for fact in turn.facts if isinstance(fact, facts.ForgottenEarly)]

@@ -329,7 +329,7 @@ class Hosting(BrokerComponent):
             guest.pass_through(Moment.LINK_RESET)
             guest.lost += events_in(unconfirmed)
             guest.moving |= moving_in(unconfirmed)
-            guest.missed.add(missed_in(unconfirmed))
+            guest.missed = Missed((*missed_in(unconfirmed), *guest.missed))
 
     def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         """A guest that the driver has sent away for good, such as one with the name of a broker."""

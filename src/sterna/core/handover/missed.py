@@ -7,17 +7,24 @@ from sterna.core.names import NodeId
 from sterna.model.event import EventId
 from sterna.model.ranges import INT_MAX
 
-PUBLISHER_BYTES = 250
-"""About how many bytes it takes to remember that something of one more publisher was discarded."""
+MISSED_BYTES = 12
+"""How many bytes each of them takes."""
+
+PUBLISHER_BYTES = 200
+"""About how many bytes the name of a publisher takes."""
 
 
 class Missed:
-    """The identities of events, grouped by publisher."""
+    """The identities of events, in their order."""
 
-    __slots__ = ("_by_publisher",)
+    __slots__ = ("_publishers", "_seqs", "_whose")
 
     def __init__(self, events: Iterable[EventId] = ()) -> None:
-        self._by_publisher: dict[NodeId, array[int]] = {}
+        self._publishers: dict[NodeId, int] = {}
+        """The publishers, numbered from 0."""
+        self._whose: array[int] | None = None
+        """The number of the publisher of each event; None if there are none, as mostly."""
+        self._seqs: array[int] | None = None
         self.add(events)
 
     def add(self, events: Iterable[EventId]) -> None:
@@ -25,21 +32,20 @@ class Missed:
         for publisher, seq in events:
             if not 0 <= seq <= INT_MAX:
                 continue  # From an older release: nobody could read the news of it.
-            seqs = self._by_publisher.get(publisher)
-            if seqs is None:
-                seqs = self._by_publisher[publisher] = array("q")
-            seqs.append(seq)
+            if self._whose is None or self._seqs is None:
+                self._whose, self._seqs = array("I"), array("q")
+            self._whose.append(self._publishers.setdefault(publisher, len(self._publishers)))
+            self._seqs.append(seq)
 
     def __iter__(self) -> Iterator[EventId]:
-        for publisher, seqs in self._by_publisher.items():
-            for seq in seqs:
-                yield EventId(publisher, seq)
+        names = list(self._publishers)
+        for number, seq in zip(self._whose or (), self._seqs or (), strict=True):
+            yield EventId(names[number], seq)
 
     def __bool__(self) -> bool:
-        return bool(self._by_publisher)
+        return self._seqs is not None
 
     @property
     def memory_bytes(self) -> int:
         """About how much memory they take."""
-        numbers = sum(map(len, self._by_publisher.values()))
-        return 8 * numbers + PUBLISHER_BYTES * len(self._by_publisher)
+        return MISSED_BYTES * len(self._seqs or ()) + PUBLISHER_BYTES * len(self._publishers)
