@@ -5,12 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.core import facts
-from sterna.core.inputs import MemoryShort
+from sterna.core.assembly import make_broker
+from sterna.core.handover.messages import Located
+from sterna.core.handover.missed import MISSED_BYTES, PUBLISHER_BYTES
+from sterna.core.inputs import LinkDown, MemoryShort
 from sterna.core.link import RELIABLE, Ack, LinkSession, Resume
 from sterna.core.messages import Events, InterestKnown
 from sterna.core.sizes import MESSAGE_BYTES, Load, Weighing, load
 from sterna.model.event import Event
 from sterna.sim.topology import line
+from sterna.wire.snapshots import encode_node, restore_node
 from tests.scale import examples
 from tests.sim.overlay import RELOCATION, Overlay
 
@@ -134,3 +138,46 @@ def test_without_handover_the_longest_queues_are_forgotten() -> None:
     assert broker.queued("one").events == 9
     broker.handle(MemoryShort(away_bytes_max=10_000), now)
     assert broker.away() == ["other"]
+
+
+@pytest.mark.spec("LV-6")
+def test_the_list_of_what_was_discarded_counts_and_is_bounded() -> None:
+    """It cannot be shortened, so a client with a list that is too long is forgotten."""
+    run = away(much=50, little=1)
+    broker, now = run.broker("B1"), 10**6
+    broker.handle(MemoryShort(away_bytes_max=broker.kept("little").memory_bytes), now)
+    assert broker.kept("much") == Load(0, 50 * MISSED_BYTES + PUBLISHER_BYTES)
+
+    turn = broker.handle(MemoryShort(away_bytes_max=2 * PUBLISHER_BYTES + 500), now)
+    early = [fact.client for fact in turn.facts if isinstance(fact, facts.ForgottenEarly)]
+    assert early == ["much"]
+    assert broker.away() == ["little"]
+
+
+@pytest.mark.spec("LV-6")
+def test_what_may_be_lost_counts() -> None:
+    """A client that comes back without a memory has not confirmed it, and may not get it either."""
+    run = away(one=0)
+    broker = run.broker("B1")
+    guest = run.relocation("B1").guests["one"]
+    before = broker.kept("one")
+    run.relocation("B1").link_reset("one", [events(1_000), events(1_000)], 10**6)
+    assert broker.kept("one") == before.plus(load(events(1_000, 1_000)))
+    guest.lost = []
+    assert broker.kept("one") == before
+
+
+@pytest.mark.spec("LV-6")
+def test_news_for_a_neighbour_that_is_down_counts() -> None:
+    """Clients are born and leave meanwhile: it has to learn of all of them."""
+    run = Overlay(line(2), {}, handover=RELOCATION).settle()
+    broker, now = run.broker("B1"), 10**6
+    broker.handle(LinkDown(link="B2"), now)
+    relocation = run.relocation("B1")
+    for n in range(5):
+        relocation.announce(Located(client=f"c{n}", born=1), None, now)
+    assert broker.kept("B2") == Load(0, 5 * MESSAGE_BYTES)
+    again = restore_node(encode_node(broker), make_broker("B1", broker.settings))
+    assert again.kept("B2") == broker.kept("B2")
+    relocation.courier.take("B2")
+    assert broker.kept("B2") == Load(0, 0)

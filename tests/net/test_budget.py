@@ -13,7 +13,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sterna.core.assembly import make_broker
+from sterna.core.handover.messages import Arrival
+from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.inputs import LinkUp, Received
+from sterna.core.link import RELIABLE, Data, Resume
+from sterna.core.messages import Events, Route, SubscriptionChange
+from sterna.core.names import Peer
+from sterna.core.settings import Settings
+from sterna.model.event import Event
+from sterna.model.filters import Filter
 from sterna.net.broker import BrokerServer
+from sterna.net.broker.budget import own_part
 from sterna.net.config import BrokerConfig, LimitsConfig
 from sterna.net.local import LocalNetwork
 from tests.net.live import (
@@ -236,7 +247,7 @@ def test_new_clients_are_refused_when_memory_is_used_up(tmp_path: Path) -> None:
             await old.detach()
             async with connect(url, client="p") as publisher:
                 await publisher.publish(n=1)
-                assert server.budget.queued().events == 1
+                assert server.budget.count().queued.events == 1
                 assert server.budget.count().away > 500
                 server.budget.is_used_up = True
                 server.budget.check = lambda: None  # type: ignore[method-assign]
@@ -274,3 +285,64 @@ def test_a_burst_for_many_does_not_count_for_each_of_them(tmp_path: Path) -> Non
         asyncio.run(run(network))
         said = network.messages("B1").read_text(encoding="utf-8")
     assert "does not take what there is for it" not in said
+
+
+@pytest.mark.spec("LV-6")
+def test_what_connected_clients_do_not_confirm_counts_for_all_together(tmp_path: Path) -> None:
+    """Each keeps to its own limit and reads everything, but none confirms any of its events."""
+    count, each = 10, 3_000
+
+    async def take(peer: Attacker, number: int) -> None:
+        name = f"taker-{number}"
+        route = Route(f"{name}/1", Filter(f"n = {number}"))
+        await peer.come_in(name)
+        await peer.say(
+            Arrival(visit=1, born=0, stay=0, received=0), SubscriptionChange(added=(route,))
+        )
+
+    async def run(network: LocalNetwork) -> None:
+        async with AsyncExitStack() as stack:
+            peers = [await stack.enter_async_context(attacker(network)) for _ in range(count)]
+            reading = [asyncio.create_task(peer.hung_up()) for peer in peers]
+            for number, peer in enumerate(peers):
+                await take(peer, number)
+            await wait_for(network, lambda status: status["subscriptions"] == count)
+            loud = await stack.enter_async_context(
+                connect(network.url("B1"), client="loud", timeout=30)
+            )
+            async with watched(network):
+                for first in range(0, each, 100):
+                    for number in range(count):
+                        events = range(first, first + 100)
+                        await loud.publish_all(({"n": number, "i": i}, PAYLOAD) for i in events)
+                await wait_for(network, lambda s: s["memory"]["bytes"] < BUDGET)
+            assert any(task.done() for task in reading)
+            for task in reading:
+                task.cancel()
+
+    with network_of(tmp_path, 1) as network:
+        asyncio.run(run(network))
+        said = network.messages("B1").read_text(encoding="utf-8")
+    assert "does not take what there is for it" in said
+
+
+def publication(seq: int) -> Data:
+    event = Event(publisher="p", seq=seq, time_us=0, attributes={"n": seq % 2 + 1})
+    return Data(seq + 1, 0, Events(events=(event,)))
+
+
+@pytest.mark.spec("LV-6")
+def test_how_much_of_what_a_client_was_sent_is_for_it_alone() -> None:
+    settings = Settings(handover=HandoverOptions(protocol=Handover.NONE))
+    broker = make_broker("B1", settings, timing=RELIABLE)
+    for link in ("alone", *(f"c{n}" for n in range(10))):
+        broker.handle(LinkUp(link=link, peer=Peer.CLIENT), 0)
+        text = "n = 1" if link == "alone" else "n = 2"
+        change = SubscriptionChange(added=(Route(f"{link}/1", Filter(text)),))
+        frames = (Resume(1, None, 0, True), Data(1, 0, change))
+        broker.handle(Received(link=link, frames=frames, size=0), 0)
+    for seq in range(1, 101):
+        broker.handle(Received(link="c0", frames=(publication(seq),), size=0), 0)
+    assert broker.queued("alone").events == broker.queued("c1").events == 50
+    assert own_part(broker, "alone", 16) > 0.8
+    assert own_part(broker, "c1", 16) < 0.2

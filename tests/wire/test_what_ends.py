@@ -88,7 +88,11 @@ def test_what_ends_keeps_its_settings_and_its_order(monkeypatch: pytest.MonkeyPa
 
     restored = restore_node(encode_node(broker), make_broker("B1", broker.settings))
 
-    assert names(restored) == names(broker) == ["routing", "quenching", "moving", "relocation"]
+    assert (
+        names(restored)
+        == names(broker)
+        == ["routing", "quenching", "absence", "moving", "relocation"]
+    )
     moving, relocation = restored.part("moving"), restored.part("relocation")
     assert isinstance(moving, Moving)
     assert moving.places == PLACES
@@ -104,7 +108,7 @@ def test_a_protocol_whose_component_has_another_name() -> None:
 
     restored = restore_node(encode_node(broker), make_broker("B1", Settings()))
 
-    assert names(restored) == ["routing", "quenching", "queue"]
+    assert names(restored) == ["routing", "quenching", "absence", "queue"]
 
 
 @pytest.mark.spec("LV-9")
@@ -125,7 +129,7 @@ def test_a_protocol_that_ends_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None
         restore_node(encode_node(broker), make_broker("B1", Settings()))
     restored = restore_node(encode_node(broker), make_broker("B1", Settings()), require)
 
-    assert names(restored) == ["routing", "quenching", "queue"]
+    assert names(restored) == ["routing", "quenching", "absence", "queue"]
     assert asked == [Settings(protocols=("queues",))]
 
 
@@ -138,7 +142,7 @@ def test_a_snapshot_without_the_settings_of_what_ends_is_read() -> None:
 
     restored = restore_node(encode_parts(parts, writer), make_broker("B1", Settings()))
 
-    assert names(restored) == ["routing", "quenching", "moving"]
+    assert names(restored) == ["routing", "quenching", "absence", "moving"]
     assert restored.arrangement.worked_by == {"moving": Settings()}
 
 

@@ -1,13 +1,24 @@
 """A broker: a routing table, and components that add the rest."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
+from sterna.core.absence import Absence
 from sterna.core.arrangement import PartsOf
 from sterna.core.component import Component
-from sterna.core.facts import Accepted, ClientForgotten
+from sterna.core.facts import Accepted, ClientForgotten, ForgottenEarly
 from sterna.core.handover.declining import Declining
 from sterna.core.hooks import BrokerHooks, find
-from sterna.core.inputs import Ahead, ArchiveChanged, LinkUp, LookedUp, MemoryShort, Received
+from sterna.core.inputs import (
+    Ahead,
+    ArchiveChanged,
+    LinkDown,
+    LinkUp,
+    LookedUp,
+    MemoryShort,
+    Received,
+)
+from sterna.core.keeping import Reader
 from sterna.core.link import Data, LinkTiming
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import Events, Message
@@ -18,7 +29,7 @@ from sterna.core.routing.foresight import Foresight
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.routing.router import Router
 from sterna.core.settings import Settings
-from sterna.core.sizes import Load
+from sterna.core.sizes import NO_LOAD, Load
 from sterna.model.event import Event
 from sterna.model.filters.long_texts import LongTexts
 from sterna.model.prediction import Predictor
@@ -43,15 +54,16 @@ class Broker(Node):
         incarnation: int = 0,
     ) -> None:
         self.router = Router(routing or RoutingOptions())
+        self._absence = Absence()
         self._declining = Declining()
         self.foresight: Foresight | None = None
         """What is known of the present input already, if anything is."""
         super().__init__(
             id_,
-            (self.router, Quenching(), *components),
+            (self.router, Quenching(), self._absence, *components),
             settings=settings,
             parts=parts,
-            lasting=2,
+            lasting=3,
             timing=timing,
             incarnation=incarnation,
         )
@@ -59,6 +71,7 @@ class Broker(Node):
         self._handlers |= {
             Ahead: self._ahead,
             ArchiveChanged: self._archive_changed,
+            LinkDown: self._connection_lost,
             LookedUp: self._looked_up,
             MemoryShort: self._memory_short,
         }
@@ -86,13 +99,11 @@ class Broker(Node):
         ]
 
     def kept(self, link: LinkId) -> Load:
-        """How much components keep for the client at the other end of a link."""
-        events = size = 0
+        """How much components keep for the other end of a link, besides what was sent there."""
+        load = NO_LOAD
         for kept in self.hooks.kept:
-            load = kept(link)
-            events += load.events
-            size += load.bytes
-        return Load(events, size)
+            load = load.plus(kept(link))
+        return load
 
     def away(self) -> list[LinkId]:
         """The clients that are away."""
@@ -166,6 +177,10 @@ class Broker(Node):
         for received in self.hooks.frames_received:
             received(link, now)
 
+    def _connection_lost(self, given: LinkDown, now: Time) -> None:
+        self._link_down(given, now)
+        self._absence.forget_surplus(now)
+
     def _ahead(self, given: Ahead, now: Time) -> None:
         session = self._sessions.get(given.link)
         if session is not None and session.expects(given.seq):
@@ -190,5 +205,15 @@ class Broker(Node):
             if size <= bytes_max:
                 break
             size -= self.queued(link).memory_bytes
-            self.state(ClientForgotten(at=self.id, time=now, client=link))
-            self.forget(link, now)
+            self.forget_early(link, now)
+
+    def forget_early(self, client: NodeId, now: Time) -> None:
+        """Forget a client that is away and that no component looks after."""
+        self.state(ForgottenEarly(at=self.id, time=now, client=client))
+        self.state(ClientForgotten(at=self.id, time=now, client=client))
+        self.forget(client, now)
+
+    def restore(self, kept: Mapping[str, Any], reader: Reader) -> None:
+        super().restore(kept, reader)
+        if Absence.name not in kept:  # An earlier release made the snapshot.
+            self._absence.find()

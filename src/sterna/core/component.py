@@ -182,12 +182,20 @@ class BrokerComponent(Component):
         return ()
 
     def kept(self, link: LinkId) -> Load:
-        """How much it keeps for the client at the other end of a link."""
+        """How much it keeps for the other end of a link, besides what was sent there."""
         del link
         return NO_LOAD
 
     def keep_less(self, bytes_max: int, now: Time) -> None:
         """Keep no more than about so many bytes of memory for all clients that are away."""
+
+    def forget_away(self, client: LinkId, now: Time) -> bool:
+        """There are too many clients that are away: forget this one now, if it `keeps` it.
+
+        Whether it did; if not, the broker forgets others meanwhile, and asks again later.
+        """
+        del client, now
+        return False
 
     def earlier(self, client: LinkId, now: Time) -> Earlier:
         """What it knows of the lives that a client had so far."""

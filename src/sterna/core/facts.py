@@ -155,6 +155,12 @@ class ClientForgotten(Fact, frozen=True, kw_only=True):
     client: NodeId
 
 
+class ForgottenEarly(Fact, frozen=True, kw_only=True):
+    """A client that is away had to be forgotten before its time, because of a limit."""
+
+    client: NodeId
+
+
 class HandoverStarted(Fact, frozen=True, kw_only=True):
     """A client came from elsewhere, and what it missed is being fetched."""
 

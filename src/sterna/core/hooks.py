@@ -29,6 +29,7 @@ class BrokerHooks:
     claimed: Hook
     kept: Hook
     keep_less: Hook
+    forget_away: Hook
     earlier: Hook
     foresees: Hook
     frames_received: Hook

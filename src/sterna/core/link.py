@@ -174,6 +174,11 @@ class LinkSession:
         """The messages that the other end has not acknowledged."""
         return [frame.message for frame in self._unacknowledged]
 
+    def unconfirmed_at(self, place: int) -> tuple[Message, Load]:
+        """One of the messages that are not acknowledged, and its size; the oldest is at 0."""
+        self.queued()  # So all are weighed.
+        return self._unacknowledged[place].message, self._loads[place]
+
     def unconfirmed_first(self) -> Iterator[Message]:
         """The messages that the other end has not acknowledged, oldest first."""
         return (frame.message for frame in self._unacknowledged)

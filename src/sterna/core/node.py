@@ -204,6 +204,10 @@ class Node(ABC):
         """The messages that the other end of a link has not confirmed yet, oldest first, lazily."""
         return self._sessions[link].unconfirmed_first()
 
+    def unconfirmed_at(self, link: LinkId, place: int) -> tuple[Message, Load]:
+        """One of the messages that are not confirmed yet, and its size; the oldest is at 0."""
+        return self._sessions[link].unconfirmed_at(place)
+
     def oldest_unconfirmed(self, link: LinkId) -> int | None:
         """The number of the oldest message that is not confirmed yet; None if there is none."""
         session = self._sessions.get(link)

@@ -15,6 +15,9 @@ EVENT_BYTES = 500
 MESSAGE_BYTES = 1_000
 """About how many bytes a message takes that is not about events."""
 
+MISSED_BYTES = 120
+"""About how many bytes it takes to remember that an event was discarded."""
+
 
 class Load(NamedTuple):
     """How much is queued."""
@@ -27,6 +30,10 @@ class Load(NamedTuple):
     def memory_bytes(self) -> int:
         """About how many bytes that takes in memory."""
         return self.bytes + EVENT_BYTES * self.events
+
+    def plus(self, other: "Load") -> "Load":
+        """How much both are together."""
+        return Load(self.events + other.events, self.bytes + other.bytes)
 
 
 NO_LOAD = Load(0, 0)
@@ -51,7 +58,8 @@ def load(message: Message) -> Load:
     events: tuple[Event, ...] | None = getattr(message, "events", None)
     if events is None:
         return Load(0, MESSAGE_BYTES)
-    return Load(len(events), sum(map(weight, events)))
+    missed = getattr(message, "missed", ())
+    return Load(len(events), sum(map(weight, events)) + MISSED_BYTES * len(missed))
 
 
 class Weighing:

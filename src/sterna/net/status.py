@@ -14,7 +14,7 @@ def status(server: "BrokerServer") -> dict[str, Any]:
     """The broker's state in a few figures."""
     node, log, links = server.node, server.driver.log, server.sessions.links
     settings, snapshots = server.configuration.settings, server.engine.snapshots
-    memory, queued = server.budget.count(), server.budget.queued()
+    memory = server.budget.count()
     clients = [link for link, peer in node.peers.items() if peer is Peer.CLIENT]
     return {
         "name": server.config.name,
@@ -42,8 +42,8 @@ def status(server: "BrokerServer") -> dict[str, Any]:
             "clients_bytes": sum(memory.here.values()),
             "away_bytes": memory.away,
             "unfinished_bytes": memory.unfinished,
-            "queue_events": queued.events,
-            "queue_bytes": queued.bytes,
+            "queue_events": memory.queued.events,
+            "queue_bytes": memory.queued.bytes,
         },
         "inputs": server.engine.inputs,
         "events": server.metrics.events,

@@ -100,6 +100,8 @@ def fact_in_words(fact: Fact) -> str | None:
             return f"is the junction for {fact.client}"
         case facts.HandoverFinished():
             return f"has {fact.client}: {fact.replayed} replayed, {fact.held} held back"
+        case facts.ForgottenEarly():
+            return f"has to forget {fact.client} before its time"
         case facts.MemoriesDiffer():
             return f"remembers other things than {fact.link}: they begin anew"
         case facts.LinkReset():

@@ -4,6 +4,7 @@ from sterna.core.broker import Broker
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
 from sterna.core.names import LinkId, Time
+from sterna.core.sizes import NO_LOAD, Load, load
 
 
 class Courier:
@@ -15,6 +16,7 @@ class Courier:
 
     def __init__(self) -> None:
         self._held: dict[LinkId, list[Message]] = {}
+        self._loads: dict[LinkId, Load] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -24,15 +26,24 @@ class Courier:
         if link in broker.up:
             broker.send(link, message, now)
         else:
-            self._held.setdefault(link, []).append(message)
+            self._hold(link, message)
+
+    def _hold(self, link: LinkId, message: Message) -> None:
+        self._held.setdefault(link, []).append(message)
+        self._loads[link] = self.held(link).plus(load(message))
+
+    def held(self, link: LinkId) -> Load:
+        """How much waits for a link."""
+        return self._loads.get(link, NO_LOAD)
 
     def link_up(self, broker: Broker, link: LinkId, now: Time) -> None:
         """Send what has waited; the router has sent what comes before it."""
-        for message in self._held.pop(link, []):
+        for message in self.take(link):
             broker.send(link, message, now)
 
     def take(self, link: LinkId) -> list[Message]:
-        """What has waited for a link that never comes back."""
+        """Take what has waited for a link."""
+        self._loads.pop(link, None)
         return self._held.pop(link, [])
 
     def keep(self, writer: Writer) -> dict[LinkId, list[int]]:
@@ -41,4 +52,6 @@ class Courier:
 
     def restore(self, kept: dict[LinkId, list[int]], reader: Reader) -> None:
         """Hold what a snapshot has held."""
-        self._held = {link: [reader.message(n) for n in held] for link, held in kept.items()}
+        for link, numbers in kept.items():
+            for number in numbers:
+                self._hold(link, reader.message(number))

@@ -15,10 +15,12 @@ from sterna.core import facts
 from sterna.core.broker import Broker
 from sterna.core.handover.cache import Cache, KeptCache
 from sterna.core.handover.messages import Arrival, Replayed, Request
+from sterna.core.handover.missed import Missed
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Events, Message
 from sterna.core.names import NodeId, RouteId, Time
+from sterna.core.sizes import Load, weight
 from sterna.model.event import Event, EventId
 from sterna.model.ranges import VISIT_MAX
 
@@ -76,7 +78,7 @@ class Guest:
     """How many events were sent to the guest since it was welcomed."""
     lost: list[Event] = field(default_factory=list)
     """Events that the guest had not confirmed when its link was reset."""
-    missed: list[EventId] = field(default_factory=list)
+    missed: Missed = field(default_factory=Missed)
     """Events that were discarded while they were kept for the guest."""
     moving: KeptForMoving = field(default_factory=dict)
     published: int = 0
@@ -89,6 +91,20 @@ class Guest:
     """The number of its last event when it arrived, or of an earlier life's; None: not known."""
     latest: int = 0
     """The last visit to a broker that has handed the guest over to this one."""
+    weighed: tuple[int, int] = 0, 0
+    """How many events were lost when they were last weighed, and about how many bytes these are."""
+
+    @property
+    def load(self) -> Load:
+        """How much is kept for the guest."""
+        return self.cache.load.plus(self.burden)
+
+    @property
+    def burden(self) -> Load:
+        """What cannot be discarded: events that may be lost, and the news of those that are."""
+        if self.weighed[0] != len(self.lost):
+            self.weighed = len(self.lost), sum(map(weight, self.lost))
+        return Load(len(self.lost), self.weighed[1] + self.missed.memory_bytes)
 
     def pass_through(self, moment: Moment) -> None:
         """Follow a moment that changes the guest's presence."""
@@ -229,7 +245,7 @@ class Guests(dict[NodeId, Guest]):
     def _discard(self, broker: Broker, client: NodeId, events: list[Event], now: Time) -> None:
         if events:
             guest = self[client]
-            guest.missed += [event.id for event in events]
+            guest.missed.add(event.id for event in events)
             for event in events:
                 guest.moving.pop(event.id, None)
             broker.state(
@@ -274,7 +290,7 @@ class Guests(dict[NodeId, Guest]):
                 stay=each.stay,
                 sent=each.sent,
                 lost=[reader.event(number) for number in each.lost],
-                missed=list(each.missed),
+                missed=Missed(each.missed),
                 moving=dict(each.moving),
                 published=each.published,
                 departing=each.departing,

@@ -30,6 +30,7 @@ from sterna.core.handover.messages import (
     Replayed,
     Welcome,
 )
+from sterna.core.handover.missed import Missed
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.handover.roaming import NEWS_US
 from sterna.core.handover.trails import Trails
@@ -38,7 +39,7 @@ from sterna.core.location.messages import MovingChange
 from sterna.core.messages import Events, Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.settings import Settings
-from sterna.core.sizes import NO_LOAD, Load, batches
+from sterna.core.sizes import Load, batches
 from sterna.model.event import Event
 
 
@@ -163,7 +164,7 @@ class Hosting(BrokerComponent):
 
     def replay(self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time) -> None:
         """Send a guest what was kept for it, and the news of what was discarded."""
-        missed, guest.missed = tuple(guest.missed), []
+        missed, guest.missed = tuple(guest.missed), Missed()
         moving, guest.moving = tuple(guest.moving.items()), {}
         self.broker.send(client, Replayed(events=tuple(events), missed=missed, moving=moving), now)
 
@@ -328,7 +329,7 @@ class Hosting(BrokerComponent):
             guest.pass_through(Moment.LINK_RESET)
             guest.lost += events_in(unconfirmed)
             guest.moving |= moving_in(unconfirmed)
-            guest.missed[:0] = missed_in(unconfirmed)
+            guest.missed = Missed((*missed_in(unconfirmed), *guest.missed))
 
     def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
         """A guest that the driver has sent away for good, such as one with the name of a broker."""
@@ -345,23 +346,36 @@ class Hosting(BrokerComponent):
         return link in self.guests
 
     def kept(self, link: LinkId) -> Load:
-        return self.guests[link].cache.load if link in self.guests else NO_LOAD
+        guest = self.guests.get(link)
+        return self.courier.held(link) if guest is None else guest.load
 
     def keep_less(self, bytes_max: int, now: Time) -> None:
         """Those for which the most is kept lose something first: the oldest events.
 
         What was sent to a client and not confirmed may have arrived, so it cannot be discarded in
-        parts: if that takes more than half, clients with the most of it are forgotten.
+        parts, nor can the list of what was discarded: if these take more than half, clients with
+        the most of them are forgotten.
         """
-        sent = {client: self.broker.queued(client).memory_bytes for client in self.guests.away()}
+        sent = {
+            client: self.broker.queued(client).plus(self.guests[client].burden).memory_bytes
+            for client in self.guests.away()
+        }
         sent_bytes = sum(sent.values())
         for client in sorted(sent, key=sent.__getitem__, reverse=True):
             if sent_bytes <= bytes_max // 2:
                 break
             if not self.guests[client].waits:
                 sent_bytes -= sent[client]
-                self.depart(client, self.guests[client].visit, now)
+                self.forget_away(client, now)
         self.guests.keep_less(self.broker, bytes_max - sent_bytes, now)
+
+    def forget_away(self, client: LinkId, now: Time) -> bool:
+        guest = self.guests.get(client)
+        if guest is None or guest.waits:
+            return False
+        self.broker.state(facts.ForgottenEarly(at=self.broker.id, time=now, client=client))
+        self.depart(client, guest.visit, now)
+        return True
 
     def earlier(self, client: LinkId, now: Time) -> Earlier:
         known = self.trails.earlier(client, now)

@@ -32,6 +32,11 @@ class HandoverOptions(msgspec.Struct, frozen=True, kw_only=True):
     away_max_us: Time | None = None
     """Clients that stay away longer are forgotten, with all that was kept. None means never."""
 
+    away_clients_max: int | None = None
+    """How many clients a broker remembers that are away; None means no limit."""
+    away_filters_max: int | None = None
+    """How many filters these may have announced together; None means no limit."""
+
     def __post_init__(self) -> None:
         if self.cache_events_max < 1 or (self.cache_ttl_us is not None and self.cache_ttl_us < 1):
             raise ValueError("a cache keeps at least one event, for at least one microsecond")
@@ -39,3 +44,5 @@ class HandoverOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a cache keeps at least one byte")
         if self.away_max_us is not None and self.away_max_us < 1:
             raise ValueError("a client may be away for at least one microsecond")
+        if min(self.away_clients_max or 0, self.away_filters_max or 0) < 0:
+            raise ValueError("limits for clients that are away are not negative")

@@ -33,6 +33,7 @@ from sterna.core.handover.guests import (
 )
 from sterna.core.handover.hosting import Hosting
 from sterna.core.handover.messages import Arrival, Fetch, Replay, Request, Resubscribe
+from sterna.core.handover.missed import Missed
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.handover.roaming import NEWS_US, Roaming
 from sterna.core.handover.trails import KeptTrails, Stranger, Strangers
@@ -205,7 +206,7 @@ class Relocation(Hosting):
         guest.published = max(guest.published, message.published)
         guest.latest = _visit(message)
         held = after(message.events, self.take(client, now))
-        guest.missed = [*message.missed, *_without(guest.missed, message.events)]
+        guest.missed = Missed((*message.missed, *_without(guest.missed, message.events)))
         events = [*guest.lost, *message.events, *held]
         guest.lost = []
         self.broker.state(

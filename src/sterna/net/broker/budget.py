@@ -2,10 +2,14 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from random import randrange
+from sys import getrefcount
 from time import monotonic
 from typing import NamedTuple
 
+from sterna.core.broker import Broker
 from sterna.core.inputs import MemoryShort
+from sterna.core.messages import Message
 from sterna.core.names import NodeId, Peer
 from sterna.core.sizes import Load, Weighing
 from sterna.net.broker.configuration import Configuration
@@ -21,6 +25,12 @@ SLOWEST_BYTES_S = 16 * 1024
 
 COUNTING_SHARE = 50
 """Counting takes no more than one part in so many of the time, however many peers there are."""
+
+SAMPLES = 16
+"""So many messages for a client tell how much of what it was sent is for it alone."""
+
+SAMPLES_MAX = 20_000
+"""With many clients, there are fewer messages for each, and so many for all of them."""
 
 
 class Shares(NamedTuple):
@@ -45,6 +55,8 @@ class Shares(NamedTuple):
 class Memory(NamedTuple):
     """About how many bytes of memory are in use, and for what."""
 
+    queued: Load
+    """All that waits for neighbours and clients, wherever they are."""
     neighbours: Mapping[NodeId, int]
     here: Mapping[NodeId, int]
     """By connected client."""
@@ -116,32 +128,41 @@ class Budget:
     def count(self) -> Memory:
         """How much memory is in use now."""
         node, links, weigh = self._driver.node, self._sessions.links, Weighing().load
-        away = 0
+        events = size = away = 0
         neighbours: dict[NodeId, int] = {}
         here: dict[NodeId, int] = {}
+        sent: dict[NodeId, int] = {}
         for link, peer in node.peers.items():
-            session = links.get(link)
-            waiting_bytes = 0 if session is None else session.waiting_bytes
+            queued, session = node.queued(link, weigh), links.get(link)
+            memory = queued.memory_bytes + (0 if session is None else session.waiting_bytes)
+            kept = node.kept(link)
+            events += queued.events + kept.events
+            size += queued.bytes + kept.bytes
             if peer is Peer.BROKER:
-                neighbours[link] = node.queued(link, weigh).memory_bytes + waiting_bytes
+                neighbours[link] = memory + kept.memory_bytes
             elif session is None:
-                away += node.queued(link, weigh).memory_bytes + node.kept(link).memory_bytes
-            else:  # What was sent is mostly the same for many: each has a limit of its own for it.
-                here[link] = waiting_bytes + node.kept(link).memory_bytes
+                away += memory + kept.memory_bytes
+            else:
+                here[link] = session.waiting_bytes + kept.memory_bytes
+                sent[link] = queued.memory_bytes
+        del weigh  # It would count as one that holds the events.
+        if sum(sent.values()) > self.shares.here // 2:  # It is mostly the same for many.
+            samples = max(1, min(SAMPLES, SAMPLES_MAX // len(sent)))
+            sent = {
+                link: round(each * own_part(node, link, samples))
+                for link, each in sent.items()
+                if each
+            }
+        for link, each in sent.items():
+            here[link] += each
         return Memory(
+            queued=Load(events, size),
             neighbours=neighbours,
             here=here,
             away=away,
             unfinished=self._unfinished_bytes(),
             in_flight=self._pausing.in_flight_bytes,
         )
-
-    def queued(self) -> Load:
-        """How much waits for neighbours and clients, wherever they are."""
-        node, weigh = self._driver.node, Weighing().load
-        loads = [node.queued(link, weigh) for link in node.peers]
-        loads += [node.kept(link) for link, peer in node.peers.items() if peer is Peer.CLIENT]
-        return Load(sum(each.events for each in loads), sum(each.bytes for each in loads))
 
     # ---- Keeping to it
 
@@ -224,3 +245,28 @@ class Budget:
                 "was discarded, and clients with too much were forgotten",
                 size,
             )
+
+
+def own_part(node: Broker, link: NodeId, samples: int) -> float:
+    """About which part of what a client was sent, and has not confirmed, is kept for it alone.
+
+    The same event may be queued for many clients, and is in memory once. Python counts by how many
+    it is referred to. A few messages are looked at, others each time.
+    """
+    count = node.backlog(link)
+    own = total = 0.0
+    for _ in range(min(samples, count)):
+        message, size = node.unconfirmed_at(link, randrange(count))  # noqa: S311 - it keeps no secret.
+        own += size.memory_bytes / _holders(message)
+        total += size.memory_bytes
+    return own / total if total else 1.0
+
+
+def _holders(message: Message) -> int:
+    """About how many queues hold the events of a message."""
+    events = getattr(message, "events", ())
+    if not events:
+        return 1
+    event = events[0]
+    # Neither the variables here nor the memory of recent events: rather too few than too many.
+    return max(1, getrefcount(events) - 3, getrefcount(event) - 3)

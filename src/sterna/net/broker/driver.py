@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from sterna.core.actions import Action, Disconnect, LookUp, Reconnect, Transmit
 from sterna.core.broker import Broker
-from sterna.core.facts import Fact, MemoriesDiffer, RingFound
+from sterna.core.facts import Fact, ForgottenEarly, MemoriesDiffer, RingFound
 from sterna.core.history.recent import Recent
 from sterna.core.inputs import ArchiveChanged, Input, LookedUp, Received
 from sterna.core.link import Data
@@ -320,6 +320,13 @@ class BrokerDriver(Driver):
                         "%s and %s must not be neighbours: they would close a ring; "
                         "remove one of the links between brokers",
                         *(fact.at, fact.link),
+                    )
+                elif type(fact) is ForgottenEarly:
+                    log.warning(
+                        "%s is away, and had to be forgotten before its time: too much is kept for "
+                        "clients that are away (clients_away_max, subscriptions_away_max, "
+                        "memory_bytes_max)",
+                        fact.client,
                     )
                 elif type(fact) is MemoriesDiffer:
                     log.warning(

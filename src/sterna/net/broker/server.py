@@ -234,7 +234,7 @@ class BrokerServer:
     def _gauges(self) -> Gauges:
         roles, links = self.sessions.roles, self.sessions.links
         node, kept, snapshots = self.node, self.driver.log, self.engine.snapshots
-        memory, queued = self.budget.count(), self.budget.queued()
+        memory = self.budget.count()
         return Gauges(
             connections={
                 **Counter(str(role) for role in roles.values()),
@@ -244,8 +244,8 @@ class BrokerServer:
                 peer is Peer.CLIENT and link not in links for link, peer in node.peers.items()
             ),
             subscriptions=len(node.router.subscriptions),
-            queue_events=queued.events,
-            queue_bytes=queued.bytes,
+            queue_events=memory.queued.events,
+            queue_bytes=memory.queued.bytes,
             unfinished_bytes=memory.unfinished,
             memory_bytes=memory.total,
             memory_bytes_max=self.budget.bytes_max,

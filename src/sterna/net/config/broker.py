@@ -155,6 +155,8 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
             cache_bytes_max=self.limits.queue_bytes_per_client_max,
             cache_ttl_us=None if kept_s is None else _microseconds(kept_s),
             away_max_us=None if away_s is None else _microseconds(away_s),
+            away_clients_max=self.limits.clients_away_max,
+            away_filters_max=self.limits.subscriptions_away_max,
         )
 
     def mobility_options(self) -> MobilityOptions | None:

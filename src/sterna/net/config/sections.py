@@ -280,6 +280,21 @@ class LimitsConfig(ConfigSection, frozen=True, kw_only=True):
             "How long a client may stay away before it is forgotten, with all that is kept for it."
         ),
     ] = 86_400.0
+    clients_away_max: Annotated[
+        Count,
+        means(
+            "How many clients that are away the broker remembers. When there are more, it forgets "
+            "those first that have no subscriptions and for which nothing is kept, then others; "
+            "of both, those first that have been away for the longest time."
+        ),
+    ] = 50_000
+    subscriptions_away_max: Annotated[
+        Count,
+        means(
+            "How many subscriptions and advertisements clients that are away may have together. "
+            "When there are more, those with the most are forgotten."
+        ),
+    ] = 250_000
     slow_consumer: Annotated[
         SlowConsumer,
         means(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
+from sterna.core.absence import Absence
 from sterna.core.client import CLIENT, KeptClient, Leaving
 from sterna.core.handover.cache import KeptCache
 from sterna.core.handover.guests import KeptGuest, Presence
@@ -23,11 +24,11 @@ from sterna.core.location.moving import KeptAway, KeptMoving
 from sterna.core.location.telling import KeptShare, KeptTelling, Likeness
 from sterna.core.location.whereabouts import KeptWhereabouts
 from sterna.core.messages import Route
-from sterna.core.names import NEVER, LinkId, NodeId, RouteId
+from sterna.core.names import NEVER, LinkId, NodeId, RouteId, Time
 from sterna.core.node import KEPT_NODE, NODE, KeptLink, KeptNode
 from sterna.core.overlay.members import KeptMembers
 from sterna.core.publishing import KeptPublishing
-from sterna.core.quenching import KeptInterest, KeptOutbox
+from sterna.core.quenching import KeptInterest, KeptOutbox, Quenching
 from sterna.core.routing.stages import EVERYTHING
 from sterna.model.event import Event, EventId
 from sterna.net.release_0_1.reading import Old
@@ -74,12 +75,19 @@ def _node(old: Old, writer: Writer) -> KeptNode:
         ],
         known=list(old._known),
         up=list(old.up),
-        deadlines={
-            COMPONENTS[type(each).__name__][0]: vars(each).get("deadline", NEVER)
-            for each in old.components
-        },
+        deadlines=_deadlines(old),
         ending=[],
     )
+
+
+def _deadlines(old: Old) -> dict[str, Time]:
+    found: dict[str, Time] = {}
+    for each in old.components:
+        name, _ = COMPONENTS[type(each).__name__]
+        found[name] = vars(each).get("deadline", NEVER)
+        if name == Quenching.name:
+            found[Absence.name] = NEVER  # Today's brokers have it behind this one.
+    return found
 
 
 def link_session(old: Old, writer: Writer) -> KeptSession:
