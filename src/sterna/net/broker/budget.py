@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from random import randrange
 from sys import getrefcount
-from time import monotonic
+from time import monotonic, thread_time
 from typing import NamedTuple
 
 from sterna.core.broker import Broker
@@ -25,6 +25,9 @@ SLOWEST_BYTES_S = 16 * 1024
 
 COUNTING_SHARE = 50
 """Counting takes no more than one part in so many of the time, however many peers there are."""
+
+UNCHECKED_S_MAX = 1.0
+"""But there is a check at least once in so many seconds."""
 
 SAMPLES = 16
 """So many messages for a client tell how much of what it was sent is for it alone."""
@@ -127,13 +130,17 @@ class Budget:
 
     def count(self) -> Memory:
         """How much memory is in use now."""
-        node, links, weigh = self._driver.node, self._sessions.links, Weighing().load
+        self._weigh()
+        return self._count()
+
+    def _count(self) -> Memory:
+        node, links = self._driver.node, self._sessions.links
         events = size = away = 0
         neighbours: dict[NodeId, int] = {}
         here: dict[NodeId, int] = {}
         sent: dict[NodeId, int] = {}
         for link, peer in node.peers.items():
-            queued, session = node.queued(link, weigh), links.get(link)
+            queued, session = node.queued(link), links.get(link)
             memory = queued.memory_bytes + (0 if session is None else session.waiting_bytes)
             kept = node.kept(link)
             events += queued.events + kept.events
@@ -145,7 +152,6 @@ class Budget:
             else:
                 here[link] = session.waiting_bytes + kept.memory_bytes
                 sent[link] = queued.memory_bytes
-        del weigh  # It would count as one that holds the events.
         if sum(sent.values()) > self.shares.here // 2:  # It is mostly the same for many.
             samples = max(1, min(SAMPLES, SAMPLES_MAX // len(sent)))
             sent = {
@@ -164,16 +170,24 @@ class Budget:
             in_flight=self._pausing.in_flight_bytes,
         )
 
+    def _weigh(self) -> None:
+        """Weigh what is new in the queues: this takes the longer, the more has come since then."""
+        node, weigh = self._driver.node, Weighing().load
+        for link in node.peers:
+            node.queued(link, weigh)
+
     # ---- Keeping to it
 
     def check(self) -> Memory | None:
         """Count, and do something about what takes too much; None if it is too early for that."""
-        began = monotonic()
-        if began < self._not_before:
+        if monotonic() < self._not_before:
             return None
-        memory, shares = self.count(), self.shares
-        self._not_before = began + COUNTING_SHARE * (monotonic() - began)
-        self._check_frames(memory.unfinished - shares.unfinished, began)
+        self._weigh()
+        now, began_s = monotonic(), thread_time()
+        memory, shares = self._count(), self.shares
+        counting_s = thread_time() - began_s
+        self._not_before = now + min(UNCHECKED_S_MAX, COUNTING_SHARE * counting_s)
+        self._check_frames(memory.unfinished - shares.unfinished, now)
         self._check_neighbours(memory.neighbours, shares.neighbours)
         self._check_away(memory.away, shares.away)
         was_used_up, self.is_used_up = self.is_used_up, memory.total > self.bytes_max * 9 // 10
