@@ -60,8 +60,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     # Two tasks after each shuffle are enough to mix rows up; more cost more than the work itself.
-    few = {"spark.sql.shuffle.partitions": "2"}
-    session = spark_session("sterna-tests", master="local[2]", config=few)
+    # Where in the source each part of an expression stands takes longer to find out than the part.
+    quick = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+    }
+    session = spark_session("sterna-tests", master="local[2]", config=quick)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

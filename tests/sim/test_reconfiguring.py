@@ -120,7 +120,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 @pytest.mark.spec("LV-9", "PM-4", "RT-1")
-@examples(120, long=10)
+@examples(50, long=25)
 @given(settings(), LATER, TROUBLE, BROKERS, SEEDS)
 def test_settings_change_broker_by_broker_while_clients_roam(
     first: Settings, later: list[Settings], faults: str, brokers: int, seed: int
@@ -133,7 +133,7 @@ def test_settings_change_broker_by_broker_while_clients_roam(
 
 
 @pytest.mark.spec("LV-9", "RT-1", "RT-3")
-@examples(120, long=10)
+@examples(50, long=25)
 @given(settings(), LATER, TROUBLE, BROKERS, SEEDS)
 def test_advertisements_come_and_go_broker_by_broker(
     first: Settings, later: list[Settings], faults: str, brokers: int, seed: int
@@ -143,7 +143,7 @@ def test_advertisements_come_and_go_broker_by_broker(
 
 
 @pytest.mark.spec("LV-9", "LV-3")
-@examples(120, long=10)
+@examples(50, long=25)
 @given(
     settings(),
     st.lists(st.tuples(settings(), st.sampled_from((Handover.NONE, Handover.RELOCATION)))),
@@ -226,7 +226,7 @@ def guesses(given: Settings) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.spec("LV-9", "LM-3", "PM-4", "PL-4")
-@examples(120, long=10)
+@examples(50, long=25)
 @given(
     settings_with_places(),
     st.lists(settings_with_places(), min_size=1, max_size=3),

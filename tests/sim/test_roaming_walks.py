@@ -29,8 +29,8 @@ from tests.sim.judging import Checked
 from tests.sim.overlay import RELOCATION, Overlay
 from tests.sim.walks import TICK_US, Known, Latencies, Walk, delay_us, troubled
 
-RUNS = 30
-"""Per strategy, with and without advertisements: 360 pairs of runs."""
+RUNS = 15
+"""Per strategy, with and without advertisements: 180 pairs of runs."""
 
 
 ROOMS = tuple(f"r{number}" for number in range(30))
@@ -150,7 +150,7 @@ def test_who_roams_and_walks_misses_nothing_because_steps_are_limited(
     seen: Counter[str] = Counter()
     routing = RoutingOptions(strategy=strategy, advertisements=advertisements)
 
-    @examples(RUNS)
+    @examples(RUNS, long=2)
     @given(journeys(routing), KNOWN)
     def runs(walk: Walk, known: Known) -> None:
         expected = deliveries(walk, StepRule.EVERYWHERE)
@@ -177,7 +177,7 @@ def test_clients_that_roam_and_walk_get_what_flooding_brings(
         lambda ads: journeys(RoutingOptions(strategy=strategy, advertisements=ads), walkers_max=3)
     )
 
-    @examples(RUNS)
+    @examples(RUNS, long=2)
     @given(calm.flatmap(troubled) if faults else calm, KNOWN)
     def runs(walk: Walk, known: Known) -> None:
         seen.update(runs=1, **compared(walk, deliveries(walk, StepRule.SAFE, known)))

@@ -1,6 +1,8 @@
 """MOD-5: the broker's matcher, the algebra and Spark give one verdict."""
 
 import math
+from contextlib import contextmanager
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +15,20 @@ from sterna.model.filters import values
 from sterna.pipeline.errors import SparkUnavailable
 from sterna.pipeline.session import require_java
 from tests.scale import CAMPAIGN, examples
-from tests.strategies import NAMES, NUMBERS, STRINGS, events, filter_texts
+from tests.strategies import (
+    NAMES,
+    NUMBERS,
+    STRINGS,
+    events,
+    filter_text,
+    filter_texts,
+    seeded,
+    several,
+    some_event,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -26,6 +39,7 @@ Event = dict[str, Scalar | None]
 Row = dict[str, Any]
 
 FILTERS_PER_JOB, EVENTS_PER_JOB = 60, 60
+FILTERS_PER_STAGE = 4
 
 
 def jobs(count: int) -> settings:
@@ -62,26 +76,61 @@ def check(
     return len(filters) * len(some)
 
 
-many_filters = st.lists(filter_texts, min_size=FILTERS_PER_JOB, max_size=FILTERS_PER_JOB)
-many_events = st.lists(events, min_size=EVENTS_PER_JOB, max_size=EVENTS_PER_JOB)
+# Each draws one seed: in a list of drawn filters Hypothesis repeats one filter again and again.
+many_filters = seeded(several(filter_text, FILTERS_PER_JOB))
+few_filters = seeded(several(filter_text, FILTERS_PER_STAGE))
+many_events = seeded(several(some_event, EVENTS_PER_JOB))
 
 
-@given(st.data())
-@jobs(6)
-def test_attributes_of_any_type_in_a_map(spark: "SparkSession", data: st.DataObject) -> None:
-    """Six jobs of 60 x 60 pairs: each attribute may hold any type in any event."""
+@contextmanager
+def configured(spark: "SparkSession", **settings: str) -> "Iterator[None]":
+    """Settings of `spark.sql.codegen` for a while."""
+    names = {f"spark.sql.codegen.{name}": value for name, value in settings.items()}
+    for name, value in names.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in names:
+            spark.conf.unset(name)
+
+
+def check_in_a_map(spark: "SparkSession", texts: list[str], some: list[Event]) -> int:
     from pyspark.sql.types import StructField, StructType
 
     from sterna.model.filters.spark import ATTRIBUTES_TYPE
 
-    texts, some = data.draw(many_filters), data.draw(many_events)
     rows = [{"attributes": {k: value_struct(v) for k, v in event.items()}} for event in some]
+    schema = StructType([StructField("attributes", ATTRIBUTES_TYPE)])
+    return check(spark, texts, some, rows, schema)
 
-    pairs = check(
-        spark, texts, some, rows, StructType([StructField("attributes", ATTRIBUTES_TYPE)])
-    )
+
+@given(many_filters, many_events)
+@jobs(6)
+def test_attributes_of_any_type_in_a_map(
+    spark: "SparkSession", texts: list[str], some: list[Event]
+) -> None:
+    """Six jobs of 60 x 60 pairs: each attribute may hold any type in any event.
+
+    So many filters are more than Java takes in one method. Spark would find that out by compiling
+    them, and then do what it does here at once: compile them in parts.
+    """
+    with configured(spark, wholeStage="false"):
+        pairs = check_in_a_map(spark, texts, some)
 
     assert pairs == FILTERS_PER_JOB * EVENTS_PER_JOB
+
+
+@given(few_filters, many_events)
+@jobs(6)
+def test_a_few_filters_compiled_as_a_whole(
+    spark: "SparkSession", texts: list[str], some: list[Event]
+) -> None:
+    """Few filters make one method of Java; there is nothing else to fall back on."""
+    with configured(spark, wholeStage="true", factoryMode="CODEGEN_ONLY", fallback="false"):
+        pairs = check_in_a_map(spark, texts, some)
+
+    assert pairs == FILTERS_PER_STAGE * EVENTS_PER_JOB
 
 
 KINDS = {"a": "int", "b": "float", "c": "string", "car-type": "bool"}
@@ -93,25 +142,32 @@ def of_kind(kind: str, value: Scalar | None) -> bool:
     )
 
 
-typed_events = st.lists(
-    st.fixed_dictionaries(
-        {
-            "a": st.sampled_from([n for n in NUMBERS if isinstance(n, int)]) | st.none(),
-            "b": st.sampled_from([n for n in NUMBERS if isinstance(n, float)])
-            | st.sampled_from([math.nan, math.inf, -math.inf, 2.0, 3.0])
-            | st.none(),
-            "c": st.sampled_from(STRINGS) | st.none(),
-            "car-type": st.booleans() | st.none(),
-        }
-    ),
-    min_size=EVENTS_PER_JOB,
-    max_size=EVENTS_PER_JOB,
-)
+TYPED: dict[str, list[Scalar]] = {
+    "a": [n for n in NUMBERS if isinstance(n, int)],
+    "b": [
+        *(n for n in NUMBERS if isinstance(n, float)),
+        *(math.nan, math.inf, -math.inf, 2.0, 3.0),
+    ],
+    "c": [*STRINGS],
+    "car-type": [False, True],
+}
 
 
-@given(st.data())
+def typed_event(random: Random) -> Event:
+    return {
+        name: None if random.randrange(3) == 0 else random.choice(known)
+        for name, known in TYPED.items()
+    }
+
+
+typed_events = seeded(several(typed_event, EVENTS_PER_JOB))
+
+
+@given(many_filters, typed_events)
 @jobs(4)
-def test_attributes_in_columns_of_their_own(spark: "SparkSession", data: st.DataObject) -> None:
+def test_attributes_in_columns_of_their_own(
+    spark: "SparkSession", texts: list[str], some: list[Event]
+) -> None:
     """Four jobs of 60 x 60 pairs on plain typed columns."""
     from pyspark.sql.types import (
         BooleanType,
@@ -130,11 +186,11 @@ def test_attributes_in_columns_of_their_own(spark: "SparkSession", data: st.Data
             StructField("car-type", BooleanType()),
         ]
     )
-    texts, some = data.draw(many_filters), data.draw(typed_events)
     assert set(KINDS) == set(NAMES)
     assert all(of_kind(KINDS[name], value) for event in some for name, value in event.items())
 
-    pairs = check(spark, texts, some, some, schema)
+    with configured(spark, wholeStage="false"):
+        pairs = check(spark, texts, some, some, schema)
 
     assert pairs == FILTERS_PER_JOB * EVENTS_PER_JOB
 
