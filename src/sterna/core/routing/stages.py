@@ -24,10 +24,30 @@ NameRoute = Callable[[], RouteId]
 """Gives a name that was not used before."""
 
 
+class Effort:
+    """How much may be done in one turn, in steps of about a tenth of a millisecond.
+
+    What is left is done in later turns, so that a broker has time for others in between.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def __bool__(self) -> bool:
+        return self.steps > 0
+
+
 class Stage:
     """Passes on what it is given; the base of those that do more."""
 
     onward: "Stage"
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is left to do. What comes out is too much until then, never too little,
+        if only what is added is announced.
+        """
+        return False
 
     def add(self, route: Route) -> None:
         """A route has come."""
@@ -40,8 +60,11 @@ class Stage:
     def many_go(self) -> None:
         """Many routes are about to go in this turn."""
 
-    def flush(self) -> None:
-        """All changes of a turn are known: pass on what waited for that."""
+    def flush(self, effort: Effort) -> None:
+        """All changes of a turn are known: pass on what waited for that, as far as there is time.
+
+        What was added in this turn does not wait any longer.
+        """
 
     def keep(self) -> Any:
         """What a snapshot has to hold, as plain data, filters and routes."""
@@ -73,13 +96,16 @@ class Difference(Stage):
             self.added[route.id] = route  # A known name: it replaces the earlier announcement.
 
     def remove(self, route: Route) -> None:
-        self.added.pop(route.id, None)
         if route.id in self.told:
+            self.added.pop(route.id, None)
+            self.removed[route.id] = route
+        elif route.id in self.added:  # It may be needed for what waits; see `take_added`.
             self.removed[route.id] = route
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to announce to the neighbour."""
+        """Whether there is something to announce to the neighbour, if nothing waits."""
+        self._forget_unannounced()
         return bool(self.added or self.removed)
 
     def look_again(self) -> None:
@@ -87,6 +113,7 @@ class Difference(Stage):
 
     def take(self) -> tuple[tuple[Route, ...], tuple[RouteId, ...]]:
         """Take the difference; it counts as announced from now on."""
+        self._forget_unannounced()
         added, removed = tuple(self.added.values()), tuple(self.removed)
         for id_ in removed:
             del self.told[id_]
@@ -95,12 +122,23 @@ class Difference(Stage):
         self.removed.clear()
         return added, removed
 
+    def take_added(self) -> tuple[Route, ...]:
+        """Take only what was added, even if it has ended: something waits that may need it."""
+        added = tuple(self.added.values())
+        self.told |= self.added
+        self.added.clear()
+        return added
+
     def forget(self) -> None:
         """The neighbour has lost its state."""
-        wanted = {id_: route for id_, route in self.told.items() if id_ not in self.removed}
-        self.added = wanted | self.added
+        self.added = self.told | self.added
         self.told = {}
-        self.removed = {}
+
+    def _forget_unannounced(self) -> None:
+        """Drop what has ended before it was announced."""
+        for id_ in [id_ for id_ in self.removed if id_ not in self.told]:
+            del self.removed[id_]
+            self.added.pop(id_, None)
 
     def follow(self, before: "Difference") -> None:
         """Take over from another difference: the neighbour knows what that one announced."""
@@ -195,33 +233,44 @@ class Fan(Stage):
 
     def __init__(self) -> None:
         self._current: dict[RouteId, Route] = {}
+        self._ended: dict[RouteId, Route] = {}
+        """What has ended and may be needed for what waits in the chain."""
         self._listeners: list[Difference] = []
 
     def join(self, listener: Difference) -> None:
         """One more listener, who knows nothing yet."""
         for route in self._current.values():
             listener.add(route)
+        listener.added |= self._ended
+        listener.removed |= self._ended
         self._listeners.append(listener)
+
+    def forget_ended(self) -> None:
+        """Nothing waits: what has ended is not needed any more."""
+        self._ended.clear()
 
     def leave(self, listener: Difference) -> None:
         self._listeners.remove(listener)
 
     def add(self, route: Route) -> None:
         self._current[route.id] = route
+        self._ended.pop(route.id, None)
         for listener in self._listeners:
             listener.add(route)
 
     def remove(self, route: Route) -> None:
-        del self._current[route.id]
+        self._ended[route.id] = self._current.pop(route.id)
         for listener in self._listeners:
             listener.remove(route)
 
-    def keep(self) -> list[Route]:
-        return list(self._current.values())
+    def keep(self) -> tuple[list[Route], list[Route]]:
+        return list(self._current.values()), list(self._ended.values())
 
-    def restore(self, kept: list[Route]) -> None:
+    def restore(self, kept: tuple[list[Route], list[Route]]) -> None:
         """Go on with what a snapshot has held; listeners come back by `rejoin`."""
-        self._current = {route.id: route for route in kept}
+        current, ended = kept
+        self._current = {route.id: route for route in current}
+        self._ended = {route.id: route for route in ended}
 
     def rejoin(self, listener: Difference) -> None:
         """A listener is back that knows already what it has to."""
@@ -248,10 +297,15 @@ class Chain:
         for stage in self._stages:
             stage.many_go()
 
-    def flush(self) -> None:
+    def flush(self, effort: Effort) -> None:
         """All changes of a turn are known."""
         for stage in self._stages:
-            stage.flush()
+            stage.flush(effort)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is left to do in later turns."""
+        return any(stage.waits for stage in self._stages)
 
     def keep(self) -> list[Any]:
         """What a snapshot has to hold of each stage."""
