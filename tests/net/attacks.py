@@ -26,6 +26,8 @@ class Attacker:
         self.name = name
         self._writer = writer
         self._seq = self._published = self._subscribed = 0
+        self.task: asyncio.Task[None] | None = None
+        """What it does while others look."""
 
     @classmethod
     async def come_in(cls, address: tuple[str, int], name: str = "attacker") -> "Attacker":
@@ -52,6 +54,11 @@ class Attacker:
             for number, text in zip(numbers, filters, strict=True)
         ]
         return self._framed({"type": SubscriptionChange.__name__, "added": added})
+
+    def withdrawal(self, *numbers: int) -> bytes:
+        """A frame that ends some of the subscriptions."""
+        removed = [f"{self.name}/{number}" for number in numbers]
+        return self._framed({"type": SubscriptionChange.__name__, "removed": removed})
 
     def publication(self, **attributes: Scalar) -> bytes:
         self._published += 1
@@ -106,6 +113,6 @@ async def witness(
         await until(lambda: len(numbers) == count)
         held = await asyncio.to_thread(network.held)
         attacker.leave()
-    assert held == {}
+    assert held == {}, held
     assert numbers == list(range(len(numbers)))
     return max(late)

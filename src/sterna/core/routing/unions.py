@@ -16,7 +16,7 @@ from sterna.model.filters import Filter, algebra
 from sterna.model.filters.algebra import Work
 from sterna.model.filters.normal_form import NormalForm
 
-UNION_MAX = 20_000
+UNION_MAX = 8_000
 """How many cuts may be examined to find out whether a change leaves the union as it was; this
 bounds it to some 10 milliseconds. Beyond, the change is announced, which is always safe."""
 
