@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from sterna.core.link import Frame, Resume
-from sterna.core.messages import Events, SubscriptionChange
+from sterna.core.messages import AdvertisementChange, Events, SubscriptionChange
 from sterna.model.event import Event, Scalar
 from sterna.net.local import LocalNetwork
 from sterna.wire.codec import Bodies, encode
@@ -45,7 +45,11 @@ class Attacker:
         for first in range(0, len(filters), 100):
             yield self.change(filters[first : first + 100])
 
-    def change(self, filters: Sequence[str]) -> bytes:
+    def change(
+        self,
+        filters: Sequence[str],
+        kind: type[SubscriptionChange | AdvertisementChange] = SubscriptionChange,
+    ) -> bytes:
         """A frame that subscribes to some filters, whose texts are not looked at here."""
         numbers = range(self._subscribed, self._subscribed + len(filters))
         self._subscribed = numbers.stop
@@ -53,7 +57,7 @@ class Attacker:
             {"id": f"{self.name}/{number}", "filter": text}
             for number, text in zip(numbers, filters, strict=True)
         ]
-        return self._framed({"type": SubscriptionChange.__name__, "added": added})
+        return self._framed({"type": kind.__name__, "added": added})
 
     def withdrawal(self, *numbers: int) -> bytes:
         """A frame that ends some of the subscriptions."""

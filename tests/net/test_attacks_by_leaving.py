@@ -1,5 +1,5 @@
-"""Broker processes while thousands of subscriptions end at once: others do not notice, and no event
-loop stands still.
+"""Broker processes while thousands of subscriptions end at once, or many advertisements begin:
+others do not notice, and no event loop stands still.
 """
 
 import asyncio
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sterna.core.messages import AdvertisementChange
 from sterna.net.local import LocalNetwork
 from tests.net.attacks import LATE_S, Attacker, witness
 from tests.net.live import SETTLE_S, network_in
@@ -74,3 +75,17 @@ def test_a_filter_that_covers_many_ends(network: LocalNetwork) -> None:
         return attacker
 
     assert asyncio.run(witness(network, attack)) < LATE_S
+
+
+def test_many_advertisements_in_one_frame(tmp_path: Path) -> None:
+    filters = [f"n = {number} AND m > {number % 7}" for number in range(1_000)]
+    with network_in(tmp_path, 2, network={"advertisements": True}) as network:
+
+        async def attack() -> Attacker:
+            attacker = await Attacker.come_in(network.addresses["B1"])
+            advertised = attacker.change([*filters, "end = TRUE"], AdvertisementChange)
+            await attacker.send(advertised, attacker.publication(end=True))
+            return attacker
+
+        assert asyncio.run(witness(network, attack)) < LATE_S
+        assert network.died() == {}

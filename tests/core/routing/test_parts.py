@@ -125,7 +125,7 @@ def hidden(standing: Standing) -> Standing:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_client_with_many_subscriptions_ends(gone: bool) -> None:  # noqa: FBT001
+def test_a_client_with_many_subscriptions_ends(gone: bool) -> None:
     """Nothing goes to it from the first turn on; the neighbour is told bit by bit."""
     standing = Standing()
     standing.subscribe("c", *NARROW)
@@ -233,7 +233,7 @@ def test_a_client_that_is_back_while_it_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("knew", [True, False])
-def test_a_neighbour_that_comes_in_the_middle(knew: bool) -> None:  # noqa: FBT001
+def test_a_neighbour_that_comes_in_the_middle(knew: bool) -> None:
     """It asks for everything, too, whether it is new or has lost its memory."""
     standing = hidden(Standing())
     standing.unsubscribe("c", WIDE)

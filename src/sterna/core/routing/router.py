@@ -170,9 +170,14 @@ class Router(BrokerComponent):
             changed(message, link, now)
         self.tell(now)
 
-    def change_ahead(self, part: SubscriptionChange, link: LinkId, now: Time) -> None:
+    def change_ahead(
+        self, part: SubscriptionChange | AdvertisementChange, link: LinkId, now: Time
+    ) -> None:
         """Do a part of a message that is about to come; as a whole, it finds that part done."""
-        self._change_subscriptions(part, link)
+        if isinstance(part, SubscriptionChange):
+            self._change_subscriptions(part, link)
+        else:
+            self._change_advertisements(part, link)
         self.tell(now)
 
     def _change_subscriptions(self, message: SubscriptionChange, link: LinkId) -> None:
@@ -193,6 +198,14 @@ class Router(BrokerComponent):
         self, message: AdvertisementChange, link: LinkId, now: Time
     ) -> None:
         self._hear_again(message, link, 1)
+        self._change_advertisements(message, link)
+        if message.added:
+            self._remove_advertisement(link, IMPLICIT)
+        for changed in self.broker.hooks.advertisements_changed:
+            changed(link, now)
+        self.tell(now)
+
+    def _change_advertisements(self, message: AdvertisementChange, link: LinkId) -> None:
         for said in message.added:
             if not said.filter.is_bound:
                 continue
@@ -202,11 +215,8 @@ class Router(BrokerComponent):
                     continue
                 self._remove_advertisement(link, said.id)
             self._add_advertisement(link, said)
-        for id_ in (*message.removed, IMPLICIT) if message.added else message.removed:
+        for id_ in message.removed:
             self._remove_advertisement(link, id_)
-        for changed in self.broker.hooks.advertisements_changed:
-            changed(link, now)
-        self.tell(now)
 
     # ---- Entries that a component answers for
 
