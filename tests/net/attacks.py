@@ -105,6 +105,7 @@ async def witness(
         connect(network.url("B1"), client="publisher") as publisher,
         connect(network.url("B1"), client="subscriber") as subscriber,
     ):
+        publisher.advertise("witness = TRUE")
         subscription = subscriber.subscribe("witness = TRUE OR end = TRUE", callback=got)
         await subscription.ready(timeout=SETTLE_S)
         attacker = await attack()
