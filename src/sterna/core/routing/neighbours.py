@@ -259,6 +259,10 @@ class Neighbours:
             if advertisements is not None:
                 advertisements.chain.flush(effort)
             if link not in up:
+                if not subscriptions.chain.waits:
+                    subscriptions.difference.forget_unannounced()
+                if advertisements is not None and not advertisements.chain.waits:
+                    advertisements.difference.forget_unannounced()
                 continue
             change = subscriptions.take()
             if change is not None:

@@ -105,7 +105,7 @@ class Difference(Stage):
     @property
     def is_due(self) -> bool:
         """Whether there is something to announce to the neighbour, if nothing waits."""
-        self._forget_unannounced()
+        self.forget_unannounced()
         return bool(self.added or self.removed)
 
     def look_again(self) -> None:
@@ -113,7 +113,7 @@ class Difference(Stage):
 
     def take(self) -> tuple[tuple[Route, ...], tuple[RouteId, ...]]:
         """Take the difference; it counts as announced from now on."""
-        self._forget_unannounced()
+        self.forget_unannounced()
         added, removed = tuple(self.added.values()), tuple(self.removed)
         for id_ in removed:
             del self.told[id_]
@@ -134,8 +134,8 @@ class Difference(Stage):
         self.added = self.told | self.added
         self.told = {}
 
-    def _forget_unannounced(self) -> None:
-        """Drop what has ended before it was announced."""
+    def forget_unannounced(self) -> None:
+        """Drop what has ended before it was announced; nothing may wait that needs it."""
         for id_ in [id_ for id_ in self.removed if id_ not in self.told]:
             del self.removed[id_]
             self.added.pop(id_, None)
