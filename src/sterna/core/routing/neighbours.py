@@ -30,7 +30,7 @@ from sterna.model.filters import Filter
 Advertisements = Mapping[LinkId, Mapping[RouteId, Route]]
 """What was advertised over each link."""
 
-STEPS_MAX = 100
+STEPS_MAX = 50
 """How many steps are done in one turn of what may take several."""
 
 
