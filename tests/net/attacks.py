@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from sterna.core.link import Frame, Resume
-from sterna.core.messages import Events, SubscriptionChange
+from sterna.core.messages import AdvertisementChange, Events, SubscriptionChange
 from sterna.model.event import Event, Scalar
 from sterna.net.local import LocalNetwork
 from sterna.wire.codec import Bodies, encode
@@ -26,6 +26,8 @@ class Attacker:
         self.name = name
         self._writer = writer
         self._seq = self._published = self._subscribed = 0
+        self.task: asyncio.Task[None] | None = None
+        """What it does while others look."""
 
     @classmethod
     async def come_in(cls, address: tuple[str, int], name: str = "attacker") -> "Attacker":
@@ -43,7 +45,11 @@ class Attacker:
         for first in range(0, len(filters), 100):
             yield self.change(filters[first : first + 100])
 
-    def change(self, filters: Sequence[str]) -> bytes:
+    def change(
+        self,
+        filters: Sequence[str],
+        kind: type[SubscriptionChange | AdvertisementChange] = SubscriptionChange,
+    ) -> bytes:
         """A frame that subscribes to some filters, whose texts are not looked at here."""
         numbers = range(self._subscribed, self._subscribed + len(filters))
         self._subscribed = numbers.stop
@@ -51,7 +57,12 @@ class Attacker:
             {"id": f"{self.name}/{number}", "filter": text}
             for number, text in zip(numbers, filters, strict=True)
         ]
-        return self._framed({"type": SubscriptionChange.__name__, "added": added})
+        return self._framed({"type": kind.__name__, "added": added})
+
+    def withdrawal(self, *numbers: int) -> bytes:
+        """A frame that ends some of the subscriptions."""
+        removed = [f"{self.name}/{number}" for number in numbers]
+        return self._framed({"type": SubscriptionChange.__name__, "removed": removed})
 
     def publication(self, **attributes: Scalar) -> bytes:
         self._published += 1
@@ -94,6 +105,7 @@ async def witness(
         connect(network.url("B1"), client="publisher") as publisher,
         connect(network.url("B1"), client="subscriber") as subscriber,
     ):
+        publisher.advertise("witness = TRUE")
         subscription = subscriber.subscribe("witness = TRUE OR end = TRUE", callback=got)
         await subscription.ready(timeout=SETTLE_S)
         attacker = await attack()
@@ -106,6 +118,6 @@ async def witness(
         await until(lambda: len(numbers) == count)
         held = await asyncio.to_thread(network.held)
         attacker.leave()
-    assert held == {}
+    assert held == {}, held
     assert numbers == list(range(len(numbers)))
     return max(late)

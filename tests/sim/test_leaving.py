@@ -19,6 +19,7 @@ from sterna.core.handover.roaming import NEWS_US
 from sterna.core.inputs import Leave
 from sterna.core.names import LocalProtocolError
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.routing.router import MANY
 from sterna.core.settings import ClientOptions
 from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.script import Do, Drop
@@ -238,6 +239,26 @@ def test_who_is_away_for_too_long_is_forgotten() -> None:
 
     assert kept(run) == []
     assert run.table("B3") == {}
+
+
+@pytest.mark.spec("LV-6", "PM-3")
+def test_many_are_forgotten_a_few_at_a_time() -> None:
+    """A broker has time for others in between."""
+    options = HandoverOptions(protocol=Handover.RELOCATION, away_max_us=AWAY_MAX_US)
+    clients = {f"c{number}": "B1" for number in range(MANY)}
+    run = Overlay(line(2), clients, handover=options)
+    for number, client in enumerate(clients):
+        run.subscribe(client, f"n = {number}")
+    run.settle()
+    for client in clients:
+        run.detach(client)
+
+    run.wait(3 * AWAY_MAX_US).settle()
+
+    forgotten = run.facts_of(facts.ClientForgotten)
+    assert len(forgotten) == len(clients)
+    assert max(Counter(fact.time for fact in forgotten).values()) <= MANY // 2 + 1
+    assert run.table("B2") == {}
 
 
 @pytest.mark.spec("LV-6", "PM-3")

@@ -8,7 +8,7 @@ import msgspec
 
 from sterna.core.link import Frame
 from sterna.core.lives import NOTHING_KNOWN, Earlier
-from sterna.core.messages import SubscriptionChange
+from sterna.core.messages import AdvertisementChange, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer
 from sterna.core.settings import Settings
 from sterna.model.event import Event, Scalar
@@ -79,7 +79,7 @@ class Ahead(Input, frozen=True, kw_only=True):
     link: LinkId
     seq: int
     """The number of that message."""
-    change: SubscriptionChange
+    change: SubscriptionChange | AdvertisementChange
 
 
 class ArchiveChanged(Input, frozen=True, kw_only=True):

@@ -12,8 +12,9 @@ from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.core.routing.advertisements import AdvertisementGate
 from sterna.core.routing.merging import CHARACTERS_MAX, Merged
+from sterna.core.routing.neighbours import STEPS_MAX
 from sterna.core.routing.options import Strategy
-from sterna.core.routing.stages import Chain, Difference, Stage
+from sterna.core.routing.stages import Chain, Difference, Effort, Stage
 from sterna.core.routing.strategies import stages
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter, merge
@@ -40,7 +41,7 @@ class Told:
 
     def listen(self) -> None:
         """Take the difference, as a broker does at the end of a turn."""
-        self.chain.flush()
+        self.chain.flush(Effort(STEPS_MAX))
         added, removed = self.difference.take()
         for route in added:
             assert route.id not in self.routes, "told twice"
@@ -407,7 +408,7 @@ def test_what_an_older_release_has_joined_and_nobody_can_read_is_taken_apart() -
     again.onward = Difference()
     again.onward.told = {poison.id: poison}
     again.restore(msgspec.structs.replace(kept, groups=[old]))
-    again.flush()
+    again.flush(Effort(STEPS_MAX))
 
     added, removed = again.onward.take()
     assert removed == (poison.id,)

@@ -38,6 +38,7 @@ from sterna.core.lives import Earlier
 from sterna.core.location.messages import MovingChange
 from sterna.core.messages import Events, Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, Time
+from sterna.core.routing.router import MANY, PAUSE_US
 from sterna.core.settings import Settings
 from sterna.core.sizes import Load, batches
 from sterna.model.event import Event
@@ -410,10 +411,15 @@ class Hosting(BrokerComponent):
             )
         if away_max_us is None:
             return
+        routes = 0
         for client, guest in list(self.guests.items()):
             if guest.away_since is None or guest.waits:
                 continue  # It is checked when what it awaits has arrived.
             if guest.away_since + away_max_us <= now:
+                if routes > MANY:  # The others have their turn later.
+                    self.wake_by(now + PAUSE_US)
+                    return
+                routes += 1 + len(self.broker.router.subscriptions.routes(client))
                 self.depart(client, guest.visit, now)
             else:
                 self.look_for(guest, now)

@@ -5,13 +5,19 @@ import msgspec
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.core.routing.candidates import Candidates
-from sterna.core.routing.stages import Stage
+from sterna.core.routing.stages import Effort, Stage
 from sterna.model.filters import Filter
 from sterna.model.filters.algebra import Work
 
 COMPARING_MAX = 50_000
 """How many cuts may be examined to find out what covers a new filter and what it covers; this
 bounds it to some 10 milliseconds. Beyond, it counts as not covered, which is always safe."""
+
+STEP = COMPARING_MAX // 100
+"""How many cuts are examined in a step of an `Effort`."""
+
+FOLLOWERS_MAX = 32
+"""When a route goes that covered more than this, they wait for the end of the turn."""
 
 
 class Maximal(Stage):
@@ -27,19 +33,26 @@ class Maximal(Stage):
         """For each route that waits, the one that covers it; None if it matches nothing."""
         self._followers: dict[RouteId, dict[RouteId, Route]] = {}
         self._orphans: dict[RouteId, Route] = {}
-        """Routes whose coverer has gone together with many others. Each would find another one that
-        is about to go; so they wait until all changes of the turn are known."""
+        """Routes whose coverer has gone together with many others, and that wait until all changes
+        of the turn are known: each would find another one that is about to go. The neighbour knows
+        the coverer until they all have been looked at, which may take several turns."""
         self._many_go = False
         self._places: dict[RouteId, int] = {}
         """The place of each maximal route in the order of their arrival."""
         self._arrivals = 0
         self._candidates = Candidates()
 
+    @property
+    def waits(self) -> bool:
+        return bool(self._orphans)
+
     def add(self, route: Route) -> None:
+        self._place(route, Work(COMPARING_MAX))
+
+    def _place(self, route: Route, work: Work) -> None:
         if route.filter.normal_form == ():
             self._coverer[route.id] = None
             return
-        work = Work(COMPARING_MAX)
         coverer = self._find_coverer(route.filter, work)
         if coverer is not None:
             self._follow(route, coverer)
@@ -61,9 +74,11 @@ class Maximal(Stage):
             coverer = self._coverer.pop(route.id)
             if coverer is not None:
                 del self._followers[coverer][route.id]
-        for orphan in self._followers.pop(route.id, {}).values():
+        followers = self._followers.pop(route.id, {})
+        many = self._many_go or len(followers) > FOLLOWERS_MAX
+        for orphan in followers.values():
             del self._coverer[orphan.id]
-            if self._many_go:
+            if many:
                 self._orphans[orphan.id] = orphan
             else:
                 self.add(orphan)
@@ -71,11 +86,13 @@ class Maximal(Stage):
     def many_go(self) -> None:
         self._many_go = True
 
-    def flush(self) -> None:
+    def flush(self, effort: Effort) -> None:
         self._many_go = False
-        orphans, self._orphans = self._orphans, {}
-        for orphan in orphans.values():
-            self.add(orphan)
+        while self._orphans and effort:
+            id_ = next(iter(self._orphans))
+            work = Work(COMPARING_MAX)
+            self._place(self._orphans.pop(id_), work)
+            effort.steps -= 1 + work.work // STEP
 
     def _follow(self, route: Route, coverer: RouteId) -> None:
         self._coverer[route.id] = coverer
@@ -128,4 +145,4 @@ class KeptMaximal(msgspec.Struct, frozen=True, tag=True):
     unwanted: list[RouteId]
     """Routes that match nothing."""
     orphans: list[Route] = []
-    """Routes whose coverer has gone in this turn; earlier releases have none."""
+    """Routes whose coverer has gone and that wait; earlier releases have none."""

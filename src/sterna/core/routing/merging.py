@@ -17,7 +17,7 @@ import msgspec
 
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
-from sterna.core.routing.stages import NameRoute, Stage
+from sterna.core.routing.stages import Effort, NameRoute, Stage
 from sterna.model.filters import Filter, merge
 from sterna.model.filters.normal_form import Term
 from sterna.model.filters.tree import Condition
@@ -59,7 +59,8 @@ class MergeGroup:
 class Merged(Stage):
     """Joins each route with others that agree with it in all attributes but one (or two).
 
-    Groups are merged when all changes of a turn are known, each once.
+    Groups are merged when all changes of a turn are known, each once. Those that have only become
+    smaller may wait for another turn.
     """
 
     def __init__(self, name: NameRoute, *, exact: bool, members_max: int) -> None:
@@ -75,6 +76,12 @@ class Merged(Stage):
         """Routes that stand alone for good: their join could not be read."""
         self._group_of: dict[RouteId, MergeGroup] = {}
         self._changed: dict[RouteId, MergeGroup] = {}
+        self._joined: dict[RouteId, None] = {}
+        """The groups that have new members in this turn."""
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._changed)
 
     def add(self, route: Route) -> None:
         keys = self._keys(route)
@@ -107,10 +114,15 @@ class Merged(Stage):
         else:
             self._leave(self._group_of[route.id], route)
 
-    def flush(self) -> None:
+    def flush(self, effort: Effort) -> None:
+        later: list[MergeGroup] = []
         while self._changed:
-            _, group = self._changed.popitem()
+            id_, group = self._changed.popitem()
+            if not effort and id_ not in self._joined:
+                later.append(group)
+                continue
             members = list(group.members.values())
+            effort.steps -= 1 + len(members)
             before, group.merged = group.merged, None
             merged = self._merge(members) if len(members) > 1 else None
             if merged is not None and merged.is_readable:
@@ -125,6 +137,8 @@ class Merged(Stage):
                     self.add(each)
             if before is not None:
                 self.onward.remove(before)
+        self._changed = {each.id: each for each in reversed(later) if each.id not in self._joined}
+        self._joined.clear()
 
     def keep(self) -> "KeptMerged":
         groups = {group.id: group for group in self._group_of.values()} | self._changed
@@ -143,6 +157,7 @@ class Merged(Stage):
             open=[id_ for groups_of_key in self._open.values() for id_ in groups_of_key],
             changed=list(self._changed),
             apart=list(self._apart),
+            joined=list(self._joined),
         )
 
     def restore(self, kept: "KeptMerged") -> None:
@@ -160,6 +175,7 @@ class Merged(Stage):
         for id_ in kept.open:
             self._open.setdefault(groups[id_].key, {})[id_] = groups[id_]
         self._changed = {id_: groups[id_] for id_ in kept.changed}
+        self._joined = dict.fromkeys(kept.joined)
         for id_, group in groups.items():  # An older release has passed on what nobody can read.
             if group.merged is not None and not group.merged.filter.is_readable:
                 self._changed[id_] = group
@@ -168,6 +184,7 @@ class Merged(Stage):
         group.put(route)
         self._group_of[route.id] = group
         self._changed[group.id] = group
+        self._joined[group.id] = None
         if len(group.members) < self._members_max:
             self._open.setdefault(group.key, {})[group.id] = group
         else:
@@ -231,6 +248,8 @@ class KeptMerged(msgspec.Struct, frozen=True, tag=True):
     """The groups that are to be merged anew."""
     apart: list[RouteId] = []
     """The routes that stand alone for good; earlier releases have none."""
+    joined: list[RouteId] = []
+    """The groups among the changed ones that have new members; earlier releases have none."""
 
 
 class Key(NamedTuple):

@@ -4,6 +4,7 @@ A neighbouring broker has a chain of its own. Publishers that quench share one, 
 the same: what is wanted anywhere.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, cast
 
@@ -16,6 +17,7 @@ from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.routing.stages import (
     Chain,
     Difference,
+    Effort,
     Everything,
     Fan,
     KeptDifference,
@@ -28,6 +30,9 @@ from sterna.model.filters import Filter
 Advertisements = Mapping[LinkId, Mapping[RouteId, Route]]
 """What was advertised over each link."""
 
+STEPS_MAX = 50
+"""How many steps are done in one turn of what may take several."""
+
 
 class Announcement(NamedTuple):
     """What one neighbour is told of subscriptions or advertisements."""
@@ -35,6 +40,16 @@ class Announcement(NamedTuple):
     chain: Chain
     """Where filters from other links go in. Publishers share one, for they all hear the same."""
     difference: Difference
+
+    def take(self) -> tuple[tuple[Route, ...], tuple[RouteId, ...]] | None:
+        """Take what there is to announce; None if there is nothing.
+
+        Nothing ends as long as it may be needed for what waits in the chain.
+        """
+        if self.chain.waits:
+            added = self.difference.take_added()
+            return (added, ()) if added else None
+        return self.difference.take() if self.difference.is_due else None
 
 
 class Neighbour(NamedTuple):
@@ -77,6 +92,9 @@ class Neighbours:
         self._interest: Chain | None = None
         """The chain that publishers share; None until one asks."""
         self._publishers = Fan()
+        self.leaving: deque[tuple[LinkId, Route]] = deque()
+        """Subscriptions that have ended together with many others, with the links that they came
+        from. They are in the chains still, and leave them a few at a time."""
 
     def __contains__(self, link: LinkId) -> bool:
         return link in self._told
@@ -97,6 +115,9 @@ class Neighbours:
             if source != link:
                 for route in self._subscriptions.routes(source).values():
                     neighbour.subscriptions.chain.add(route)
+        for source, route in self.leaving:
+            if source != link:
+                neighbour.subscriptions.chain.add(route)
         for source, routes in self._advertisements.items():
             if source != link and neighbour.advertisements is not None:
                 for route in routes.values():
@@ -154,10 +175,25 @@ class Neighbours:
         for chain in self._concerned(link):
             chain.add(route)
 
-    def many_go(self, link: LinkId) -> None:
-        """Many subscriptions from a link are about to end."""
-        for chain in self._concerned(link):
-            chain.many_go()
+    def let_leave(self, effort: Effort) -> int:
+        """Take some of those that have ended out of the chains; return how many.
+
+        What they covered waits until all have left: it would find another one that leaves.
+        """
+        before = len(self.leaving)
+        many_go: dict[LinkId, list[Chain]] = {}
+        while self.leaving and effort:
+            link, route = self.leaving.popleft()
+            if link not in many_go:
+                many_go[link] = self._concerned(link)
+                for chain in many_go[link]:
+                    chain.many_go()
+            for chain in many_go[link]:
+                chain.remove(route)
+            effort.steps -= max(1, len(many_go[link]))
+        if self.leaving:
+            effort.steps = 0
+        return before - len(self.leaving)
 
     def subscription_removed(self, link: LinkId, route: Route) -> None:
         """Somebody at the end of a link has unsubscribed."""
@@ -215,21 +251,37 @@ class Neighbours:
             if neighbour.gate is None or neighbour.gate.overlaps(filter_)
         ]
 
-    def due(self, up: Collection[LinkId]) -> Iterator[tuple[LinkId, Message]]:
+    def due(self, up: Collection[LinkId], effort: Effort) -> Iterator[tuple[LinkId, Message]]:
         """The difference for each neighbour whose link is up; for the others it gathers."""
         for link, neighbour in self._told.items():
             subscriptions, advertisements = neighbour.subscriptions, neighbour.advertisements
-            subscriptions.chain.flush()
+            subscriptions.chain.flush(effort)
             if advertisements is not None:
-                advertisements.chain.flush()
+                advertisements.chain.flush(effort)
             if link not in up:
+                if not subscriptions.chain.waits:
+                    subscriptions.difference.forget_unannounced()
+                if advertisements is not None and not advertisements.chain.waits:
+                    advertisements.difference.forget_unannounced()
                 continue
-            if subscriptions.difference.is_due:
-                added, removed = subscriptions.difference.take()
-                yield link, SubscriptionChange(added=added, removed=removed)
-            if advertisements is not None and advertisements.difference.is_due:
-                added, removed = advertisements.difference.take()
-                yield link, AdvertisementChange(added=added, removed=removed)
+            change = subscriptions.take()
+            if change is not None:
+                yield link, SubscriptionChange(added=change[0], removed=change[1])
+            change = None if advertisements is None else advertisements.take()
+            if change is not None:
+                yield link, AdvertisementChange(added=change[0], removed=change[1])
+        if self._interest is not None and not self._interest.waits:
+            self._publishers.forget_ended()
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is left to do in later turns."""
+        return bool(self.leaving) or any(
+            told.chain.waits
+            for neighbour in self._told.values()
+            for told in (neighbour.subscriptions, neighbour.advertisements)
+            if told is not None
+        )
 
     # ---- Chains
 
@@ -268,9 +320,11 @@ class Neighbours:
         for source in self._subscriptions.links():
             for route in self._subscriptions.routes(source).values():
                 self._interest.add(route)
+        for _, route in self.leaving:
+            self._interest.add(route)
         for route in self._subscriptions.widest():
             self._interest.add(route)
-        self._interest.flush()
+        self._interest.flush(Effort(STEPS_MAX))
         for link in publishers:
             before, told = self._told[link].subscriptions, difference(Strategy.MERGING)
             self._publishers.join(told)
@@ -292,7 +346,7 @@ class Neighbours:
         """What a snapshot has to hold of each neighbour."""
         return {link: self._kept(each) for link, each in self._told.items()}
 
-    def keep_interest(self) -> tuple[list[KeptStage] | None, list[Route]]:
+    def keep_interest(self) -> tuple[list[KeptStage] | None, tuple[list[Route], list[Route]]]:
         """What it has to hold of what publishers share: the chain, and what comes out of it."""
         interest = None if self._interest is None else self._interest.keep()
         return interest, self._publishers.keep()
@@ -306,7 +360,9 @@ class Neighbours:
             offers=None if offers is None else offers.difference.keep(),
         )
 
-    def restore_interest(self, interest: list[KeptStage] | None, publishers: list[Route]) -> None:
+    def restore_interest(
+        self, interest: list[KeptStage] | None, publishers: tuple[list[Route], list[Route]]
+    ) -> None:
         """Go on with what a snapshot has held of what publishers share; call this first."""
         if interest is not None:
             self._interest = self._interest_chain(begins=False)

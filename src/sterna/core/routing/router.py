@@ -21,10 +21,10 @@ from sterna.core.messages import (
     Route,
     SubscriptionChange,
 )
-from sterna.core.names import LinkId, Peer, RouteId, Time
-from sterna.core.routing.neighbours import KeptNeighbour, Neighbours
+from sterna.core.names import NEVER, LinkId, Peer, RouteId, Time
+from sterna.core.routing.neighbours import STEPS_MAX, KeptNeighbour, Neighbours
 from sterna.core.routing.options import RoutingOptions
-from sterna.core.routing.stages import EVERYTHING
+from sterna.core.routing.stages import EVERYTHING, Effort
 from sterna.core.routing.strategies import KeptStage
 from sterna.core.routing.table import KeptTable, RoutingTable
 from sterna.core.settings import Settings
@@ -43,6 +43,8 @@ class KeptRouter(msgspec.Struct, frozen=True, kw_only=True):
     publishers: list[Route]
     names: int
     outdated: dict[LinkId, tuple[list[RouteId], list[RouteId]]] = {}
+    leaving: list[tuple[LinkId, Route]] = []
+    ended: list[Route] = []
 
 
 IMPLICIT = ""
@@ -51,7 +53,10 @@ anything. No peer can give this name, for theirs begin with their own."""
 
 
 MANY = 32
-"""When more subscriptions than this end together, those that they covered wait for all of them."""
+"""When more subscriptions than this end together, neighbours are told in several turns."""
+
+PAUSE_US = 10_000
+"""How many microseconds are between two such turns, for everything else."""
 
 
 class Router(BrokerComponent):
@@ -165,9 +170,14 @@ class Router(BrokerComponent):
             changed(message, link, now)
         self.tell(now)
 
-    def change_ahead(self, part: SubscriptionChange, link: LinkId, now: Time) -> None:
+    def change_ahead(
+        self, part: SubscriptionChange | AdvertisementChange, link: LinkId, now: Time
+    ) -> None:
         """Do a part of a message that is about to come; as a whole, it finds that part done."""
-        self._change_subscriptions(part, link)
+        if isinstance(part, SubscriptionChange):
+            self._change_subscriptions(part, link)
+        else:
+            self._change_advertisements(part, link)
         self.tell(now)
 
     def _change_subscriptions(self, message: SubscriptionChange, link: LinkId) -> None:
@@ -182,13 +192,20 @@ class Router(BrokerComponent):
             route = Route(self._name(), said.filter)
             self.subscriptions.add(link, said.id, route)
             self._neighbours.subscription_added(link, route)
-        for id_ in message.removed:
-            self._remove_subscription(link, id_)
+        self._remove_subscriptions(link, message.removed)
 
     def on_advertisement_change(
         self, message: AdvertisementChange, link: LinkId, now: Time
     ) -> None:
         self._hear_again(message, link, 1)
+        self._change_advertisements(message, link)
+        if message.added:
+            self._remove_advertisement(link, IMPLICIT)
+        for changed in self.broker.hooks.advertisements_changed:
+            changed(link, now)
+        self.tell(now)
+
+    def _change_advertisements(self, message: AdvertisementChange, link: LinkId) -> None:
         for said in message.added:
             if not said.filter.is_bound:
                 continue
@@ -198,11 +215,8 @@ class Router(BrokerComponent):
                     continue
                 self._remove_advertisement(link, said.id)
             self._add_advertisement(link, said)
-        for id_ in (*message.removed, IMPLICIT) if message.added else message.removed:
+        for id_ in message.removed:
             self._remove_advertisement(link, id_)
-        for changed in self.broker.hooks.advertisements_changed:
-            changed(link, now)
-        self.tell(now)
 
     # ---- Entries that a component answers for
 
@@ -336,10 +350,7 @@ class Router(BrokerComponent):
     def _forget(self, link: LinkId, now: Time) -> None:
         """Drop everything that came over a link."""
         forgotten = tuple(self.subscriptions.routes(link))
-        if len(forgotten) > MANY:
-            self._neighbours.many_go(link)
-        for id_ in forgotten:
-            self._remove_subscription(link, id_)
+        self._remove_subscriptions(link, forgotten)
         for id_ in list(self.advertisements.get(link, {})):
             self._remove_advertisement(link, id_)
         for told in self.broker.hooks.advertisements_changed:
@@ -349,6 +360,15 @@ class Router(BrokerComponent):
                 changed(SubscriptionChange(removed=forgotten), link, now)
 
     # ---- What changes where
+
+    def _remove_subscriptions(self, link: LinkId, ids: Sequence[RouteId]) -> None:
+        """Events go to the link no longer; if they are many, neighbours hear of it later."""
+        if len(ids) > MANY:
+            routes = self.subscriptions.retire(link, ids)
+            self._neighbours.leaving.extend((link, route) for route in routes)
+            return
+        for id_ in ids:
+            self._remove_subscription(link, id_)
 
     def _remove_subscription(self, link: LinkId, id_: RouteId) -> None:
         route = self.subscriptions.remove(link, id_)
@@ -369,9 +389,27 @@ class Router(BrokerComponent):
         self._neighbours.advertisement_removed(link, route)
 
     def tell(self, now: Time) -> None:
-        """Send each neighbour the difference if its link is up; otherwise it accumulates."""
-        for link, message in self._neighbours.due(self.broker.up):
+        """Send each neighbour the difference if its link is up; otherwise it accumulates.
+
+        What takes long goes on when the router wakes.
+        """
+        self._go_on(Effort(STEPS_MAX if self.deadline == NEVER else 0), now)
+
+    def wake(self, now: Time) -> None:
+        self._go_on(Effort(STEPS_MAX), now)
+
+    def _go_on(self, effort: Effort, now: Time) -> None:
+        left = self._neighbours.let_leave(effort)
+        self.subscriptions.sweep(left)
+        for link, message in self._neighbours.due(self.broker.up, effort):
             self.broker.send(link, message, now)
+        if self._neighbours.waits:
+            self.wake_by(now + PAUSE_US)
+
+    @property
+    def is_settled(self) -> bool:  # type: ignore[override]
+        """Whether neighbours are told all that they have to be."""
+        return not self._neighbours.waits
 
     def _name(self) -> RouteId:
         self._named += 1
@@ -381,7 +419,7 @@ class Router(BrokerComponent):
 
     def keep(self, writer: Writer) -> KeptRouter:
         del writer
-        interest, publishers = self._neighbours.keep_interest()
+        interest, (publishers, ended) = self._neighbours.keep_interest()
         return KeptRouter(
             subscriptions=self.subscriptions.keep(),
             advertisements={link: dict(routes) for link, routes in self.advertisements.items()},
@@ -391,6 +429,8 @@ class Router(BrokerComponent):
             publishers=publishers,
             names=self._named,
             outdated={link: (list(s), list(a)) for link, (s, a) in self._outdated.items()},
+            leaving=list(self._neighbours.leaving),
+            ended=ended,
         )
 
     def restore(self, kept: KeptRouter, reader: Reader) -> None:
@@ -398,13 +438,14 @@ class Router(BrokerComponent):
         self.subscriptions.restore(kept.subscriptions)
         self.advertisements.update({link: dict(each) for link, each in kept.advertisements.items()})
         self._advertising = dict(kept.advertising)
-        self._neighbours.restore_interest(kept.interest, kept.publishers)
+        self._neighbours.restore_interest(kept.interest, (kept.publishers, kept.ended))
         for link, each in kept.neighbours.items():
             if self.broker.peers[link] is Peer.BROKER:
                 self._neighbours.restore_broker(link, each)
             else:
                 self._neighbours.restore_publisher(link, each)
         self._named = kept.names
+        self._neighbours.leaving.extend(kept.leaving)
         self._outdated = {
             link: (dict.fromkeys(subscriptions), dict.fromkeys(advertisements))
             for link, (subscriptions, advertisements) in kept.outdated.items()

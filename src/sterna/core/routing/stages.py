@@ -24,10 +24,30 @@ NameRoute = Callable[[], RouteId]
 """Gives a name that was not used before."""
 
 
+class Effort:
+    """How much may be done in one turn, in steps of about a tenth of a millisecond.
+
+    What is left is done in later turns, so that a broker has time for others in between.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def __bool__(self) -> bool:
+        return self.steps > 0
+
+
 class Stage:
     """Passes on what it is given; the base of those that do more."""
 
     onward: "Stage"
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is left to do. What comes out is too much until then, never too little,
+        if only what is added is announced.
+        """
+        return False
 
     def add(self, route: Route) -> None:
         """A route has come."""
@@ -40,8 +60,11 @@ class Stage:
     def many_go(self) -> None:
         """Many routes are about to go in this turn."""
 
-    def flush(self) -> None:
-        """All changes of a turn are known: pass on what waited for that."""
+    def flush(self, effort: Effort) -> None:
+        """All changes of a turn are known: pass on what waited for that, as far as there is time.
+
+        What was added in this turn does not wait any longer.
+        """
 
     def keep(self) -> Any:
         """What a snapshot has to hold, as plain data, filters and routes."""
@@ -66,20 +89,28 @@ class Difference(Stage):
         self.told: dict[RouteId, Route] = {}
         self.added: dict[RouteId, Route] = {}
         self.removed: dict[RouteId, Route] = {}
+        """What was announced and has ended."""
+        self.ended: dict[RouteId, Route] = {}
+        """What has ended before it was announced. It may be needed for what waits in the chain;
+        see `take_added`."""
 
     def add(self, route: Route) -> None:
         self.removed.pop(route.id, None)
+        self.ended.pop(route.id, None)
         if self.told.get(route.id) != route:
             self.added[route.id] = route  # A known name: it replaces the earlier announcement.
 
     def remove(self, route: Route) -> None:
-        self.added.pop(route.id, None)
         if route.id in self.told:
+            self.added.pop(route.id, None)
             self.removed[route.id] = route
+        elif route.id in self.added:
+            self.ended[route.id] = route
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to announce to the neighbour."""
+        """Whether there is something to announce to the neighbour, if nothing waits."""
+        self.forget_unannounced()
         return bool(self.added or self.removed)
 
     def look_again(self) -> None:
@@ -87,6 +118,7 @@ class Difference(Stage):
 
     def take(self) -> tuple[tuple[Route, ...], tuple[RouteId, ...]]:
         """Take the difference; it counts as announced from now on."""
+        self.forget_unannounced()
         added, removed = tuple(self.added.values()), tuple(self.removed)
         for id_ in removed:
             del self.told[id_]
@@ -95,12 +127,26 @@ class Difference(Stage):
         self.removed.clear()
         return added, removed
 
+    def take_added(self) -> tuple[Route, ...]:
+        """Take only what was added, even if it has ended: something waits that may need it."""
+        added = tuple(self.added.values())
+        self.told |= self.added
+        self.removed |= self.ended
+        self.added.clear()
+        self.ended.clear()
+        return added
+
     def forget(self) -> None:
         """The neighbour has lost its state."""
-        wanted = {id_: route for id_, route in self.told.items() if id_ not in self.removed}
-        self.added = wanted | self.added
-        self.told = {}
-        self.removed = {}
+        self.added = self.told | self.added
+        self.ended |= self.removed
+        self.told, self.removed = {}, {}
+
+    def forget_unannounced(self) -> None:
+        """Drop what has ended before it was announced; nothing may wait that needs it."""
+        for id_ in self.ended:
+            del self.added[id_]
+        self.ended.clear()
 
     def follow(self, before: "Difference") -> None:
         """Take over from another difference: the neighbour knows what that one announced."""
@@ -109,19 +155,22 @@ class Difference(Stage):
         added, removed = difference(self.told, wanted)
         self.added = {id_: wanted[id_] for id_ in added}
         self.removed = {id_: self.told[id_] for id_ in removed}
+        self.removed |= {id_: route for id_, route in self.ended.items() if id_ not in self.added}
+        self.ended = {id_: route for id_, route in self.ended.items() if id_ in self.added}
         self.look_again()
 
     def keep(self) -> KeptDifference:
         return KeptDifference(
             told=list(self.told.values()),
             added=list(self.added.values()),
-            removed=list(self.removed.values()),
+            removed=[*self.removed.values(), *self.ended.values()],
         )
 
     def restore(self, kept: KeptDifference) -> None:
         self.told = {route.id: route for route in kept.told}
         self.added = {route.id: route for route in kept.added}
-        self.removed = {route.id: route for route in kept.removed}
+        self.removed = {route.id: route for route in kept.removed if route.id in self.told}
+        self.ended = {route.id: route for route in kept.removed if route.id not in self.told}
 
 
 class Everything(Stage):
@@ -195,33 +244,44 @@ class Fan(Stage):
 
     def __init__(self) -> None:
         self._current: dict[RouteId, Route] = {}
+        self._ended: dict[RouteId, Route] = {}
+        """What has ended and may be needed for what waits in the chain."""
         self._listeners: list[Difference] = []
 
     def join(self, listener: Difference) -> None:
         """One more listener, who knows nothing yet."""
         for route in self._current.values():
             listener.add(route)
+        listener.added |= self._ended
+        listener.ended |= self._ended
         self._listeners.append(listener)
+
+    def forget_ended(self) -> None:
+        """Nothing waits: what has ended is not needed any more."""
+        self._ended.clear()
 
     def leave(self, listener: Difference) -> None:
         self._listeners.remove(listener)
 
     def add(self, route: Route) -> None:
         self._current[route.id] = route
+        self._ended.pop(route.id, None)
         for listener in self._listeners:
             listener.add(route)
 
     def remove(self, route: Route) -> None:
-        del self._current[route.id]
+        self._ended[route.id] = self._current.pop(route.id)
         for listener in self._listeners:
             listener.remove(route)
 
-    def keep(self) -> list[Route]:
-        return list(self._current.values())
+    def keep(self) -> tuple[list[Route], list[Route]]:
+        return list(self._current.values()), list(self._ended.values())
 
-    def restore(self, kept: list[Route]) -> None:
+    def restore(self, kept: tuple[list[Route], list[Route]]) -> None:
         """Go on with what a snapshot has held; listeners come back by `rejoin`."""
-        self._current = {route.id: route for route in kept}
+        current, ended = kept
+        self._current = {route.id: route for route in current}
+        self._ended = {route.id: route for route in ended}
 
     def rejoin(self, listener: Difference) -> None:
         """A listener is back that knows already what it has to."""
@@ -248,10 +308,15 @@ class Chain:
         for stage in self._stages:
             stage.many_go()
 
-    def flush(self) -> None:
+    def flush(self, effort: Effort) -> None:
         """All changes of a turn are known."""
         for stage in self._stages:
-            stage.flush()
+            stage.flush(effort)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is left to do in later turns."""
+        return any(stage.waits for stage in self._stages)
 
     def keep(self) -> list[Any]:
         """What a snapshot has to hold of each stage."""

@@ -1,6 +1,7 @@
 """The routing table: which filters were announced over which link, and where an event must go."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain, takewhile
 
 import msgspec
@@ -31,6 +32,8 @@ class RoutingTable:
         """Entries that were not announced over their link, but made by a component."""
         self._always: dict[LinkId, int] = {}
         """Links with filters that match everything, and how many."""
+        self._retired: deque[int] = deque()
+        """Filters that no link wants any more, and that are in the index still."""
 
     def __len__(self) -> int:
         return sum(len(routes) for routes in self._routes.values()) + len(self._entered)
@@ -60,6 +63,25 @@ class RoutingTable:
             del self._routes[link]
         self._match_no_more(link, route.filter)
         return route
+
+    def retire(self, link: LinkId, ids: Iterable[RouteId]) -> list[Route]:
+        """Remove many routes quickly; return those that there were.
+
+        Nothing goes to the link because of them any more, but the index is to be swept: once for
+        each of them is enough.
+        """
+        known = self._routes.get(link, {})
+        routes = [known.pop(id_) for id_ in ids if id_ in known]
+        if not known:
+            self._routes.pop(link, None)
+        for route in routes:
+            self._want_no_more(link, route.filter, self._retired.append)
+        return routes
+
+    def sweep(self, count: int) -> None:
+        """Take some of the filters out of the index that no link wants any more."""
+        for _ in range(min(count, len(self._retired))):
+            self._drop(self._retired.popleft())
 
     def enter(self, link: LinkId, id_: RouteId, filter_: Filter, route: Route) -> None:
         """Enter a filter that a component answers for, and the route that publishers get for it."""
@@ -107,14 +129,19 @@ class RoutingTable:
         return links
 
     def _match_no_more(self, link: LinkId, filter_: Filter) -> None:
+        self._want_no_more(link, filter_, self._drop)
+
+    def _want_no_more(self, link: LinkId, filter_: Filter, drop: Callable[[int], None]) -> None:
         links = self._links_of(filter_) or {}
         links[link] -= 1
         if not links[link]:
             del links[link]
         if not links and links is not self._always:
-            number = self._numbers.pop(filter_)
-            del self._wanting[number]
-            self._index.remove(number)
+            drop(self._numbers.pop(filter_))
+
+    def _drop(self, number: int) -> None:
+        del self._wanting[number]
+        self._index.remove(number)
 
     def _links_of(self, filter_: Filter) -> dict[LinkId, int] | None:
         """The links that a filter is in the table for, and how often; None if for none."""
@@ -141,6 +168,7 @@ class RoutingTable:
         return [
             (places[number], list(links) if len(links) > 1 else [])
             for number, links in self._wanting.items()
+            if links
         ]
 
     def restore(self, kept: "KeptTable") -> None:

@@ -13,7 +13,12 @@ from sterna.core.messages import Route
 from sterna.core.routing.advertisements import AdvertisementGate
 from sterna.core.routing.stages import Difference, KeptDifference
 from sterna.model.filters import Filter, algebra
+from sterna.model.filters.algebra import Work
 from sterna.model.filters.normal_form import NormalForm
+
+UNION_MAX = 8_000
+"""How many cuts may be examined to find out whether a change leaves the union as it was; this
+bounds it to some 10 milliseconds. Beyond, the change is announced, which is always safe."""
 
 
 class UnionDifference(Difference):
@@ -58,10 +63,11 @@ class UnionDifference(Difference):
 
     def _changes_union(self) -> bool:
         offers = None if self._gate is None else self._gate.form()
+        work = Work(UNION_MAX)
         before = _together(self.told.values())
         for route in self.added.values():
             form = _offered(route.filter, offers)
-            if form is None or algebra.covers(before, form) is not True:
+            if form is None or algebra.covers(before, form, work) is not True:
                 return True
         if not self.removed:
             return False
@@ -69,7 +75,7 @@ class UnionDifference(Difference):
         after = _together([*staying, *self.added.values()])
         for route in self.removed.values():
             form = _offered(route.filter, offers)
-            if not form or algebra.covers(after, form) is not True:
+            if not form or algebra.covers(after, form, work) is not True:
                 return True  # Also what is not offered any more has to go.
         return False
 

@@ -1,24 +1,26 @@
-"""Changes of many subscriptions at once: the core is given them in parts first."""
+"""Changes of many subscriptions or advertisements: the core is given them in parts first."""
 
 from typing import cast
 
 from sterna.core.inputs import Ahead
 from sterna.core.link import Data, Frame
-from sterna.core.messages import SubscriptionChange
+from sterna.core.messages import AdvertisementChange, SubscriptionChange
 from sterna.core.names import LinkId
 
 ROUTES_MAX = 3
-"""How many subscriptions may begin or end at once. Each may be compared with many others."""
+"""How many subscriptions or advertisements may begin or end at once. Each may be compared with many
+others."""
 
 PART_S = 0.005
 """How many seconds the core should take for a part."""
 
 
 def routes_in(frame: Frame) -> int:
-    """How many subscriptions begin or end with a frame."""
-    if type(frame) is not Data or type(frame.message) is not SubscriptionChange:
-        return 0
-    return len(frame.message.added) + len(frame.message.removed)
+    """How many subscriptions or advertisements begin or end with a frame."""
+    if type(frame) is Data and type(frame.message) in (SubscriptionChange, AdvertisementChange):
+        change = cast("SubscriptionChange | AdvertisementChange", frame.message)
+        return len(change.added) + len(change.removed)
+    return 0
 
 
 class LongChange:
@@ -26,8 +28,9 @@ class LongChange:
 
     def __init__(self, frame: Frame) -> None:
         data = cast("Data", frame)
-        change = cast("SubscriptionChange", data.message)
+        change = cast("SubscriptionChange | AdvertisementChange", data.message)
         self._seq = data.seq
+        self._kind = type(change)
         self._added, self._removed = change.added, change.removed
         self._next = 0
         self._count = 1
@@ -40,7 +43,7 @@ class LongChange:
         first, last = self._next, self._next + self._count
         self._next = last
         among = len(self._added)
-        change = SubscriptionChange(
+        change = self._kind(
             added=self._added[first:last],
             removed=self._removed[max(0, first - among) : max(0, last - among)],
         )

@@ -264,15 +264,24 @@ class Reading:
     def _go_on(self, session: Session) -> None:
         if session in self._waiting:
             return  # It goes on after that.
-        for raw, bodies in self._later.pop(session, ()):
+        began = perf_counter()
+        later = self._later.pop(session, deque())
+        while later:
             if session.is_over:
                 return
             try:
-                self.arrived(session, raw, bodies)
+                self.arrived(session, *later.popleft())
             except MalformedError as problem:
                 self._sessions.refuse(session, str(problem), final=True)
-        if session not in self._later:
-            self._pausing.go_on(session)
+            if session in self._later:
+                self._later[session].extend(later)
+                return
+            took_s = perf_counter() - began
+            if later and took_s > READING_S:  # Each was short, but there are many.
+                self._later[session] = later
+                self._loop.call_later(took_s, self._go_on, session)
+                return
+        self._pausing.go_on(session)
 
     def _claimed(self, client: LinkId) -> Sequence[tuple[str, Collection[RouteId]]]:
         return self._driver.node.claimed(client)
