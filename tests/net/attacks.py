@@ -51,13 +51,20 @@ class Attacker:
         kind: type[SubscriptionChange | AdvertisementChange] = SubscriptionChange,
     ) -> bytes:
         """A frame that subscribes to some filters, whose texts are not looked at here."""
+        return self._framed({"type": kind.__name__, "added": self._routes(filters)})
+
+    def arrival(self, filters: Sequence[str]) -> bytes:
+        """A frame with which it claims to come from another broker, with these subscriptions."""
+        arrived = {"type": "Arrival", "visit": 2, "born": 1, "stay": 1, "received": 0}
+        return self._framed(arrived | {"subscriptions": self._routes(filters)})
+
+    def _routes(self, filters: Sequence[str]) -> list[dict[str, str]]:
         numbers = range(self._subscribed, self._subscribed + len(filters))
         self._subscribed = numbers.stop
-        added = [
+        return [
             {"id": f"{self.name}/{number}", "filter": text}
             for number, text in zip(numbers, filters, strict=True)
         ]
-        return self._framed({"type": kind.__name__, "added": added})
 
     def withdrawal(self, *numbers: int) -> bytes:
         """A frame that ends some of the subscriptions."""

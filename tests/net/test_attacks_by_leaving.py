@@ -1,5 +1,5 @@
-"""Broker processes while thousands of subscriptions end at once, or many advertisements begin:
-others do not notice, and no event loop stands still.
+"""Broker processes while thousands of subscriptions end at once or come with a client, or many
+advertisements begin: others do not notice, and no event loop stands still.
 """
 
 import asyncio
@@ -72,6 +72,23 @@ def test_a_filter_that_covers_many_ends(network: LocalNetwork) -> None:
             await attacker.send(attacker.publication(end=True))
 
         attacker.task = asyncio.create_task(withdraw())
+        return attacker
+
+    assert asyncio.run(witness(network, attack)) < LATE_S
+
+
+def test_a_client_comes_with_many_subscriptions(network: LocalNetwork) -> None:
+    async def attack() -> Attacker:
+        comer = await Attacker.come_in(network.addresses["B2"], "comer")
+        attacker = await Attacker.come_in(network.addresses["B2"])
+
+        async def come() -> None:
+            await comer.send(comer.arrival([f"n = {number}" for number in range(MANY)]))
+            for name in ("B1", "B2", "B3"):
+                await has(network, name, MANY, MANY + 10)
+            await attacker.send(attacker.publication(end=True))
+
+        attacker.task = asyncio.create_task(come())
         return attacker
 
     assert asyncio.run(witness(network, attack)) < LATE_S

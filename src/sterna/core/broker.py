@@ -183,7 +183,11 @@ class Broker(Node):
 
     def _ahead(self, given: Ahead, now: Time) -> None:
         session = self._sessions.get(given.link)
-        if session is not None and session.expects(given.seq):
+        if session is None or not session.expects(given.seq):
+            return
+        if given.introduces:
+            self.router.expect(given.change.added, given.link, now)
+        else:
             self.router.change_ahead(given.change, given.link, now)
 
     def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:

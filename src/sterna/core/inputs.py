@@ -80,6 +80,9 @@ class Ahead(Input, frozen=True, kw_only=True):
     seq: int
     """The number of that message."""
     change: SubscriptionChange | AdvertisementChange
+    introduces: bool = False
+    """Whether a client introduces itself with that message: it gets nothing because of this part
+    until the message has come."""
 
 
 class ArchiveChanged(Input, frozen=True, kw_only=True):

@@ -115,7 +115,7 @@ class Neighbours:
             if source != link:
                 for route in self._subscriptions.routes(source).values():
                     neighbour.subscriptions.chain.add(route)
-        for source, route in self.leaving:
+        for source, route in self._unannounced():
             if source != link:
                 neighbour.subscriptions.chain.add(route)
         for source, routes in self._advertisements.items():
@@ -174,6 +174,12 @@ class Neighbours:
         """Somebody at the end of a link has subscribed."""
         for chain in self._concerned(link):
             chain.add(route)
+
+    def _unannounced(self) -> Iterator[tuple[LinkId, Route]]:
+        """What is in the chains although nobody has announced it: it has ended, or is expected."""
+        yield from self.leaving
+        for link, routes in self._subscriptions.expected.items():
+            yield from ((link, route) for route in routes.values())
 
     def let_leave(self, effort: Effort) -> int:
         """Take some of those that have ended out of the chains; return how many.
@@ -320,7 +326,7 @@ class Neighbours:
         for source in self._subscriptions.links():
             for route in self._subscriptions.routes(source).values():
                 self._interest.add(route)
-        for _, route in self.leaving:
+        for _, route in self._unannounced():
             self._interest.add(route)
         for route in self._subscriptions.widest():
             self._interest.add(route)

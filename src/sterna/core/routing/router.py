@@ -6,7 +6,7 @@ the same difference.) Each filter gets a name of this broker when it comes in: t
 neighbours and clients give are theirs, and two of them may be the same.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -180,6 +180,34 @@ class Router(BrokerComponent):
             self._change_advertisements(part, link)
         self.tell(now)
 
+    def expect(self, routes: Sequence[Route], link: LinkId, now: Time) -> None:
+        """Prepare for some subscriptions of a client that is about to introduce itself.
+
+        Neighbours know them from now on, and events go to the client once it has come.
+        """
+        known = self.subscriptions.routes(link)
+        for said in routes:
+            is_known = said.id in known and known[said.id].filter == said.filter
+            if is_known or not said.filter.is_bound or said.id in self._expected(link):
+                continue
+            route = Route(self._name(), said.filter)
+            self.subscriptions.expect(link, said.id, route)
+            self._neighbours.subscription_added(link, route)
+        self.broker.awaited[link] = None
+        self.tell(now)
+
+    def frames_received(self, link: LinkId, now: Time) -> None:
+        """The client has introduced itself; what else was expected of it leaves again."""
+        self.link_down(link, now)
+
+    def _expected(self, link: LinkId) -> Mapping[RouteId, Route]:
+        return self.subscriptions.expected.get(link, {})
+
+    def _expect_no_more(self, link: LinkId) -> None:
+        """What was expected of a client and has not come leaves again."""
+        routes = self.subscriptions.expect_no_more(link)
+        self._neighbours.leaving.extend((link, route) for route in routes)
+
     def _change_subscriptions(self, message: SubscriptionChange, link: LinkId) -> None:
         for said in message.added:
             if not said.filter.is_bound:
@@ -189,6 +217,10 @@ class Router(BrokerComponent):
                 if known.filter == said.filter:
                     continue
                 self._remove_subscription(link, said.id)
+            route = self.subscriptions.take_expected(link, said)
+            if route is not None:
+                self.subscriptions.add(link, said.id, route)
+                continue
             route = Route(self._name(), said.filter)
             self.subscriptions.add(link, said.id, route)
             self._neighbours.subscription_added(link, route)
@@ -267,6 +299,7 @@ class Router(BrokerComponent):
     # ---- Links
 
     def link_new(self, link: LinkId, now: Time) -> None:
+        self._expect_no_more(link)
         is_known = self._is_told_as_broker(link)
         if not is_known and not any(keeps(link) for keeps in self.broker.hooks.keeps):
             self._forget(link, now)
@@ -318,7 +351,13 @@ class Router(BrokerComponent):
             self._before_everything_ends(link, now)
         self.tell(now)
 
+    def link_down(self, link: LinkId, now: Time) -> None:
+        if self._expected(link):
+            self._expect_no_more(link)
+            self.tell(now)
+
     def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:
+        self._expect_no_more(link)
         self._advertising.pop(link, None)
         self._outdated.pop(link, None)
         self._neighbours.end(link)
@@ -445,6 +484,7 @@ class Router(BrokerComponent):
             else:
                 self._neighbours.restore_publisher(link, each)
         self._named = kept.names
+        self.broker.awaited |= dict.fromkeys(kept.subscriptions.expected)
         self._neighbours.leaving.extend(kept.leaving)
         self._outdated = {
             link: (dict.fromkeys(subscriptions), dict.fromkeys(advertisements))

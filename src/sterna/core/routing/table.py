@@ -32,6 +32,8 @@ class RoutingTable:
         """Entries that were not announced over their link, but made by a component."""
         self._always: dict[LinkId, int] = {}
         """Links with filters that match everything, and how many."""
+        self.expected: dict[LinkId, dict[RouteId, Route]] = {}
+        """What clients are about to announce: nothing goes there because of it yet."""
         self._retired: deque[int] = deque()
         """Filters that no link wants any more, and that are in the index still."""
 
@@ -82,6 +84,27 @@ class RoutingTable:
         """Take some of the filters out of the index that no link wants any more."""
         for _ in range(min(count, len(self._retired))):
             self._drop(self._retired.popleft())
+
+    def expect(self, link: LinkId, id_: RouteId, route: Route) -> None:
+        """Prepare for a route that is about to be announced."""
+        self.expected.setdefault(link, {})[id_] = route
+        if self._links_of(route.filter) is None:
+            self._begin(route.filter)
+
+    def take_expected(self, link: LinkId, said: Route) -> Route | None:
+        """The route that was expected under a name; None if there is none with this filter."""
+        route = self.expected.get(link, {}).get(said.id)
+        if route is None or route.filter != said.filter:
+            return None
+        return self.expected[link].pop(said.id)
+
+    def expect_no_more(self, link: LinkId) -> list[Route]:
+        """Return what was expected and has not come; the index is to be swept as after `retire`."""
+        routes = list(self.expected.pop(link, {}).values())
+        for route in routes:
+            if self._links_of(route.filter) == {} and route.filter in self._numbers:
+                self._retired.append(self._numbers.pop(route.filter))
+        return routes
 
     def enter(self, link: LinkId, id_: RouteId, filter_: Filter, route: Route) -> None:
         """Enter a filter that a component answers for, and the route that publishers get for it."""
@@ -156,6 +179,7 @@ class RoutingTable:
             routes={link: dict(routes) for link, routes in self._routes.items()},
             entered=[(*key, filter_, route) for key, (filter_, route) in self._entered.items()],
             always=list(self._always),
+            expected={link: dict(routes) for link, routes in self.expected.items()},
         )
         return msgspec.structs.replace(kept, order=self._order(kept.filters()))
 
@@ -182,6 +206,9 @@ class RoutingTable:
                 self.add(link, id_, route)
         for link, id_, filter_, route in kept.entered:
             self.enter(link, id_, filter_, route)
+        for link, routes in kept.expected.items():
+            for id_, route in routes.items():
+                self.expect(link, id_, route)
 
     @property
     def uncompiled(self) -> int:
@@ -292,6 +319,7 @@ class KeptTable(msgspec.Struct, frozen=True):
     order: list[tuple[int, list[LinkId]]] = []
     """The other filters in their order: for each, its first place in `filters`, and its links in
     their order if it has several. Older snapshots have none."""
+    expected: dict[LinkId, dict[RouteId, Route]] = {}
 
     def filters(self) -> Iterator[Filter]:
         """The filters of all entries, some of them more than once."""

@@ -1,11 +1,12 @@
-"""Changes of many subscriptions or advertisements: the core is given them in parts first."""
+"""Messages with many subscriptions or advertisements: the core is given them in parts first."""
 
 from typing import cast
 
+from sterna.core.handover.messages import Arrival
 from sterna.core.inputs import Ahead
 from sterna.core.link import Data, Frame
-from sterna.core.messages import AdvertisementChange, SubscriptionChange
-from sterna.core.names import LinkId
+from sterna.core.messages import AdvertisementChange, Route, SubscriptionChange
+from sterna.core.names import LinkId, RouteId
 
 ROUTES_MAX = 3
 """How many subscriptions or advertisements may begin or end at once. Each may be compared with many
@@ -17,10 +18,12 @@ PART_S = 0.005
 
 def routes_in(frame: Frame) -> int:
     """How many subscriptions or advertisements begin or end with a frame."""
-    if type(frame) is Data and type(frame.message) in (SubscriptionChange, AdvertisementChange):
-        change = cast("SubscriptionChange | AdvertisementChange", frame.message)
-        return len(change.added) + len(change.removed)
-    return 0
+    if type(frame) is not Data:
+        return 0
+    message = frame.message
+    if isinstance(message, SubscriptionChange | AdvertisementChange):
+        return len(message.added) + len(message.removed)
+    return len(message.subscriptions) if isinstance(message, Arrival) else 0
 
 
 class LongChange:
@@ -28,10 +31,17 @@ class LongChange:
 
     def __init__(self, frame: Frame) -> None:
         data = cast("Data", frame)
-        change = cast("SubscriptionChange | AdvertisementChange", data.message)
+        message = data.message
         self._seq = data.seq
-        self._kind = type(change)
-        self._added, self._removed = change.added, change.removed
+        self._introduces = isinstance(message, Arrival)
+        self._kind: type[SubscriptionChange | AdvertisementChange] = SubscriptionChange
+        self._added: tuple[Route, ...] = ()
+        self._removed: tuple[RouteId, ...] = ()
+        if isinstance(message, Arrival):
+            self._added = message.subscriptions
+        elif isinstance(message, SubscriptionChange | AdvertisementChange):
+            self._kind = type(message)
+            self._added, self._removed = message.added, message.removed
         self._next = 0
         self._count = 1
 
@@ -47,7 +57,7 @@ class LongChange:
             added=self._added[first:last],
             removed=self._removed[max(0, first - among) : max(0, last - among)],
         )
-        return Ahead(link=link, seq=self._seq, change=change)
+        return Ahead(link=link, seq=self._seq, change=change, introduces=self._introduces)
 
     def took(self, seconds: float) -> None:
         """The core took so long for the last part; the next one should take as long as it may."""
