@@ -28,6 +28,10 @@ KeptForMoving = dict[EventId, tuple[RouteId, ...]]
 """The moving subscriptions that each event is kept for, by where the client was then."""
 
 
+ONE_BY_ONE_MAX = 32
+"""Up to so many subscriptions of a client are tested one by one: that is faster then."""
+
+
 class Presence(Enum):
     """Whether events can be sent to a guest."""
 
@@ -186,7 +190,7 @@ class Guests(dict[NodeId, Guest]):
         """Keep the events that are wanted; `again` if that was decided when they arrived."""
         guest = self[client]
         for event in events:
-            wanting = [*_matching(broker, client, event)]
+            wanting = _matching(broker, client, event)
             if again:
                 wanting += guest.moving.get(event.id, ())
             else:
@@ -238,7 +242,7 @@ class Guests(dict[NodeId, Guest]):
             event
             for event in lost
             if event.id in guest.moving
-            or any(True for _ in _matching(broker, client, event))
+            or _matching(broker, client, event)
             or _matching_here(broker, client, guest, event)
         ]
 
@@ -326,11 +330,13 @@ def moving_in(messages: Iterable[Message]) -> KeptForMoving:
     }
 
 
-def _matching(broker: Broker, client: NodeId, event: Event) -> Iterable[RouteId]:
+def _matching(broker: Broker, client: NodeId, event: Event) -> list[RouteId]:
     """The client's subscriptions that want an event."""
-    for id_, route in broker.router.subscriptions.routes(client).items():
-        if route.filter.matches(event.attributes, broker.texts):
-            yield id_
+    table, texts = broker.router.subscriptions, broker.texts
+    routes = table.routes(client)
+    if len(routes) > ONE_BY_ONE_MAX and texts is None:
+        return table.wanting(client, event)
+    return [id_ for id_, each in routes.items() if each.filter.matches(event.attributes, texts)]
 
 
 def _matching_here(

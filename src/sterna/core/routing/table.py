@@ -34,6 +34,8 @@ class RoutingTable:
         """Links with filters that match everything, and how many."""
         self.expected: dict[LinkId, dict[RouteId, Route]] = {}
         """What clients are about to announce: nothing goes there because of it yet."""
+        self._names_of: dict[LinkId, dict[int, list[RouteId]]] = {}
+        """For some links, the names that each filter has there; 0 is for those that match all."""
         self._retired: deque[int] = deque()
         """Filters that no link wants any more, and that are in the index still."""
 
@@ -53,11 +55,13 @@ class RoutingTable:
 
     def add(self, link: LinkId, id_: RouteId, route: Route) -> None:
         """Enter a route under the name that it has on the link."""
+        self._names_of.pop(link, None)
         self._routes.setdefault(link, {})[id_] = route
         self._match_to(link, route.filter)
 
     def remove(self, link: LinkId, id_: RouteId) -> Route | None:
         """Remove a route; None if there is none of that name."""
+        self._names_of.pop(link, None)
         route = self._routes.get(link, {}).pop(id_, None)
         if route is None:
             return None
@@ -72,6 +76,7 @@ class RoutingTable:
         Nothing goes to the link because of them any more, but the index is to be swept: once for
         each of them is enough.
         """
+        self._names_of.pop(link, None)
         known = self._routes.get(link, {})
         routes = [known.pop(id_) for id_ in ids if id_ in known]
         if not known:
@@ -285,6 +290,21 @@ class RoutingTable:
             return to
         found = self._index.match_each([event.attributes for event in events])
         return self._shared(events, found)
+
+    def wanting(self, link: LinkId, event: Event) -> list[RouteId]:
+        """The names of the routes of one link that match an event.
+
+        This is for links with many routes: it takes no longer than to match the event at all.
+        """
+        names = self._names_of.get(link)
+        if names is None:
+            names = self._names_of[link] = {}
+            for id_, route in self.routes(link).items():
+                names.setdefault(self._numbers.get(route.filter, 0), []).append(id_)
+        found = list(names.get(0, ()))
+        for number in sorted(self._index.match(event.attributes)):
+            found += names.get(number, ())
+        return found
 
     def _shared(
         self, events: Sequence[Event], found: dict[int, list[int]]
