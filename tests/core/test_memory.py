@@ -11,8 +11,9 @@ from sterna.core.handover.missed import MISSED_BYTES, PUBLISHER_BYTES
 from sterna.core.inputs import LinkDown, MemoryShort
 from sterna.core.link import RELIABLE, Ack, LinkSession, Resume
 from sterna.core.messages import Events, InterestKnown
-from sterna.core.sizes import MESSAGE_BYTES, Load, Weighing, load
+from sterna.core.sizes import MESSAGE_BYTES, Load, load
 from sterna.model.event import Event
+from sterna.net.broker.budget import Weighing
 from sterna.sim.topology import line
 from sterna.wire.snapshots import encode_node, restore_node
 from tests.scale import examples

@@ -2,6 +2,7 @@
 
 import gc
 import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -31,6 +32,8 @@ class Longest:
     cpu_ms: float = 0.0
     """The processor time of the call that took most of it, including the system's."""
     calls: int = 0
+    each_cpu_ms: "array[float]" = field(default_factory=lambda: array("f"), repr=False)
+    """The processor time of each call."""
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -41,6 +44,7 @@ class Longest:
         self.calls += 1
         self.wall_ms = max(self.wall_ms, wall * 1e3)
         self.cpu_ms = max(self.cpu_ms, cpu * 1e3)
+        self.each_cpu_ms.append(cpu * 1e3)
 
 
 @dataclass
@@ -60,7 +64,11 @@ class LongestCalls:
     grow_s: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        found = asdict(self)
+        for each in found.values():
+            if isinstance(each, dict):
+                del each["each_cpu_ms"]
+        return found
 
 
 def longest_calls(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sterna.core.messages import Events, Message
+from sterna.core.messages import Message
 from sterna.model.event import Event
 
 BATCH_BYTES_MAX = 256 * 1024
@@ -60,22 +60,6 @@ def load(message: Message) -> Load:
         return Load(0, MESSAGE_BYTES)
     missed = getattr(message, "missed", ())
     return Load(len(events), sum(map(weight, events)) + MISSED_BYTES * len(missed))
-
-
-class Weighing:
-    """Weighs messages. Events that go to many are weighed once, while it is kept."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[object, Load]] = {}
-
-    def load(self, message: Message) -> Load:
-        """How much a message adds to a queue."""
-        if type(message) is not Events:
-            return load(message)
-        found = self._known.get(id(message.events))
-        if found is None:  # Kept with the events themselves, so that their id is not reused.
-            found = self._known[id(message.events)] = message.events, load(message)
-        return found[1]
 
 
 def weight(event: Event) -> int:

@@ -30,9 +30,9 @@ TESTS_SLICE = 16
 NEAR = FEW_MAX // 2
 """From so many filters on, the kernels may be loaded in the background."""
 
-MOVED_MIN, MOVED_SHARE, MOVED_MAX = 4, 256, 64
-"""Of the filters that came before the kernels were loaded, one in so many is compiled at a time,
-with each event or other filter; but at least and at most so many."""
+MOVED_MIN, MOVED_SHARE, MOVED_MAX = 4, 1024, 16
+"""Of the filters that came before the kernels were loaded, one in so many is compiled when events
+are matched, but at least and at most so many at a time; when another filter comes, the least."""
 
 
 class MatchIndex(Generic[Key]):
@@ -64,7 +64,7 @@ class MatchIndex(Generic[Key]):
         if self._compiled is None and len(self._few) >= NEAR:
             self._compile_if_ready()
         if self._few and self._compiled is not None:
-            self._move_some()
+            self._move_some(MOVED_MIN)  # Many may come at once.
         if self._compiled is None:
             filter_.require_bound()
             self._few[key] = filter_
@@ -196,7 +196,7 @@ class MatchIndex(Generic[Key]):
             compile_kernels()
             self._compiled = CompiledSubscriptions()
         while self._few:
-            self._move_some()
+            self._move_some(MOVED_MAX)
         return self._compiled
 
     def _compile_if_ready(self) -> None:
@@ -214,14 +214,13 @@ class MatchIndex(Generic[Key]):
     def _match_with_kernels_if_ready(self) -> None:
         """Compile some of the filters that came before the kernels were there."""
         if self._compiled is not None:
-            self._move_some()
+            self._move_some(min(MOVED_MAX, max(MOVED_MIN, len(self._few) // MOVED_SHARE)))
         elif len(self._few) > FEW_MAX and is_loaded_in_background():
             self._compile_if_ready()
 
-    def _move_some(self) -> None:
+    def _move_some(self, count: int) -> None:
         compiled = self._compiled
         assert compiled is not None  # noqa: S101 - else there is nowhere to move to.
-        count = min(MOVED_MAX, max(MOVED_MIN, len(self._few) // MOVED_SHARE))
         for key in list(islice(self._few, count)):
             compiled.add(key, self._few.pop(key))
 

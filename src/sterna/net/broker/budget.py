@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from sterna.core.broker import Broker
 from sterna.core.inputs import MemoryShort
-from sterna.core.messages import Message
+from sterna.core.messages import Events, Message
 from sterna.core.names import NodeId, Peer
-from sterna.core.sizes import Load, Weighing
+from sterna.core.sizes import Load, load
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.driver import BrokerDriver
 from sterna.net.broker.pausing import Pausing
@@ -259,6 +259,22 @@ class Budget:
                 "was discarded, and clients with too much were forgotten",
                 size,
             )
+
+
+class Weighing:
+    """Weighs messages. Events that go to many are weighed once, while it is kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, Load]] = {}
+
+    def load(self, message: Message) -> Load:
+        """How much a message adds to a queue."""
+        if type(message) is not Events:
+            return load(message)
+        found = self._known.get(id(message.events))
+        if found is None:  # Kept with the events themselves, so that their id is not reused.
+            found = self._known[id(message.events)] = message.events, load(message)
+        return found[1]
 
 
 def own_part(node: Broker, link: NodeId, samples: int) -> float:

@@ -12,6 +12,10 @@ ROUTES_MAX = 3
 """How many subscriptions or advertisements may begin or end at once. Each may be compared with many
 others."""
 
+COUNT_MAX = 16
+"""How many are in a part at most: the next ones may take much longer than those before, as when the
+matching index has just been loaded."""
+
 PART_S = 0.005
 """How many seconds the core should take for a part."""
 
@@ -64,4 +68,4 @@ class LongChange:
         if seconds > PART_S:
             self._count = max(1, self._count // 2)
         elif seconds < PART_S / 2:
-            self._count *= 2
+            self._count = min(COUNT_MAX, 2 * self._count)

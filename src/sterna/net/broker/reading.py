@@ -31,11 +31,43 @@ log = logging.getLogger("sterna.broker")
 OTHERS_MAX = 100
 """How many kinds of unknown messages are logged."""
 
+SHORT_BYTES = LONG_FILTER_CHARACTERS
+"""What is not longer is quickly read and handled."""
+
 MIXED_BYTES_MAX = 4096
 """In what is larger, events come in another turn than the filters before them."""
 
 READING_S = 0.02
-"""How many seconds the frames of one client are read before others have their turn."""
+"""How many seconds of a turn of the event loop are for what may take long; then it is the turn of
+others. The system may hand over dozens of reads of one connection in a turn."""
+
+NOTICED_S = READING_S / 20
+
+
+class _Turn:
+    """The present turn of the event loop: how much of it was used for what may take long."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.used_s = 0.0
+        """How many seconds; a few of earlier turns may be among them."""
+        self._ends = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is the turn of others."""
+        return self.used_s > READING_S
+
+    def use(self, seconds: float) -> None:
+        """So much was used."""
+        self.used_s += seconds
+        if self.used_s > NOTICED_S and not self._ends:
+            self._ends = True
+            self._loop.call_soon(self._end)
+
+    def _end(self) -> None:
+        self.used_s = 0.0
+        self._ends = False
 
 
 class _Foreseen(NamedTuple):
@@ -66,8 +98,11 @@ class Reading:
         self._pausing = parts.pausing
         self._metrics = parts.metrics
         self._loop = asyncio.get_running_loop()
+        self._turn = _Turn(self._loop)
         self._later: dict[Session, deque[tuple[bytes, Sequence[memoryview]]]] = {}
         """What clients have sent and is read after others have had their turn."""
+        self._timers: dict[Session, asyncio.TimerHandle] = {}
+        """When what sessions have sent is read."""
         self._waiting: dict[Session, None] = {}
         """Sessions with an input that takes long: others have their turn before it is handled."""
         self._slow = SlowReading(self._has_read)
@@ -93,20 +128,29 @@ class Reading:
         if session in self._later:
             self._later[session].append((raw, bodies))
             return
-        link = session.peer
+        turn, began = self._turn, perf_counter()
+        if turn.used_s > READING_S:
+            self._read_later(session, deque([(raw, bodies)]), 0.0)
+            return
         is_client = self._sessions.roles[session] is Role.CLIENT
-        if len(bodies) == 1 and len(raw) <= LONG_FILTER_CHARACTERS:  # Like most: one short frame.
+        if len(bodies) > 1 or len(raw) > SHORT_BYTES:
+            frames, raw, has_others = self._first_frames(session, raw, bodies, is_client=is_client)
+            if frames:
+                self._take(session, raw, frames, has_others=has_others)
+        else:
             frame = decode(bodies[0], short_filters=is_client)
             if type(frame) is Ack:
-                self._give(Received(link=link, frames=(frame,), size=len(raw)), raw)
+                self._give(Received(link=session.peer, frames=(frame,), size=len(raw)), raw)
                 return
-            frames: tuple[Frame, ...] = (frame,)
             has_others = type(frame) is not Data or type(frame.message) is not Events
-        else:
-            frames, raw, has_others = self._first_frames(session, raw, bodies, is_client=is_client)
-            if not frames:
-                return
-        if is_client:
+            self._take(session, raw, (frame,), has_others=has_others)
+        turn.use(perf_counter() - began)
+
+    def _take(
+        self, session: Session, raw: bytes, frames: tuple[Frame, ...], *, has_others: bool
+    ) -> None:
+        link = session.peer
+        if self._sessions.roles[session] is Role.CLIENT:
             try:
                 self._admission.check(link, frames)
             except RefusedError as problem:
@@ -156,6 +200,7 @@ class Reading:
         self._until = began + READING_S
         if not foresight.is_complete():
             self._let_wait(session)
+            self._turn.use(perf_counter() - began)
             self._loop.call_later(perf_counter() - began, self._foresee, foreseen)
             return
         self._give(received, raw, foresight)
@@ -170,12 +215,17 @@ class Reading:
         if session.is_over:
             return
         began = now = perf_counter()
+        if self._turn.is_over:
+            self._let_wait(session)
+            self._loop.call_later(READING_S, self._announce, announced)
+            return
         while parts and now - began < READING_S:
             self._driver.give(parts.next(received.link))
             before, now = now, perf_counter()
             parts.took(now - before)
         if parts:
             self._let_wait(session)
+            self._turn.use(now - began)
             self._loop.call_later(now - began, self._announce, announced)
             return
         self._handle(session, received, raw)
@@ -190,7 +240,7 @@ class Reading:
     def _wait_no_more(self, session: Session) -> None:
         if session in self._waiting:
             del self._waiting[session]
-            self._go_on(session)
+            self._go_on_after(session, 0.0)
 
     def _is_time_up(self) -> bool:
         return perf_counter() > self._until
@@ -241,12 +291,13 @@ class Reading:
                 break
         if len(frames) < len(bodies):
             size = sum(LENGTH_BYTES + len(body) for body in bodies[: len(frames)])
-            self._later[session] = deque([(raw[size:], bodies[len(frames) :])])
-            self._pausing.rest(session)
+            rest = deque([(raw[size:], bodies[len(frames) :])])
             if frames:
                 # As long as it took, so that half of the time is for others.
-                self._loop.call_later(perf_counter() - began, self._go_on, session)
+                self._read_later(session, rest, perf_counter() - began)
             else:
+                self._later[session] = rest
+                self._pausing.rest(session)
                 self._slow.read(session, bodies[0], short_filters=is_client)
             raw = raw[:size]
         return tuple(frames), raw, has_others
@@ -261,14 +312,30 @@ class Reading:
         self._read[session] = frame
         self._go_on(session)
 
+    def _read_later(
+        self, session: Session, later: deque[tuple[bytes, Sequence[memoryview]]], after_s: float
+    ) -> None:
+        """Read what a session has sent when others have had their turn."""
+        self._later[session] = later
+        self._pausing.rest(session)
+        self._go_on_after(session, after_s)
+
+    def _go_on_after(self, session: Session, seconds: float) -> None:
+        """Go on with a session, once: two of them would take the time of two."""
+        if session not in self._timers:
+            self._timers[session] = self._loop.call_later(seconds, self._go_on, session)
+
     def _go_on(self, session: Session) -> None:
+        timer = self._timers.pop(session, None)
+        if timer is not None:
+            timer.cancel()
         if session in self._waiting:
             return  # It goes on after that.
-        began = perf_counter()
         later = self._later.pop(session, deque())
         while later:
             if session.is_over:
                 return
+            began = perf_counter()
             try:
                 self.arrived(session, *later.popleft())
             except MalformedError as problem:
@@ -276,10 +343,9 @@ class Reading:
             if session in self._later:
                 self._later[session].extend(later)
                 return
-            took_s = perf_counter() - began
-            if later and took_s > READING_S:  # Each was short, but there are many.
-                self._later[session] = later
-                self._loop.call_later(took_s, self._go_on, session)
+            self._turn.use(perf_counter() - began)
+            if later and self._turn.is_over:
+                self._read_later(session, later, READING_S)
                 return
         self._pausing.go_on(session)
 
@@ -288,6 +354,9 @@ class Reading:
 
     def _forget(self, session: Session) -> None:
         self._later.pop(session, None)
+        timer = self._timers.pop(session, None)
+        if timer is not None:
+            timer.cancel()
         self._waiting.pop(session, None)
         self._read.pop(session, None)
         self._slow.forget(session)
