@@ -125,6 +125,10 @@ class MatchIndex(Generic[Key]):
         result.
         """
         found: dict[Key, list[int]] = {}
+        if self._few:
+            self._match_with_kernels_if_ready()
+        while self._few and self._compiled is not None and not known.is_time_up:
+            self._move_some(MOVED_MIN)
         few = list(self._few.items())
         if self._compiled is not None:
             found = yield from self._compiled.match_in_slices(events, known)
