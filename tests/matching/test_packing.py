@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -176,26 +176,39 @@ def test_the_summary_has_room_however_new_rows_are_spread(rows: int, spread_over
     assert packed + split <= tiles._tiles_for(rows)
 
 
+RUNS_MAX = 8
+
+
 @pytest.mark.parametrize("workload", [standard(0.001), ids()], ids=lambda w: w.name)
 def test_no_call_takes_long(workload: Workload) -> None:
     """20 ms is asked for. A call takes its time in each run; what the machine does beside it (even
-    processor time counts what a host takes from a virtual one) does not come at the same call.
+    processor time counts what a host takes from a virtual one) does not come at the same call each
+    time, however busy it is.
     """
     found = [longest_calls(20_000, workload)]
-    while _longest(found) >= 20 and len(found) < 3:
+    while _longest(found).cpu_ms >= 20 and len(found) < RUNS_MAX:
         found.append(longest_calls(20_000, workload))
 
     assert found[-1].add.calls == 20_000
     assert found[-1].replace.calls == 10_000
-    assert _longest(found) < 20, found
+    assert _longest(found).cpu_ms < 20, _longest(found)
 
 
-def _longest(runs: list[LongestCalls]) -> float:
-    """The longest call, each as fast as it was in any of the runs."""
+class Call(NamedTuple):
+    """A call, as fast as it was in any of the runs."""
+
+    cpu_ms: float
+    kind: str
+    number: int
+
+
+def _longest(runs: list[LongestCalls]) -> Call:
     return max(
-        float(min(times))
+        Call(min(times), kind, number)
         for kind in ("add", "replace", "introduce", "match")
-        for times in zip(*(getattr(run, kind).each_cpu_ms for run in runs), strict=True)
+        for number, times in enumerate(
+            zip(*(getattr(run, kind).each_cpu_ms for run in runs), strict=True)
+        )
     )
 
 
