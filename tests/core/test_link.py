@@ -272,3 +272,20 @@ def test_frames_before_the_two_ends_have_met_are_no_harm() -> None:
     session.open(0)
     assert not session.receive(Data(1, 0, Note(number=1)), 0)
     assert session.state is State.OPENING
+
+
+def test_what_came_too_early_over_an_earlier_connection_is_forgotten() -> None:
+    """The other end may have come back with an older memory, and say something else by then."""
+    session = LinkSession(1, LinkTiming())
+    hello = Resume(2, 1, 0, True)
+    session.open(0)
+    session.receive(hello, 0)
+    assert session.receive(Data(1, 0, Note(number=1)), 0) == (Note(number=1),)
+    assert session.receive(Data(3, 0, Note(number=3)), 0) == ()
+
+    session.close()
+    session.open(1)
+    session.receive(hello, 1)
+
+    assert session.receive(Data(2, 0, Note(number=20)), 1) == (Note(number=20),)
+    assert session.receive(Data(3, 0, Note(number=30)), 1) == (Note(number=30),)

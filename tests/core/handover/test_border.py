@@ -2,13 +2,17 @@
 
 import pytest
 
+from sterna.core.actions import Transmit
 from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
-from sterna.core.handover.messages import Arrival, Resubscribe
+from sterna.core.handover.messages import Arrival, Located, Request, Resubscribe
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.handover.relocation import Relocation
 from sterna.core.handover.trails import Trail
+from sterna.core.inputs import LinkUp, Received
+from sterna.core.link import Data, Resume
 from sterna.core.messages import Route
+from sterna.core.names import Peer
 from sterna.core.settings import Settings
 from sterna.model.event import Event
 from sterna.model.filters import Filter
@@ -42,6 +46,30 @@ def test_a_request_does_not_turn_the_trail_of_another_life(born: int) -> None:
     )
 
     assert relocation.trails["ann"] == Trail("B2", 5)
+
+
+def test_a_guest_that_waits_for_its_earlier_life_asks_again_for_the_later_one() -> None:
+    """Nobody answers for the earlier one any more, so it would wait for ever."""
+    broker, relocation = with_relocation()
+    hello = Resume(incarnation=1, partner=None, acknowledged=0, answers=True)
+    for link, peer in (("B2", Peer.BROKER), ("ann", Peer.CLIENT)):
+        broker.handle(LinkUp(link=link, peer=peer), 0)
+        broker.handle(Received(link=link, frames=(hello,)), 0)
+    relocation.trails.lay("ann", "B2", 1)
+    arrival = Arrival(visit=9, born=1, stay=8, received=0)
+    assert requests(broker, Received(link="ann", frames=(Data(1, 0, arrival),))) == [1]
+
+    located = Data(1, 0, Located(client="ann", born=5))
+
+    assert requests(broker, Received(link="B2", frames=(located,))) == [5]
+    assert relocation.guests["ann"].born == 5
+
+
+def requests(broker: Broker, given: Received) -> list[int]:
+    """For which lives of a client a broker asks its neighbour because of an input."""
+    frames = [each.frame for each in broker.handle(given, 1).actions if isinstance(each, Transmit)]
+    messages = [frame.message for frame in frames if isinstance(frame, Data)]
+    return [message.born for message in messages if isinstance(message, Request)]
 
 
 def with_relocation() -> tuple[Broker, Relocation]:
