@@ -5,6 +5,7 @@ They are records of their own: an object with more than 30 attributes is slow in
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, TypeVar
 
 from sterna.core.component import BrokerComponent, ClientComponent, Component
@@ -55,15 +56,12 @@ def find(kind: type[H], components: Sequence[Component]) -> H:
 
 
 def _overriding(components: Sequence[Component], hook: str) -> Hook:
-    return tuple(
-        getattr(component, hook)
-        for component in components
-        if hasattr(component, hook) and not _is_inherited(type(component), hook)
-    )
+    return tuple([getattr(each, hook) for each in components if _is_overridden(type(each), hook)])
 
 
-def _is_inherited(kind: type[Component], hook: str) -> bool:
-    return any(
-        getattr(kind, hook) is getattr(base, hook, None)
-        for base in (Component, BrokerComponent, ClientComponent)
+@cache
+def _is_overridden(kind: type[Component], hook: str) -> bool:
+    bases = (Component, BrokerComponent, ClientComponent)
+    return hasattr(kind, hook) and not any(
+        getattr(kind, hook) is getattr(base, hook, None) for base in bases
     )

@@ -6,7 +6,9 @@ where "is TRUE" and "is FALSE" are two ordinary yes/no questions and UNKNOWN is 
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from itertools import chain
+from types import CodeType
 from typing import Protocol
 
 from sterna.model.event import PLAIN_TYPES, Scalar, plain_scalar
@@ -268,7 +270,13 @@ def _portions(texts: list[str]) -> Iterator[list[str]]:
 
 
 def _compiled(lines: list[str], constants: dict[str, object]) -> CompiledTest:
-    exec("\n".join(lines), constants)  # noqa: S102 - only text made here.
+    exec(_code("\n".join(lines)), constants)  # noqa: S102 - only text made here.
     # Taken out, lest function and constants are a cycle, which only a search would free.
     test: CompiledTest = constants.pop("test")  # type: ignore[assignment]
     return test
+
+
+@lru_cache(maxsize=1_024)
+def _code(source: str) -> CodeType:
+    """Python's code for a source: filters that differ only in their constants share it."""
+    return compile(source, "<filter>", "exec")

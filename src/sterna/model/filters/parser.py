@@ -1,7 +1,7 @@
 """Filter text to tree, or one `FilterError` that says what is wrong and where."""
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple, NoReturn
 
@@ -49,6 +49,8 @@ CORNERS_MAX = 256
 """How many corners a polygon may have."""
 STEPS_MAX = 1_000
 """How many movement steps `myloc(n)` may have."""
+SHORT_MAX = 256
+"""Trees of filters that are no longer are kept for a while: many clients ask for the same."""
 
 
 def parse(text: str, *, length_max: int = LENGTH_MAX) -> Condition:
@@ -63,6 +65,15 @@ def parse(text: str, *, length_max: int = LENGTH_MAX) -> Condition:
         )
     if not text.strip():
         raise FilterError("the filter is empty; write TRUE to match every event", text)
+    return _parse_short(text) if len(text) <= SHORT_MAX else _parse(text, length_max)
+
+
+@lru_cache(maxsize=4_096)
+def _parse_short(text: str) -> Condition:
+    return _parse(text, SHORT_MAX * 8)
+
+
+def _parse(text: str, length_max: int) -> Condition:
     try:
         part = _grammar().parse(text)
         condition = _condition(part)  # type: ignore[arg-type] # The transformer makes parts.
