@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from sterna.model.event import Event, Scalar
 from sterna.net.local import LocalNetwork
 from sterna.wire.codec import Bodies, encode
 from sterna.wire.frames import VERSION, Hello, Role, control, frame
-from tests.net.live import SETTLE_S, connect, until
+from tests.net.live import SETTLE_S, Client, connect, until
 
 LATE_S = 1.0
 """How late an event of others may be."""
@@ -88,6 +89,67 @@ def framed(said: Frame) -> bytes:
     return frame(b"".join(encode(said, Bodies())))
 
 
+class Witnesses:
+    """Two clients of one broker that have nothing to do with what happens: one hears the other."""
+
+    def __init__(self, publisher: Client) -> None:
+        self._publisher = publisher
+        self._sent: list[float] = []
+        self._numbers: list[object] = []
+        self.latest_s = 0.0
+        """How many seconds the slowest of their events took."""
+
+    def got(self, event: Event) -> None:
+        number = event.attributes["count"]
+        self._numbers.append(number)
+        self.latest_s = max(self.latest_s, time.monotonic() - self._sent[int(number)])
+
+    async def publish(self) -> None:
+        """Publish one more event."""
+        self._sent.append(time.monotonic())
+        await self._publisher.publish(witness=True, count=len(self._sent) - 1)
+
+    async def go_on(self) -> None:
+        while True:
+            await self.publish()
+            await asyncio.sleep(0.005)
+
+    async def got_all(self) -> None:
+        """Wait for all that was published: each event comes once, and in order."""
+        await until(lambda: len(self._numbers) >= len(self._sent))
+        assert self._numbers == list(range(len(self._sent)))
+
+
+@asynccontextmanager
+async def witnesses(network: LocalNetwork, broker: str) -> AsyncIterator[Witnesses]:
+    """Two clients that do not notice what happens: none of their events is lost, late or twice."""
+    async with (
+        connect(network.url(broker), client="publisher") as publisher,
+        connect(network.url(broker), client="subscriber") as subscriber,
+    ):
+        pair = Witnesses(publisher)
+        publisher.advertise("witness = TRUE")
+        subscription = subscriber.subscribe("witness = TRUE", callback=pair.got)
+        await subscription.ready(timeout=SETTLE_S)
+        yield pair
+        await pair.got_all()
+
+
+@asynccontextmanager
+async def undisturbed(network: LocalNetwork, broker: str) -> AsyncIterator[None]:
+    """Have two witnesses exchange events all the time, none of which is lost, late or twice."""
+    async with witnesses(network, broker) as pair:
+        going_on = asyncio.create_task(pair.go_on())
+        try:
+            yield
+        finally:
+            going_on.cancel()
+            await asyncio.wait([going_on])
+        await pair.publish()
+        await pair.got_all()
+    assert pair.latest_s < LATE_S
+
+
 async def witness(
     network: LocalNetwork, attack: Callable[[], Coroutine[Any, Any, Attacker]]
 ) -> float:
@@ -95,36 +157,21 @@ async def witness(
 
     None of them is lost, and no event loop stands still. Return how many seconds the latest took.
     """
-    numbers: list[object] = []
-    late: list[float] = []
-    sent: dict[object, float] = {}
     ended = asyncio.Event()
-
-    def got(event: Event) -> None:
-        if "end" in event.attributes:
-            ended.set()
-            return
-        number = event.attributes["n"]
-        numbers.append(number)
-        late.append(time.monotonic() - sent[number])
-
     async with (
-        connect(network.url("B1"), client="publisher") as publisher,
-        connect(network.url("B1"), client="subscriber") as subscriber,
+        connect(network.url("B1"), client="ending") as waiting,
+        witnesses(network, "B1") as pair,
     ):
-        publisher.advertise("witness = TRUE")
-        subscription = subscriber.subscribe("witness = TRUE OR end = TRUE", callback=got)
-        await subscription.ready(timeout=SETTLE_S)
+        ends = waiting.subscribe("end = TRUE", callback=lambda _: ended.set())
+        await ends.ready(timeout=SETTLE_S)
         attacker = await attack()
         count = 0
         async with asyncio.timeout(SETTLE_S):
             while not ended.is_set() or count < 20:
-                sent[count] = time.monotonic()
-                await publisher.publish(witness=True, n=count)
+                await pair.publish()
                 count += 1
-        await until(lambda: len(numbers) == count)
+        await pair.got_all()
         held = await asyncio.to_thread(network.held)
         attacker.leave()
     assert held == {}, held
-    assert numbers == list(range(len(numbers)))
-    return max(late)
+    return pair.latest_s

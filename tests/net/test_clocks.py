@@ -13,6 +13,7 @@ from sterna.core.lives import Earlier
 from sterna.core.names import Peer
 from sterna.net.local import LocalNetwork
 from sterna.net.records import decode_record, encode_record
+from tests.net.attacks import undisturbed
 from tests.net.live import connect, gather_events, network_in, settle, until
 
 CLOCK = Path(__file__).parents[1] / "data" / "making_0_1" / "clock"
@@ -57,17 +58,20 @@ async def publish(url: str, first: int, ends: str, *, back_s: float) -> None:
 def test_a_client_whose_clock_was_ahead_is_heard_again(
     tmp_path: Path, ends: str, then: str
 ) -> None:
-    """In its next life the clock is right, or even behind; what is acknowledged is delivered."""
+    """In its next life the clock is right, or even behind; what is acknowledged is delivered.
+
+    Two other clients of its broker notice nothing.
+    """
 
     async def run(network: LocalNetwork) -> list[object]:
         async with connect(network.url("B2"), client="ann", timeout=30) as subscriber:
             subscription = subscriber.subscribe("n >= 0")
             await subscription.ready(timeout=30)
-            await publish(network.url("B1"), 0, ends, back_s=-HOUR_S)
-            await settle(network, [subscriber])
-            await publish(network.url(then), 20, ends, back_s=0)
-            await settle(network, [subscriber])
-            await publish(network.url("B1"), 40, ends, back_s=HOUR_S)
+            lives = (("B1", -HOUR_S), (then, 0), ("B1", HOUR_S))
+            for number, (broker, back_s) in enumerate(lives):
+                async with undisturbed(network, broker):
+                    await publish(network.url(broker), 20 * number, ends, back_s=back_s)
+                await settle(network, [subscriber])
             return [event.attributes["n"] for event in await gather_events(subscription, 60)]
 
     with network_in(tmp_path, 2) as network:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from sterna.net.config.sections import Durability
 from sterna.net.local import LocalNetwork
+from tests.net.attacks import undisturbed
 from tests.net.live import Client, connect, gather_events, network_in, settle
 
 Disaster = Callable[[LocalNetwork, Path], None]
@@ -71,7 +72,10 @@ async def exchange(publisher: Client, subscription: object, first: int) -> None:
 def test_links_to_a_broker_with_an_old_memory_begin_anew(
     tmp_path: Path, disaster: Disaster
 ) -> None:
-    """B2 - B1 - B3: what is published at each end arrives at the other end, before and after."""
+    """B2 - B1 - B3: what is published at each end arrives at the other end, before and after.
+
+    Two clients of B2 notice nothing.
+    """
 
     async def run(network: LocalNetwork) -> None:
         async with (
@@ -89,7 +93,9 @@ def test_links_to_a_broker_with_an_old_memory_begin_anew(
             for first in (100, 200):
                 await exchange(pat, heard[ann], first)
                 await gather_events(heard[bob], 100)
-            await asyncio.to_thread(disaster, network, tmp_path / "backup")
+            async with undisturbed(network, "B2"):
+                await asyncio.to_thread(disaster, network, tmp_path / "backup")
+                await asyncio.to_thread(network.wait_until_whole)
             await settle(network, clients)
             await exchange(pat, heard[ann], 300)
             await gather_events(heard[bob], 100)

@@ -56,7 +56,11 @@ def find(kind: type[H], components: Sequence[Component]) -> H:
 
 
 def _overriding(components: Sequence[Component], hook: str) -> Hook:
-    return tuple([getattr(each, hook) for each in components if _is_overridden(type(each), hook)])
+    return tuple(
+        getattr(each, hook)
+        for each in components
+        if _is_overridden(type(each), hook)  # type: ignore[arg-type] # Classes can be hashed.
+    )
 
 
 @cache
