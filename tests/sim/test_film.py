@@ -44,8 +44,7 @@ class Counting(Observer):
 
     def sent(self, pipe: Pipe, frame: Frame, fate: Fate, now: Time) -> None:
         del pipe, fate, now
-        if isinstance(frame, Data) and getattr(frame.message, "events", ()):
-            self.frames += 1
+        self.frames += isinstance(frame, Data) and bool(getattr(frame.message, "events", ()))
 
 
 def filmed() -> tuple[ET.Element, int]:

@@ -47,6 +47,9 @@ log = logging.getLogger("sterna.client")
 STATE_KIND = "client state 2"
 """What snapshots of a client hold: a `State`."""
 
+FLUSH_S = 0.5
+"""How often a client looks whether something of its journal has waited long enough."""
+
 OLDER_KINDS = ("client state 1",)
 """The kinds that older releases wrote, which can still be read."""
 
@@ -78,6 +81,7 @@ class ClientDriver(Driver):
         self._tell = tell
         self._journal_directory = journal
         self._journal: Journal | None = None
+        self._flushing: asyncio.Task[None] | None = None
         self._recovery: Recovery | None = None
         self._recovering: Node
         self._stopping: asyncio.Task[None] | None = None
@@ -98,16 +102,33 @@ class ClientDriver(Driver):
 
     def open(self, state: Path | None) -> None:
         """Start; with a `state`, continue where the last process was, if there was one."""
-        if self._journal_directory is not None:
-            from sterna.journal import Journal  # noqa: PLC0415 - it needs an extra.
-
-            self._journal = Journal(self._journal_directory, self._life.name)
         if state is not None:
             self.log, self._recovery = Log.open(
                 state, kind=STATE_KIND, older=OLDER_KINDS, load=loading(_make)
             )
-            if self._recovery.state is not None or self._recovery.report.records:
-                self._start(Settings(), NOTHING_KNOWN)
+        if self._journal_directory is not None:
+            self._open_journal(self._journal_directory)
+        if self._recovery is not None and (
+            self._recovery.state is not None or self._recovery.report.records
+        ):
+            self._start(Settings(), NOTHING_KNOWN)
+
+    def _open_journal(self, directory: Path) -> None:
+        from sterna.journal import Journal  # noqa: PLC0415 - it needs an extra.
+
+        log_end = None if self.log is None else self.log.appended
+        self._journal = Journal(directory, self._life.name, log_end=log_end)
+        self._flushing = asyncio.create_task(self._flush_in_time(self._journal))
+
+    async def _flush_in_time(self, journal: "Journal") -> None:
+        """Write what happened soon after it did: others read it, and the process may be killed."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            try:
+                await asyncio.to_thread(journal.flush_if_due)
+            except JournalFailedError as error:
+                self.failed(error)
+                return
 
     @property
     def digest(self) -> str:
@@ -142,6 +163,9 @@ class ClientDriver(Driver):
         finally:
             if self.log is not None:
                 self.log.close()
+            if self._flushing is not None:
+                self._flushing.cancel()
+                await asyncio.wait([self._flushing])
             if self._journal is not None:
                 self._journal.close()
 
@@ -149,6 +173,8 @@ class ClientDriver(Driver):
         new = new_client(self._life.name, settings, earlier)
         if self.log is None or self._recovery is None:
             self.engine = Engine(_make(new), self, new)
+            if self._journal is not None:  # Positions go on where the last process ended.
+                self.engine.inputs = max(0, self._journal.last_position.position)
             return
         found = recover(self.log, self._recovery, new, _make)
         if found.began.node != self._life.name:

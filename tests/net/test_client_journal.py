@@ -1,0 +1,66 @@
+"""A client's journal: every run of a program goes on with it, and it is written in time."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sterna.core.facts import Delivered, Fact, Published
+from sterna.model.event import Event
+from sterna.net.local import LocalNetwork
+from tests.journal.made import contents
+from tests.net.live import connect, gather_events, network_in, until
+
+
+def events_in(facts: list[Fact], kind: type[Published | Delivered]) -> list[Event]:
+    return [event for fact in facts if isinstance(fact, kind) for event in fact.events]
+
+
+async def run_program(
+    network: LocalNetwork, directory: Path, first: int, state: Path | None
+) -> None:
+    """Publish five events to oneself."""
+    async with connect(
+        network.url("B1"), client="car", journal=directory, state=state, timeout=30
+    ) as client:
+        subscription = client.subscribe("n >= 0", name="all")
+        await subscription.ready(timeout=30)
+        await client.publish_all({"n": number} for number in range(first, first + 5))
+        await gather_events(subscription, 5)
+
+
+@pytest.mark.spec("PL-2")
+@pytest.mark.parametrize("states", [(False, False), (True, True), (False, True), (True, False)])
+def test_no_run_of_a_program_is_missing(tmp_path: Path, states: tuple[bool, bool]) -> None:
+    """With a state or without: whatever happened is in the journal, in its order."""
+    journal = tmp_path / "journal"
+
+    async def run(network: LocalNetwork) -> None:
+        for number, has_state in enumerate(states):
+            state = tmp_path / "state" if has_state else None
+            await run_program(network, journal, 5 * number, state)
+
+    with network_in(tmp_path / "brokers", 1) as network:
+        asyncio.run(run(network))
+
+    facts = [fact for _, fact in contents(journal)]
+    published, delivered = (events_in(facts, kind) for kind in (Published, Delivered))
+    assert [event.attributes["n"] for event in published] == list(range(10))
+    assert [event.id for event in delivered] == [event.id for event in published]
+
+
+@pytest.mark.spec("PL-2")
+def test_what_happened_is_written_while_the_program_runs(tmp_path: Path) -> None:
+    """Somebody else reads it soon after, as an audit of a running network does."""
+    journal = tmp_path / "journal"
+
+    async def run(network: LocalNetwork) -> None:
+        async with connect(network.url("B1"), client="car", journal=journal) as client:
+            await client.publish(n=1)
+            await until(
+                lambda: len(events_in([fact for _, fact in contents(journal)], Published)) == 1,
+                limit_s=20,
+            )
+
+    with network_in(tmp_path / "brokers", 1) as network:
+        asyncio.run(run(network))
