@@ -29,6 +29,12 @@ from sterna.pipeline.audit import audit, in_journals, is_complete
 PUBLISHED = 600
 
 
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told, is told before Spark starts."""
+    monkeypatch.setattr("sterna.cli.pipeline.audit.spark_for", None)
+
+
 def run(*arguments: str | Path) -> tuple[int, str]:
     result = CliRunner().invoke(app, ["pipeline", "audit", *map(str, arguments)])
     return result.exit_code, result.stdout
@@ -148,9 +154,9 @@ def test_clients_without_a_journal_or_started_anew_are_not_accused(
 
 
 @pytest.mark.spec("PL-5")
-@pytest.mark.usefixtures("spark")
+@pytest.mark.usefixtures("no_spark")
 def test_without_journals_of_clients_nothing_can_be_said(tmp_path: Path) -> None:
-    """And that must not look like a clean audit."""
+    """And that must not look like a clean audit. It is told before Spark starts."""
     journal = Journal(tmp_path, "B1")
     event = Event(publisher="pat", seq=1, time_us=0, attributes={"x": 1})
     journal.record(0, [Attached(at="B1", time=1, link="pat", peer=Peer.CLIENT)])
@@ -165,7 +171,7 @@ def test_without_journals_of_clients_nothing_can_be_said(tmp_path: Path) -> None
 
 @pytest.mark.spec("PL-5")
 @pytest.mark.usefixtures("spark")
-def test_a_damaged_or_an_empty_journal_is_told(tmp_path: Path) -> None:
+def test_a_damaged_journal_is_told(tmp_path: Path) -> None:
     """An audit of half of the facts would accuse wrongly."""
     write_journals(tmp_path / "journals", 60, batch=7, clients=5, publishers=2)
     file = next(iter((tmp_path / "journals").rglob("*client-1*.arrows")))
@@ -181,12 +187,17 @@ def test_a_damaged_or_an_empty_journal_is_told(tmp_path: Path) -> None:
         "`sterna pipeline run --lossy`"
     )
     assert not (tmp_path / "out.json").exists()
-    (tmp_path / "empty").mkdir()
-    status, printed = run(tmp_path / "empty", "--json")
+
+
+@pytest.mark.spec("PL-5")
+@pytest.mark.usefixtures("no_spark")
+def test_an_empty_directory(tmp_path: Path) -> None:
+    status, printed = run(tmp_path, "--json")
     assert status == 2
     assert "has no journal" in json.loads(printed)["error"]
 
 
+@pytest.mark.usefixtures("no_spark")
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     """It is reported at once, before Spark starts."""
     status, printed = run(tmp_path / "nowhere", "--json")

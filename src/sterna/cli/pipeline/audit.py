@@ -83,6 +83,11 @@ def _check(directory: Path, out: Path | None) -> None:
         raise PipelineError(f"there is no directory {directory}: give one with journals")
     if out is not None and not out.parent.is_dir():
         raise PipelineError(f"there is no folder {out.parent} for {out.name}: make it first")
+    from sterna.pipeline.audit.before import (  # noqa: PLC0415 - it needs an extra.
+        require_something_to_judge,
+    )
+
+    require_something_to_judge(directory)
 
 
 def _document(verdict: "Verdict") -> dict[str, Any]:
@@ -129,10 +134,20 @@ def _show(verdict: "Verdict") -> None:
         table.add_row(str(fault), f"[bold red]{count:,}[/bold red]")
     console.print(table)
     if verdict.is_clean:
-        console.print("every delivery was right")
+        console.print(_in_words(verdict))
         return
     errors.print(f"[bold red]{verdict.faults.total():,} deliveries are wrong[/bold red]")
     for finding in verdict.findings[:SHOWN_MAX]:
         errors.print(str(finding), markup=False, soft_wrap=True)
     if verdict.faults.total() > SHOWN_MAX:
         errors.print("… --json or --out FILE shows more", markup=False)
+
+
+def _in_words(verdict: "Verdict") -> str:
+    """What an audit without findings means."""
+    if verdict.owed:
+        return "every delivery was right, and nothing that was owed for sure is missing"
+    return (
+        "no delivery was wrong; but nothing was owed for sure, so nothing is known of losses: "
+        "no subscription was settled while something was published (see --grace)"
+    )

@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.model.delivery import Fault
+from sterna.pipeline.audit.before import nothing_to_judge
 from sterna.pipeline.audit.conduct import PARTITIONS, conducts, controls, hearings, signs_of_life
 from sterna.pipeline.audit.findings import explained, wrong
 from sterna.pipeline.audit.ledger import GRACE_US, NOT_WANTED, lines
 from sterna.pipeline.audit.publications import publications
 from sterna.pipeline.audit.stated import LIVE, Stated, in_journals
-from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source.journals import Directory
 
 FIRST = 1
@@ -78,11 +78,7 @@ def audit_journals(
         is_complete=is_complete(directory),
     )
     if not verdict.subscribed and not verdict.delivered:
-        # Nothing is wrong where nothing is known; that must not look like a clean audit.
-        raise PipelineError(
-            f"no client that subscribes has kept a journal below {directory}, so nothing is known "
-            "of deliveries: connect clients with journal=DIR, or `sterna sim run --journal DIR`"
-        )
+        raise nothing_to_judge(directory)
     return verdict
 
 

@@ -118,7 +118,7 @@ class Directory(Origin):
 
     def _segments(self) -> dict[str, list[SegmentName]]:
         """The files of each journal, in order."""
-        listed = {segment[:3]: segment for segment in sorted(_files_below(self._path))}
+        listed = {segment[:3]: segment for segment in sorted(files_below(self._path))}
         for key, segment in self._seen.items():
             if key not in listed and _is_there(segment):  # It was renamed while they were listed.
                 listed[key] = segment
@@ -165,7 +165,8 @@ class Directory(Origin):
             before = index if before is None or index.end >= before.end else before
 
 
-def _files_below(path: Path) -> Iterator[SegmentName]:
+def files_below(path: Path) -> Iterator[SegmentName]:
+    """The files of journals in a directory or below it; PipelineError if there are none."""
     if path.is_file():
         files: Iterable[Path] = [path]
     elif path.is_dir():
