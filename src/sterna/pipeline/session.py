@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sterna.errors import MissingExtraError
 from sterna.extras import require
 from sterna.pipeline.errors import SparkUnavailable
+from sterna.pipeline.quiet import java_filtered, own_interrupts
 from sterna.pipeline.shipping import LOCATORS, package
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ WORKERS_S = 60.0
 """How many seconds it may take until a first worker is there."""
 
 _MASTERS = re.compile(r"local(\[.+\])?|spark://.+|yarn|k8s://.+|mesos://.+")
+_JAVA_CLASS = re.compile(r"^[:\s]*(?:[a-z]\w*\.)+[\w$.]*(?:Exception|Error|Throwable):\s*")
+CAUSED_BY = "Caused by: "
 _LOGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -51,7 +54,8 @@ def spark_session(
     for key, value in {**settings(master), **(config or {})}.items():
         builder = builder.config(key, value)
     try:
-        spark = builder.getOrCreate()
+        with java_filtered(), own_interrupts():
+            spark = builder.getOrCreate()
     except Exception as error:
         raise SparkUnavailable(
             f"Spark cannot start with --master {master}: {first_line(error)}"
@@ -138,11 +142,13 @@ def check_master(master: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The message of a Spark exception, without the trace of the JVM."""
+    """The message of a Spark exception, without the traces and class names of the JVM."""
     text = str(error).strip() or type(error).__name__
     lines = [line for line in text.splitlines() if line.strip()]
-    caused = next((line for line in lines if ": " in line and not line.startswith("\t")), lines[0])
-    return caused.strip().rstrip(":")
+    causes = [line for line in lines if line.startswith(CAUSED_BY)]
+    said = [line for line in lines if ": " in line and not line.startswith("\t")]
+    line = [lines[0], *said[:1], *causes[-1:]][-1].strip().removeprefix(CAUSED_BY)
+    return _JAVA_CLASS.sub("", line).rstrip(":") or line
 
 
 def require_java() -> None:

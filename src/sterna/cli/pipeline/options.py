@@ -27,6 +27,9 @@ Out = Annotated[
 
 LOCAL = "local[*]"
 
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it."""
+
 ADVICE = (
     "restore the file, or make tables of all that can be read with `sterna pipeline run --lossy`"
 )
@@ -38,16 +41,22 @@ def spark_for(command: str, master: str, *, as_json: bool) -> "Iterator[SparkSes
     """A session for one command, or the running one. Errors are printed in one line."""
     with reporting_errors(as_json=as_json), errors.status(f"starting Spark ({master}) …") as status:
         from sterna.pipeline.progress import shown  # noqa: PLC0415 - Spark is large and optional.
+        from sterna.pipeline.quiet import interruptible  # noqa: PLC0415
         from sterna.pipeline.session import running_session, spark_session  # noqa: PLC0415
 
         running = running_session()
-        spark = running or spark_session(f"sterna pipeline {command}", master)
-        try:
-            with shown(spark, status.update):
-                yield spark
-        finally:
-            if running is None:
-                spark.stop()
+        is_interrupted = False
+        with interruptible():
+            spark = running or spark_session(f"sterna pipeline {command}", master)
+            try:
+                with shown(spark, status.update):
+                    yield spark
+            except KeyboardInterrupt:
+                is_interrupted = True  # Java ends with this process.
+                raise
+            finally:
+                if running is None and not is_interrupted:
+                    spark.stop()
 
 
 @contextmanager
@@ -57,6 +66,9 @@ def reporting_errors(*, as_json: bool) -> Iterator[None]:
         yield
     except PipelineError as error:
         fail(str(error), as_json=as_json)
+    except KeyboardInterrupt:
+        errors.print("interrupted; tables that were finished are kept, nothing is half written")
+        raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
