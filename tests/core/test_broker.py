@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sterna.core.actions import Transmit
 from sterna.core.broker import Broker
 from sterna.core.component import Component, handler_name
-from sterna.core.inputs import Input, LinkDown, LinkUp, Publish, Received, TimePassed
+from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Publish, Received, TimePassed
 from sterna.core.link import Data, Resume
 from sterna.core.messages import Events, Message, Route, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
@@ -296,3 +296,19 @@ def test_quenching_answers_only_who_asks() -> None:
     run.subscribe("pat", "x > 1").settle()
 
     assert run.sent("SubscriptionChange", "B1 → pat") == 0
+
+
+def test_a_link_that_was_given_up_begins_with_another_incarnation() -> None:
+    """The other end must not take it for the session that it remembers, nor for another link's."""
+    broker = Broker("B1")
+
+    def incarnation(link: str) -> int:
+        turn = broker.handle(LinkUp(link=link, peer=Peer.BROKER), 0)
+        (frame,) = [each.frame for each in turn.actions if isinstance(each, Transmit)]
+        assert isinstance(frame, Resume)
+        return frame.incarnation
+
+    first, other = incarnation("B2"), incarnation("B3")
+    broker.handle(LinkGone(link="B2"), 0)
+
+    assert len({first, other, incarnation("B2")}) == 3

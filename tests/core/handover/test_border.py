@@ -50,6 +50,27 @@ def test_a_request_does_not_turn_the_trail_of_another_life(born: int) -> None:
 
 def test_a_guest_that_waits_for_its_earlier_life_asks_again_for_the_later_one() -> None:
     """Nobody answers for the earlier one any more, so it would wait for ever."""
+    broker, relocation = waiting_for_ann()
+
+    located = Data(1, 0, Located(client="ann", born=5))
+
+    assert requests(broker, Received(link="B2", frames=(located,))) == [5]
+    assert relocation.guests["ann"].born == 5
+
+
+def test_a_client_that_was_born_anew_elsewhere_does_not_wait_for_its_earlier_life() -> None:
+    """It arrives here before the news of its birth does."""
+    broker, relocation = waiting_for_ann()
+    relocation.trails.lay("ann", "B2", 10)
+
+    anew = Arrival(visit=12, born=10, stay=11, received=0)
+
+    assert requests(broker, Received(link="ann", frames=(Data(2, 0, anew),))) == [10]
+    assert relocation.guests["ann"].born == 10
+
+
+def waiting_for_ann() -> tuple[Broker, Relocation]:
+    """A broker that has asked its neighbour for what ann left there, born on her first visit."""
     broker, relocation = with_relocation()
     hello = Resume(incarnation=1, partner=None, acknowledged=0, answers=True)
     for link, peer in (("B2", Peer.BROKER), ("ann", Peer.CLIENT)):
@@ -58,11 +79,7 @@ def test_a_guest_that_waits_for_its_earlier_life_asks_again_for_the_later_one() 
     relocation.trails.lay("ann", "B2", 1)
     arrival = Arrival(visit=9, born=1, stay=8, received=0)
     assert requests(broker, Received(link="ann", frames=(Data(1, 0, arrival),))) == [1]
-
-    located = Data(1, 0, Located(client="ann", born=5))
-
-    assert requests(broker, Received(link="B2", frames=(located,))) == [5]
-    assert relocation.guests["ann"].born == 5
+    return broker, relocation
 
 
 def requests(broker: Broker, given: Received) -> list[int]:

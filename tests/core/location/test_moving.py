@@ -156,6 +156,17 @@ def test_a_neighbour_that_has_forgotten_everything_is_told_nothing_old() -> None
     assert moving(run, "B2").table == moving(run, "B1").table == {}
 
 
+def test_a_neighbour_that_has_forgotten_everything_is_told_everything() -> None:
+    run = corridor(crashing=("B2",))
+    run.subscribe("ann", "room IN myloc").settle()
+
+    run.fault(Crash(broker="B2", us=1_000, forgets=True)).settle()
+
+    assert [route.filter for route in moving(run, "B2").table["B1"].values()] == [
+        Filter("room IN myloc")
+    ]
+
+
 def with_shortcut(run: Overlay) -> Settings:
     """The settings of a corridor in which r0 leads to r9, too."""
     before = run.broker("B1").settings

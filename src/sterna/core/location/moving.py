@@ -264,15 +264,11 @@ class Moving(Measuring, BrokerComponent):
     def link_new(self, link: LinkId, now: Time) -> None:
         if not any(keeps(link) for keeps in self.broker.hooks.keeps):
             self._forget(link)
-        if self.broker.peers[link] is Peer.BROKER:
+        if self.broker.peers[link] is Peer.BROKER:  # It knows no names that were announced before.
             self._told[link] = Telling(self._name)
             self._share_all(link)
         self.broker.router.tell(now)
         self._tell(now)
-
-    def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
-        del unconfirmed, now
-        self._told.pop(link, None)  # It does not know the names that were announced.
 
     def link_up(self, link: LinkId, now: Time) -> None:
         super().link_up(link, now)
