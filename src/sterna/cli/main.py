@@ -22,7 +22,7 @@ from sterna.cli import sim as sim_command
 from sterna.cli import sub as sub_command
 from sterna.cli import tour as tour_command
 from sterna.cli import up as up_command
-from sterna.cli.output import ERROR, print_json
+from sterna.cli.output import ERROR, print_json, problem_of
 from sterna.errors import MissingExtraError
 
 app = typer.Typer(
@@ -72,14 +72,21 @@ def run() -> None:
     try:
         app()
     except MissingExtraError as error:
-        if "--json" in sys.argv:
-            print_json({"error": str(error)})
-        else:
-            sys.stderr.write(f"error: {error}\n")
+        _tell(str(error))
         sys.exit(ERROR)
     except OSError as error:
-        sys.stderr.write(f"error: {error.strerror or error}\n")
+        if error.filename is not None:
+            _tell(problem_of(error))
+            sys.exit(ERROR)
+        sys.stderr.write(f"error: {problem_of(error)}\n")
         os._exit(ERROR)  # What standard output still holds cannot be written.
     except Exception:  # noqa: BLE001 - a fault of ours must not look like the answer "no".
         traceback.print_exc()
         sys.exit(ERROR)
+
+
+def _tell(problem: str) -> None:
+    if "--json" in sys.argv:
+        print_json({"error": problem})
+    else:
+        sys.stderr.write(f"error: {problem}\n")

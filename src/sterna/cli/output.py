@@ -1,6 +1,7 @@
 """How commands speak: text for people, one JSON document for programs, one line for errors."""
 
 import json
+import os
 import sys
 from typing import Annotated, NoReturn
 
@@ -25,6 +26,15 @@ def print_json(document: object, *, indent: int | None = 2) -> None:
     """One JSON document on standard output; without an indent it is one line."""
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     sys.stdout.write(json.dumps(document, ensure_ascii=plain, indent=indent) + "\n")
+
+
+def problem_of(error: OSError) -> str:
+    """What is wrong with a file or a directory, with its path where the system names it."""
+    reason = error.strerror or str(error)
+    path = error.filename
+    if path is None or isinstance(path, int):
+        return reason
+    return f"cannot use {os.fsdecode(path)}: {reason}"
 
 
 def warn(message: str) -> None:
