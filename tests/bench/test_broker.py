@@ -187,6 +187,35 @@ def test_a_broker_that_does_not_start_says_why(
         pass
 
 
+def test_a_scenario_that_fails_is_named_and_the_others_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "find_mosquitto", lambda: None)
+    start = broker._Bench._start
+
+    def full(bench: broker._Bench, contender: broker.Contender, directory: Path) -> servers.Server:
+        if contender is broker.Contender.RELAY:  # It takes part in 1-1 only.
+            raise LoadError("no more room")
+        return start(bench, contender, directory)
+
+    monkeypatch.setattr(broker._Bench, "_start", full)
+    out = tmp_path / "figures.json"
+    options = ["--scenario", "1-1", "--scenario", "latency", "--quick", "--rounds", "1"]
+
+    ended = CliRunner().invoke(
+        app,
+        ["bench", "broker", *options, "--data", str(tmp_path), "--out", str(out)],
+        env={"COLUMNS": "100"},
+    )
+
+    figures = json.loads(out.read_text())
+    assert ended.exit_code == 2
+    assert ended.stderr == "error: 1-1 could not be measured: no more room\n"
+    assert figures["failed"] == {"1-1": "no more room"}
+    assert list(figures["latency"]) == ["sterna", "sterna durable"]
+    assert "times the latency: less is better" in ended.stdout
+
+
 @pytest.mark.parametrize("command", ["broker", "handover"])
 def test_folders_have_to_be_there(command: str) -> None:
     ended = CliRunner().invoke(
