@@ -46,7 +46,7 @@ def list_(as_json: Json = False) -> None:
 
 @app.command()
 def run(
-    name: Annotated[str, typer.Argument(help="An experiment; `list` names them.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment; `list` names them.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="Small settings and one seed, for a first look.")
     ] = False,

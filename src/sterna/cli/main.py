@@ -23,9 +23,12 @@ from sterna.cli import sub as sub_command
 from sterna.cli import tour as tour_command
 from sterna.cli import up as up_command
 from sterna.cli.output import ERROR, print_json, problem_of
+from sterna.cli.rules import HELP, Commands, tell_unknown_variables
 from sterna.errors import MissingExtraError
 
 app = typer.Typer(
+    cls=Commands,
+    context_settings=HELP,
     help="Publish/subscribe for things that move.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -56,12 +59,14 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def main(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Publish/subscribe for things that move."""
     del version  # Its callback has answered.
+    tell_unknown_variables(ctx)
 
 
 def run() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from sterna.cli.bench.options import give_out, progress
+from sterna.cli.bench.options import Out, check_folders, give_out, progress
 from sterna.cli.output import Json, console, fail
 from sterna.extras import require
 
@@ -54,6 +54,7 @@ def match(
     quick: Annotated[
         bool, typer.Option("--quick", help="At most 10,000 subscriptions and 200 events.")
     ] = False,
+    out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Measure the matching index against counting and brute force.
@@ -62,6 +63,7 @@ def match(
     with a million; nearly all of that is making the subscriptions and the baselines. With `--quick`
     it is half a minute.
     """
+    check_folders(None, out, as_json=as_json)
     if plot is not None:
         _check_plot(plot, as_json=as_json)
     from sterna.bench import match as bench_match  # noqa: PLC0415 - numba is large.
@@ -92,7 +94,7 @@ def match(
         "workloads": [report.as_json() for report in reports],
         "one_by_one_or_table": {size: each.median_us for size, each in switch.items()},
     }
-    give_out(figures, lambda: _show(reports, switch), as_json=as_json)
+    give_out(figures, lambda: _show(reports, switch), as_json=as_json, out=out)
 
 
 def _check_plot(plot: Path, *, as_json: bool) -> None:

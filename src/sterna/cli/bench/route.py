@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from sterna.cli.bench.options import give_out, progress
+from sterna.cli.bench.options import Out, check_folders, give_out, progress
 from sterna.cli.output import Json, console
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def route(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Up to 1,000 subscriptions only.")] = False,
+    out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Measure what one subscription more or less costs a broker that has many.
@@ -33,12 +34,14 @@ def route(
     Beside it: what it would cost to reduce all of them anew. Takes about a minute, with `--quick`
     some seconds.
     """
+    check_folders(None, out, as_json=as_json)
     from sterna.bench.route import run  # noqa: PLC0415 - numba is large.
 
     with progress() as tell:
         sizes = subscriptions or (SIZES[:2] if quick else SIZES)
         rows = list(run(sizes, tell))
-    give_out({"rows": [row.as_json() for row in rows]}, lambda: _show(rows), as_json=as_json)
+    figures = {"rows": [row.as_json() for row in rows]}
+    give_out(figures, lambda: _show(rows), as_json=as_json, out=out)
 
 
 def _show(rows: "Sequence[Row]") -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from sterna.cli.bench.options import Rounds, give_out, progress
+from sterna.cli.bench.options import Out, Rounds, check_folders, give_out, progress
 from sterna.cli.output import Json, console
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def sim(
     quick: Annotated[
         bool, typer.Option("--quick", help="Two rounds, and a short long run.")
     ] = False,
+    out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Measure the simulator: messages over links a second, beside a bare loop over a heap.
@@ -28,13 +29,14 @@ def sim(
     run, and what it does to the memory of the process. Takes about half a minute,
     with `--quick` some seconds.
     """
+    check_folders(None, out, as_json=as_json)
     from sterna.bench.sim import run  # noqa: PLC0415 - only needed here.
 
     with progress() as tell:
         report = run(
             tell, rounds=min(rounds, 2) if quick else rounds, long=min(long, 10) if quick else long
         )
-    give_out(report.as_json(), lambda: _show(report), as_json=as_json)
+    give_out(report.as_json(), lambda: _show(report), as_json=as_json, out=out)
 
 
 def _show(report: "SimReport") -> None:

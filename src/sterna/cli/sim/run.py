@@ -23,7 +23,7 @@ def run(
     ctx: typer.Context,
     shape: Annotated[
         str | None,
-        typer.Argument(metavar="[TOPOLOGY]", help="The same as --topology.", show_default=False),
+        typer.Argument(metavar="TOPOLOGY", help="The same as --topology.", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="The seed of all randomness.")] = 0,
     runs: Annotated[
