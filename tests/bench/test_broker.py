@@ -210,8 +210,9 @@ def test_a_scenario_that_fails_is_named_and_the_others_are_kept(
 
     figures = json.loads(out.read_text())
     assert ended.exit_code == 2
-    assert ended.stderr == "error: 1-1 could not be measured: no more room\n"
-    assert figures["failed"] == {"1-1": "no more room"}
+    problem = "no more room (at: 1-1: starting sterna, sterna durable, relay)"
+    assert ended.stderr == f"error: 1-1 could not be measured: {problem}\n"
+    assert figures["failed"] == {"1-1": problem}
     assert list(figures["latency"]) == ["sterna", "sterna durable"]
     assert "times the latency: less is better" in ended.stdout
 

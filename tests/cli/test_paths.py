@@ -47,6 +47,7 @@ def test_a_file_among_the_folders_is_named(tmp_path: Path, arguments: str) -> No
     assert str(tmp_path / "file") in ended.stderr, ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.stderr.count("\n") == 1
+    assert "Check the disk" not in ended.stderr
 
 
 def test_so_it_is_in_json(tmp_path: Path) -> None:

@@ -171,32 +171,38 @@ def run(options: Options, progress: Progress) -> BrokerReport:
         },
         peer=None if mosquitto is None else mosquitto_version(mosquitto),
     )
+    doing = ""
+
+    def tell(text: str) -> None:
+        nonlocal doing
+        doing = text
+        progress(text)
+
+    @contextmanager
+    def noting(name: str) -> Iterator[None]:
+        """What fails in here is noted, and the next measurement follows."""
+        try:
+            yield
+        except (SternaError, OSError) as error:
+            report.failed[name] = f"{error} (at: {doing})"
+
     with tempfile.TemporaryDirectory(prefix="sterna-bench-", dir=options.data) as directory:
-        bench = _Bench(options, progress, mosquitto, Path(directory))
+        bench = _Bench(options, tell, mosquitto, Path(directory))
         for name in options.scenarios:
-            with _noting(report, name):
+            with noting(name):
                 made = scenario(name, options.connections)
                 report.about[name] = made.about
                 speeds = bench.throughput(made)
                 report.throughput[name] = speeds
                 report.ratios[name] = _speed_ratios(speeds)
         if options.latency:
-            with _noting(report, "latency"):
+            with noting("latency"):
                 report.latency = bench.latency()
                 report.ratios["latency p50"] = _latency_ratios(report.latency)
         for contender in bench.drained() if options.drain else ():
-            with _noting(report, f"drain, {contender}"):
+            with noting(f"drain, {contender}"):
                 report.drain[str(contender)] = bench.drain(contender)
     return report
-
-
-@contextmanager
-def _noting(report: BrokerReport, name: str) -> Iterator[None]:
-    """What fails in here is noted, and the next measurement follows."""
-    try:
-        yield
-    except (SternaError, OSError) as error:
-        report.failed[name] = str(error)
 
 
 @dataclass

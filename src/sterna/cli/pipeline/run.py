@@ -24,7 +24,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The folder of the tables; without it, `tables` beside the journals.",
+            help="The folder of the tables; without it, `tables` in that of the journals.",
         ),
     ] = None,
     master: Master = LOCAL,

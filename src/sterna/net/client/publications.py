@@ -188,8 +188,8 @@ class Discarded:
         if place and self._last[place - 1] >= seq - 1:
             self._last[place - 1] = max(seq, self._last[place - 1])
         else:
+            self._last.insert(place, seq)  # First, as another thread may be asking.
             self._first.insert(place, seq)
-            self._last.insert(place, seq)
 
     def is_news(self) -> bool:
         """Whether some were discarded since the last call."""
