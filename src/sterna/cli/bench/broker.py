@@ -93,9 +93,10 @@ def _show(report: "BrokerReport") -> None:
 
 def _show_throughput(report: "BrokerReport", name: str, speeds: "Mapping[str, Speed]") -> None:
     table = Table(title=f"[bold]{name}[/bold]: {report.about[name]}", title_justify="left")
-    table.add_column("")
-    for heading in ("events/s", "acknowledged/s", "deliveries/s", "broker, µs/event"):
-        table.add_column(heading, justify="right")
+    table.add_column("", no_wrap=True)
+    table.add_column("events/s", justify="right")  # With 80 columns, this is where lines end.
+    for heading in ("acknowledged/s", "deliveries/s", "broker,\nµs/event"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for contender, speed in speeds.items():
         low, high = speed.events_per_s_spread
         table.add_row(
