@@ -21,7 +21,8 @@ def picture(scene: Scene, *, with_audit: bool = True) -> Group:
         ("Ctrl-C ends it", "dim"),
     )
     last = _last(scene) if with_audit else []
-    return Group(title, _brokers(scene), _clients(scene), _news(scene), *last)
+    rest = Text()  # Where a terminal writes ^C: at the end of a full line, it would begin another.
+    return Group(title, _brokers(scene), _clients(scene), _news(scene), *last, rest)
 
 
 def _brokers(scene: Scene) -> Table:
