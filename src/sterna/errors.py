@@ -121,5 +121,9 @@ class FactsMissingError(SternaError):
         """The position with which it can go on."""
 
 
+class FilterWarning(UserWarning):
+    """A filter is valid, but hardly what its author means; the message says what to write."""
+
+
 class ArchiveError(SternaError):
     """The archive cannot be read; says why and what to do."""

@@ -2,10 +2,12 @@
 
 import json
 from contextlib import AbstractContextManager
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from sterna.bench import broker, servers
@@ -25,6 +27,7 @@ from sterna.bench.worker import (
     Return,
     Worker,
 )
+from sterna.cli.bench import broker as cli_broker
 from sterna.cli.main import app
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
@@ -185,6 +188,67 @@ def test_a_broker_that_does_not_start_says_why(
         SternaServer(tmp_path, Durability.NONE),
     ):
         pass
+
+
+def test_a_scenario_that_fails_is_named_and_the_others_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "find_mosquitto", lambda: None)
+    start = broker._Bench._start
+
+    def full(bench: broker._Bench, contender: broker.Contender, directory: Path) -> servers.Server:
+        if contender is broker.Contender.RELAY:  # It takes part in 1-1 only.
+            raise LoadError("no more room")
+        return start(bench, contender, directory)
+
+    monkeypatch.setattr(broker._Bench, "_start", full)
+    out = tmp_path / "figures.json"
+    options = ["--scenario", "1-1", "--scenario", "latency", "--quick", "--rounds", "1"]
+
+    ended = CliRunner().invoke(
+        app,
+        ["bench", "broker", *options, "--data", str(tmp_path), "--out", str(out)],
+        env={"COLUMNS": "100"},
+    )
+
+    figures = json.loads(out.read_text())
+    assert ended.exit_code == 2
+    problem = "no more room (at: 1-1: starting sterna, sterna durable, relay)"
+    assert ended.stderr == f"error: 1-1 could not be measured: {problem}\n"
+    assert figures["failed"] == {"1-1": problem}
+    assert list(figures["latency"]) == ["sterna", "sterna durable"]
+    assert "times the latency: less is better" in ended.stdout
+
+
+def test_the_table_keeps_its_words_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=StringIO(), width=80, color_system=None)
+    monkeypatch.setattr(cli_broker, "console", console)
+    speed = broker.Speed(
+        events=1_000_000,
+        deliveries=100_000_000,
+        events_per_s=623_000.0,
+        events_per_s_spread=(500_000.0, 1_700_000.0),
+        acknowledged_per_s=640_000.0,
+        deliveries_per_s=118_300_000.0,
+        cpu_us=112.3,
+        rounds=[],
+    )
+    report = broker.BrokerReport(
+        settings={},
+        peer="2.0.11",
+        about={"1-1": "one to one"},
+        throughput={"1-1": {"mosquitto QoS 0": speed, "sterna durable": speed}},
+        ratios={"1-1": {"sterna / mosquitto QoS 0": 6.7}},
+    )
+
+    cli_broker._show(report)
+
+    assert isinstance(console.file, StringIO)
+    drawn = console.file.getvalue()
+    assert "…" not in drawn
+    for words in ("acknowledged/s", "deliveries/s", "mosquitto QoS 0", " 118,300,000 "):
+        assert words in drawn, drawn
+    assert "sterna / mosquitto QoS 0: 6.70 times the events/s: more is better" in drawn
 
 
 @pytest.mark.parametrize("command", ["broker", "handover"])

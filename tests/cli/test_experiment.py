@@ -1,13 +1,16 @@
 """`sterna experiment`: tables for people, one JSON document for programs, files for both."""
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from sterna import extras
+from sterna.cli.experiment import make_bar
 from sterna.cli.main import app
 from sterna.core.routing.options import Strategy
 from sterna.experiments.experiment import DeliveryError
@@ -32,6 +35,19 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         return settings
 
     monkeypatch.setattr(Routing, "settings", few)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_progress_keeps_its_bar_on_narrow_terminals(width: int) -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=width, color_system=None)
+    with make_bar(console) as bar:
+        what = "imperfect-merging, 1,000 subscriptions, a tree of 85 brokers, " * 2
+        bar.update(bar.add_task(what), completed=5, total=20, refresh=True)
+
+    assert isinstance(console.file, StringIO)
+    drawn = console.file.getvalue()
+    assert "━━━━━                 25% " in drawn
+    assert "imperfect-merging" in drawn
 
 
 def run(*options: str) -> list[str]:

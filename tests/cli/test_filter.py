@@ -67,7 +67,21 @@ def test_check_reports_what_the_filter_needs() -> None:
         "attributes": ["a", "loc"],
         "variables": ["x"],
         "uses_myloc": True,
+        "advice": [],
     }
+
+
+def test_a_string_in_double_quotes_is_warned_about() -> None:
+    """Users of SQL fall into it: the filter compares two attributes, and never matches."""
+    status, out, err = sterna("filter", "check", 'service = "parking"')
+    _, document = sterna_json("filter", "check", 'service = "parking"')
+
+    assert (status, out) == (0, "valid  service = parking\n")
+    assert err.startswith('warning: "parking" in double quotes is the name of an attribute')
+    assert err.endswith("single quotes: service = 'parking'\n")
+    assert document["advice"] == [err.removeprefix("warning: ").strip()]
+    assert "single quotes" in sterna("filter", "match", 'a = "b"', "a=b")[2]
+    assert sterna("filter", "check", "service = 'parking'")[2] == ""
 
 
 def test_an_error_is_shown_with_a_caret_on_standard_error() -> None:

@@ -113,6 +113,42 @@ def test_pictures(tmp_path: Path) -> None:
     assert (tmp_path / "run.mmd").read_text().startswith("sequenceDiagram")
 
 
+def size(picture: Path) -> tuple[int, int]:
+    root = ET.parse(picture).getroot()  # noqa: S314
+    return int(root.attrib["width"]), int(root.attrib["height"])
+
+
+def test_a_picture_of_a_large_run_is_its_beginning_and_says_so(tmp_path: Path) -> None:
+    """All of it would be 90,000 pixels high."""
+    ended = sterna("run", "--picture", str(tmp_path / "run.svg"))
+
+    assert ended.exit_code == 0
+    width, height = size(tmp_path / "run.svg")
+    assert width < 10_000
+    assert height < 17_000
+    assert "warning: " in ended.stderr
+    assert "too large to look at. Choose a part, such as --from " in ended.stderr
+
+
+def test_a_part_of_a_run_is_drawn_on_request(tmp_path: Path) -> None:
+    picture = str(tmp_path / "run.mmd")
+
+    ended = sterna(
+        "run", "--picture", picture, "--from", "5ms", "--to", "0.02s", "--nodes", "B1,B2"
+    )
+
+    lines = (tmp_path / "run.mmd").read_text().splitlines()
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    ones = {line.split()[1] for line in lines if line.split()[-1] in {"B1", "B2"}}
+    assert len(ones) == 2
+    for line in lines:
+        if "->>" in line:
+            assert set(line.strip().split(":")[0].split("->>")) & ones
+
+    nothing = sterna("run", *SMALL, "--picture", picture, "--from", "5h")
+    assert "is empty: nothing happens in this part" in nothing.stderr
+
+
 def test_a_wrong_run_says_what_is_wrong_and_how_to_replay_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -162,6 +198,10 @@ def test_a_handover_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
         (["run", "--degree", "9", "--height", "9"], "such a tree has more than 10,000 brokers"),
         (["run", "--architecture", "x"], "no architecture 'x'; there are centralized"),
         (["run", "--picture", "run.png"], "--picture draws .svg and .mmd, not run.png"),
+        (["run", "--from", "5ms"], "--from, --to and --nodes go with --picture FILE"),
+        (["run", "--picture", "x.svg", "--from", "5"], "--from: a time is written 500ms"),
+        (["run", "--picture", "x.svg", "--from", "5s", "--to", "1s"], "is before --from 5s"),
+        (["run", "--picture", "x.svg", "--nodes", "b1"], "no node 'b1'; is it 'B1'?"),
         (["run", "--trace", "nowhere/t.txt"], "there is no folder nowhere for t.txt"),
         (
             ["run", "--handover", "fast"],

@@ -210,6 +210,18 @@ def test_an_error_in_json_names_the_place() -> None:
     assert (document["line"], document["column"]) == (1, 7)
 
 
+def test_a_string_in_double_quotes_is_warned_about_once(network: LocalNetwork) -> None:
+    publish(network, "quotes", 1)
+    status, out, err = sterna(
+        *("sub", network.url("B1"), "topic = 'quotes'", 'service = "parking"'),
+        *("--past", "1", "--count", "1", "--json"),
+    )
+
+    assert (status, numbers(out)) == (0, [1])
+    assert err.count("\n") == 1
+    assert err.startswith('warning: "parking" in double quotes')
+
+
 def test_times() -> None:
     assert parse_past("10") == 10
     assert parse_past("5m") == timedelta(minutes=5)

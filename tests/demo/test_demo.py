@@ -2,20 +2,24 @@
 
 import json
 from collections import Counter
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from sterna.cli import performing
 from sterna.cli.main import app
 from sterna.core.facts import Delivered, Published, Settled, Subscribed
 from sterna.demo.city import City
 from sterna.demo.pipeline import Review
-from sterna.demo.play import Audit, judge
-from sterna.demo.screen import line, review_line, verdict
+from sterna.demo.play import Audit, Play, Scene, judge
+from sterna.demo.screen import line, picture, review_line, verdict
 from sterna.model.delivery import Fault
 from sterna.model.event import Event
 from sterna.model.filters import Filter
+from sterna.net.local import LocalNetwork
 from sterna.sim.oracle import Oracle
 
 
@@ -103,6 +107,54 @@ def test_the_demo_goes_on_without_spark() -> None:
 
     assert review.is_clean
     assert "no verdict: Spark needs Java" in review_line(review)
+
+
+# ---- On the screen
+
+
+def terminal() -> Console:
+    return Console(file=StringIO(), force_terminal=True, width=80, height=50, color_system=None)
+
+
+def printed(console: Console) -> str:
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_the_table_of_brokers_keeps_its_words_in_80_columns(tmp_path: Path) -> None:
+    network = LocalNetwork(4, directory=tmp_path, first_port=17461)
+    status = {
+        "neighbours": {"B1": True, "B2": True, "B3": False, "B14": True},
+        "clients_here": 123,
+        "clients_away": 24,
+        "subscriptions": 1234,
+        "inputs": 1234567,
+    }
+    scene = Scene(network, statuses={"B1": status, "B2": None, "B3": status})
+    console = terminal()
+
+    console.print(picture(scene))
+
+    drawn = printed(console)
+    assert "…" not in drawn
+    for words in (
+        "broker ", " address ", " neighbours ", " here ", " away ", " subscriptions ", " inputs ",
+        "127.0.0.1:17461", "dead", " 1,234,567 ",
+    ):  # fmt: skip
+        assert words in drawn, drawn
+
+
+def test_the_end_shows_each_audit_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = terminal()
+    monkeypatch.setattr(performing, "console", console)
+    play = Play(tmp_path, brokers=1, vehicles=1, sensors=1, seconds=0.2, pipeline=False)
+
+    (audit,) = performing.perform(play, 1, shows=True)
+
+    left = printed(console).rsplit("\x1b[2K", 1)[1]  # What nothing was drawn over.
+    assert audit.is_clean, audit
+    assert left.count("audit of round 1") == 1
+    assert left.count("Sterna   round 1") == 1
 
 
 def _later(event: Event, seq: int) -> tuple[Event]:

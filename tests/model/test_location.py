@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -167,7 +168,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_unknown_places_are_said_clearly() -> None:
-    with pytest.raises(LocationError, match="'x' is not a location"):
+    with pytest.raises(LocationError, match="there is no place 'x'"):
         MovementGraph([("a", "b")]).ploc("x", 0)
     with pytest.raises(LocationError, match="not negative"):
         MovementGraph([("a", "b")]).ploc("a", -1)
@@ -181,3 +182,35 @@ def test_unknown_places_are_said_clearly() -> None:
             MovementGraph([edge])  # type: ignore[list-item]
     with pytest.raises(LocationError, match="not a latitude"):
         HexGrid(8).locate(91, 0)
+
+
+# ---- Places that are not there
+
+
+def test_a_place_that_is_not_there_is_told_with_those_like_it() -> None:
+    streets = MovementGraph([("Elm Street", "Oak Street"), ("Oak Street", "Fir Lane")])
+
+    for wrong, hint in [
+        ("elm street", "is it 'Elm Street'?"),
+        ("Fir Line", "is it 'Fir Lane'?"),
+        ("Street", "is it "),
+        ("xyz", "there are 'Elm Street', 'Oak Street', 'Fir Lane'"),
+    ]:
+        with pytest.raises(
+            LocationError, match=f"there is no place '{wrong}': .*{re.escape(hint)}"
+        ):
+            streets.ploc(wrong, 1)
+
+
+def test_among_very_many_places_no_time_is_lost() -> None:
+    many = MovementGraph([], locations=[f"place {number}" for number in range(100_000)])
+
+    with pytest.raises(LocationError, match="none of the 100,000 places; is it 'place 7'"):
+        many.ploc("Place 7", 0)
+    with pytest.raises(LocationError, match=r"none of the 100,000 places$"):
+        many.ploc("plaice 7", 0)
+
+
+def test_an_empty_graph_says_where_places_come_from() -> None:
+    with pytest.raises(LocationError, match="the movement graph is empty: give brokers places"):
+        MovementGraph([]).ploc("x", 0)

@@ -40,6 +40,7 @@ from sterna.bench.worker import (
     Return,
     Worker,
 )
+from sterna.errors import SternaError
 from sterna.net.config import Durability
 from sterna.net.observer import ask
 
@@ -146,13 +147,15 @@ class BrokerReport:
     drain: dict[str, Drain] = field(default_factory=dict)
     ratios: dict[str, dict[str, float]] = field(default_factory=dict)
     """The ratios by measurement: medians over rounds that ran in turns."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """What could not be measured, and why."""
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
 
 
 def run(options: Options, progress: Progress) -> BrokerReport:
-    """Measure everything that was asked for; LoadError says what went wrong."""
+    """Measure everything that was asked for; what fails is in the report, beside the rest."""
     mosquitto = find_mosquitto()
     report = BrokerReport(
         settings={
@@ -168,18 +171,37 @@ def run(options: Options, progress: Progress) -> BrokerReport:
         },
         peer=None if mosquitto is None else mosquitto_version(mosquitto),
     )
+    doing = ""
+
+    def tell(text: str) -> None:
+        nonlocal doing
+        doing = text
+        progress(text)
+
+    @contextmanager
+    def noting(name: str) -> Iterator[None]:
+        """What fails in here is noted, and the next measurement follows."""
+        try:
+            yield
+        except (SternaError, OSError) as error:
+            report.failed[name] = f"{error} (at: {doing})"
+
     with tempfile.TemporaryDirectory(prefix="sterna-bench-", dir=options.data) as directory:
-        bench = _Bench(options, progress, mosquitto, Path(directory))
+        bench = _Bench(options, tell, mosquitto, Path(directory))
         for name in options.scenarios:
-            made = scenario(name, options.connections)
-            report.about[name] = made.about
-            report.throughput[name] = bench.throughput(made)
-            report.ratios[name] = _speed_ratios(report.throughput[name])
+            with noting(name):
+                made = scenario(name, options.connections)
+                report.about[name] = made.about
+                speeds = bench.throughput(made)
+                report.throughput[name] = speeds
+                report.ratios[name] = _speed_ratios(speeds)
         if options.latency:
-            report.latency = bench.latency()
-            report.ratios["latency p50"] = _latency_ratios(report.latency)
-        if options.drain:
-            report.drain = bench.drain()
+            with noting("latency"):
+                report.latency = bench.latency()
+                report.ratios["latency p50"] = _latency_ratios(report.latency)
+        for contender in bench.drained() if options.drain else ():
+            with noting(f"drain, {contender}"):
+                report.drain[str(contender)] = bench.drain(contender)
     return report
 
 
@@ -270,13 +292,13 @@ class _Bench:
 
     # ---- A client that comes back
 
-    def drain(self) -> dict[str, Drain]:
+    def drained(self) -> list[Contender]:
         contenders = [Contender.PLAIN, Contender.DURABLE]
         if self._mosquitto is not None:
             contenders.append(Contender.MQTT_1)  # Without a session, nothing is kept.
-        return {str(contender): self._drain(contender) for contender in contenders}
+        return contenders
 
-    def _drain(self, contender: Contender) -> Drain:
+    def drain(self, contender: Contender) -> Drain:
         queued, known = self._options.queued, contents()
         rounds = max(1, self._options.rounds // 2)
         seconds = []

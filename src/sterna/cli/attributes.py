@@ -18,7 +18,12 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Scalar]:
         name, equals, written = assignment.partition("=")
         if not equals or not name:
             raise ValueError(f"expected name=value, found {assignment!r}")
-        attributes[name.strip()] = _value(written.strip())
+        name = name.strip()
+        if name in attributes:
+            raise ValueError(
+                f"{name} is given twice, the second time as {assignment!r}; give it once"
+            )
+        attributes[name] = _value(written.strip())
     return plain_attributes(attributes)
 
 

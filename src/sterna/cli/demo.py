@@ -21,7 +21,10 @@ def demo(
         typer.Option(min=1, help="How many rounds. Default: until Ctrl-C; one without a terminal."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Where brokers keep their data. Default: a new directory.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where brokers keep their data. Default: a new directory."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Other numbers, other rides.")] = 0,
     pipeline: Annotated[

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from rich.table import Table
+from rich.table import Column, Table
 
 from sterna.cli.output import Json, console, errors, fail, print_json
 
@@ -44,7 +46,7 @@ def list_(as_json: Json = False) -> None:
 
 @app.command()
 def run(
-    name: Annotated[str, typer.Argument(help="An experiment; `list` names them.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An experiment; `list` names them.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="Small settings and one seed, for a first look.")
     ] = False,
@@ -110,10 +112,26 @@ def _make_folder(out: Path, *, as_json: bool) -> None:
         fail(problem, as_json=as_json)
 
 
+def make_bar(console: Console) -> Bar:
+    """The bar first: what is going on may be long, and only that is shortened."""
+    return Bar(
+        BarColumn(bar_width=20),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn(
+            "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        ),
+        console=console,
+        transient=True,
+        expand=True,
+        disable=not console.is_terminal,
+    )
+
+
 @contextmanager
 def _progress(name: str) -> "Iterator[Progress]":
     """Show progress on standard error, if that is a terminal."""
-    with Bar(console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with make_bar(errors) as bar:
         task = bar.add_task(name)
 
         def update(what: str, done: int, total: int) -> None:

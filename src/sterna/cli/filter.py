@@ -12,9 +12,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 from sterna.cli.attributes import parse_assignments, parse_json
-from sterna.cli.output import NO, YES, Json, console, fail, print_json
+from sterna.cli.output import NO, YES, Json, advise, console, fail, print_json
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter, FilterError, UnboundError, merge
+from sterna.model.filters.advice import advice
 from sterna.model.filters.explain import Explanation, explain
 from sterna.model.filters.normal_form import RESIDUALS_MAX, TERMS_MAX
 from sterna.model.filters.tree import write
@@ -74,6 +75,7 @@ def check(text: FilterText, as_json: Json = False) -> None:
                 "attributes": parsed.attributes,
                 "variables": parsed.variables,
                 "uses_myloc": parsed.uses_myloc,
+                "advice": advice(parsed),
             }
         )
         return
@@ -212,9 +214,12 @@ def explain_(
 
 def _parse(text: str, *, as_json: bool) -> Filter:
     try:
-        return Filter(text)
+        parsed = Filter(text)
     except FilterError as error:
         _refuse(error, as_json=as_json)
+    if not as_json:
+        advise(parsed)
+    return parsed
 
 
 def _refuse(error: FilterError, *, as_json: bool) -> NoReturn:

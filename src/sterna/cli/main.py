@@ -22,10 +22,13 @@ from sterna.cli import sim as sim_command
 from sterna.cli import sub as sub_command
 from sterna.cli import tour as tour_command
 from sterna.cli import up as up_command
-from sterna.cli.output import ERROR, print_json
+from sterna.cli.output import ERROR, print_json, problem_of
+from sterna.cli.rules import HELP, Commands, tell_unknown_variables
 from sterna.errors import MissingExtraError
 
 app = typer.Typer(
+    cls=Commands,
+    context_settings=HELP,
     help="Publish/subscribe for things that move.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -56,12 +59,14 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def main(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Publish/subscribe for things that move."""
     del version  # Its callback has answered.
+    tell_unknown_variables(ctx)
 
 
 def run() -> None:
@@ -72,14 +77,21 @@ def run() -> None:
     try:
         app()
     except MissingExtraError as error:
-        if "--json" in sys.argv:
-            print_json({"error": str(error)})
-        else:
-            sys.stderr.write(f"error: {error}\n")
+        _tell(str(error))
         sys.exit(ERROR)
     except OSError as error:
-        sys.stderr.write(f"error: {error.strerror or error}\n")
+        if error.filename is not None:
+            _tell(problem_of(error))
+            sys.exit(ERROR)
+        sys.stderr.write(f"error: {problem_of(error)}\n")
         os._exit(ERROR)  # What standard output still holds cannot be written.
     except Exception:  # noqa: BLE001 - a fault of ours must not look like the answer "no".
         traceback.print_exc()
         sys.exit(ERROR)
+
+
+def _tell(problem: str) -> None:
+    if "--json" in sys.argv:
+        print_json({"error": problem})
+    else:
+        sys.stderr.write(f"error: {problem}\n")

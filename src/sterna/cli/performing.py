@@ -88,6 +88,7 @@ async def _watching(play: Play, screen: Live | None) -> AsyncIterator[None]:
             drawing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await drawing
+            screen.update(picture(play.scene, with_audit=False), refresh=True)
 
 
 def _reviewed(review: Review) -> dict[str, object]:

@@ -5,8 +5,8 @@ import base64
 import contextlib
 import itertools
 import os
-import re
 import sys
+import warnings
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,15 +16,14 @@ import msgspec
 import typer
 
 from sterna.cli.attributes import parse_assignments
-from sterna.cli.output import fail
+from sterna.cli.output import advise, fail
 from sterna.cli.talking import Also, ClientName, Url, talk
-from sterna.errors import SternaError
+from sterna.errors import FilterWarning, SternaError
+from sterna.model.duration import parse_duration
 from sterna.model.event import Event
 from sterna.model.filters import Filter, FilterError
 from sterna.net.client import Client, connect
 from sterna.net.client.handles import Subscription
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def sub(
@@ -92,7 +91,9 @@ def sub(
             places = walk.split(",") if walk else []
             if at is not None or places:
                 connected.move(at if at is not None else places[0])
-            subscription = connected.subscribe(where, past=beginning)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FilterWarning)  # The user has read it above.
+                subscription = connected.subscribe(where, past=beginning)
             movements = [_walk(connected, places, stay_s)] if places else []
             movements += [_roam(connected, roam.split(","), stay_s)] if roam else []
             writer = Writer(
@@ -171,14 +172,6 @@ def parse_past(text: str | None) -> int | timedelta | None:
         ) from None
 
 
-def parse_duration(text: str) -> float:
-    """Parse `500ms`, `30s`, `5m`, `1.5h` or `2d`; return seconds."""
-    parts = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text, re.ASCII)
-    if parts is None or not (seconds := float(parts[1]) * _UNITS[parts[2]]):
-        raise ValueError(f"a time is written 500ms, 30s, 5m or 1h, not {text!r}")
-    return seconds
-
-
 def _plain(text: str) -> str:
     """Text without control characters for the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -195,7 +188,7 @@ def _shown(payload: bytes) -> str:
 def _filter(texts: list[str], *, as_json: bool) -> Filter:
     for text in texts:
         try:
-            Filter(text)
+            advise(Filter(text))
         except FilterError as error:
             fail(
                 error.problem if as_json else str(error),

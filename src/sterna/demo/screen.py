@@ -1,5 +1,6 @@
 """The city as it is drawn in a terminal."""
 
+from rich import box
 from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
@@ -12,32 +13,42 @@ from sterna.model.delivery import Fault
 NEWS_MAX = 4
 
 
-def picture(scene: Scene) -> Group:
-    """The scene as it is now."""
+def picture(scene: Scene, *, with_audit: bool = True) -> Group:
+    """The scene as it is now, with the last audit unless that is printed elsewhere."""
     title = Text.assemble(
         ("Sterna", "bold cyan"),
         f"   round {scene.round}: {scene.phase}   ",
         ("Ctrl-C ends it", "dim"),
     )
-    return Group(title, _brokers(scene), _clients(scene), _news(scene), *_last(scene))
+    last = _last(scene) if with_audit else []
+    rest = Text()  # Where a terminal writes ^C: at the end of a full line, it would begin another.
+    return Group(title, _brokers(scene), _clients(scene), _news(scene), *last, rest)
 
 
 def _brokers(scene: Scene) -> Table:
-    table = Table(title="brokers (processes on loopback)", title_justify="left", expand=False)
-    for heading in ("broker", "address", "neighbours"):
-        table.add_column(heading)
-    for heading in ("clients here", "away", "subscriptions", "inputs"):
-        table.add_column(heading, justify="right")
+    """A table that keeps all its words on a terminal of 80 columns."""
+    table = Table(
+        title="brokers (processes on loopback), and their clients that are here or away",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("broker", no_wrap=True)
+    table.add_column("address", no_wrap=True)
+    table.add_column("neighbours")
+    for heading in ("here", "away", "subscriptions", "inputs"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, url in scene.network.urls.items():
         status = scene.statuses.get(name)
+        address = url.removeprefix("sterna://")
         if status is None:
-            table.add_row(name, url, Text("dead", style="bold red"))
+            table.add_row(name, address, Text("dead", style="bold red"))
             continue
         neighbours = ", ".join(
             f"{other}" if up else f"[red]{other}[/]" for other, up in status["neighbours"].items()
         )
         numbers = ("clients_here", "clients_away", "subscriptions", "inputs")
-        table.add_row(name, url, neighbours, *(f"{status[number]:,}" for number in numbers))
+        table.add_row(name, address, neighbours, *(f"{status[number]:,}" for number in numbers))
     return table
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -100,7 +100,8 @@ def _grid(table: PrintedTable, *, repeat: bool = False) -> Grid:
                 caption_justify="left", box=box.SIMPLE)  # fmt: skip
     for place, column in enumerate(table.head):
         numbers = all(row[place][:1] in "-0123456789>" for row in table.rows)
-        grid.add_column(column, justify="right" if numbers else "left", no_wrap=repeat)
+        justify: Literal["left", "right"] = "right" if numbers else "left"
+        grid.add_column(column, justify=justify, no_wrap=repeat, overflow="fold")
     before = None
     for row in table.rows:
         same = row[0] == before and not repeat

@@ -56,6 +56,17 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, eq=False
             raise TypeError(f"the payload is bytes, not {type(self.payload).__name__}")
         msgspec.structs.force_setattr(self, "attributes", plain_attributes(self.attributes))
 
+    def __repr__(self) -> str:
+        """The class for applications and a payload that fits on a screen."""
+        length = len(self.payload)
+        payload = (
+            repr(self.payload) if length <= 100 else f"{self.payload[:20]!r}… {length:,} bytes"
+        )
+        return (
+            f"Event(publisher={self.publisher!r}, seq={self.seq}, time_us={self.time_us}, "
+            f"attributes={self.attributes!r}, payload={payload})"
+        )
+
     def __eq__(self, other: object) -> bool:
         """Events with equal content are equal, whether a decoder has checked them or not."""
         if not isinstance(other, Event):

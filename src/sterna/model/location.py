@@ -12,6 +12,7 @@ from typing import Protocol
 import h3
 
 from sterna.errors import SternaError
+from sterna.model.spelling import hint
 
 REMEMBERED_MAX = 2_000_000
 """How many locations all cached results of `ploc` may have; a result counts as 16 more."""
@@ -141,7 +142,14 @@ class MovementGraph:
         try:
             return self._neighbours[location]
         except KeyError:
-            raise LocationError(f"{location!r} is not a location of this movement graph") from None
+            if not self._neighbours:
+                problem = (
+                    "the movement graph is empty: give brokers places ([places] in their files)"
+                )
+            else:
+                count = len(self)
+                problem = f"it is none of the {count:,} places" + hint(location, self.locations)
+            raise LocationError(f"there is no place {location!r}: {problem}") from None
 
     def ploc(self, location: str, steps: int) -> frozenset[str]:
         """The locations that can be reached in at most so many steps."""

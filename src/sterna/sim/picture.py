@@ -2,6 +2,7 @@
 
 import re
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 from xml.sax.saxutils import escape
@@ -12,6 +13,9 @@ from sterna.core.link import Data, Frame
 from sterna.core.names import NodeId, Peer, Time
 from sterna.sim.network import Fate, Observer, Pipe
 from sterna.sim.trace import fact_in_words, input_in_words, message_in_words
+
+ROWS_MAX, NODES_MAX = 500, 40
+"""How many rows and lifelines people can look at: 16,000 pixels down, and up to 9,600 across."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +69,43 @@ class Picture(Observer):
         """Begin here: drop what was drawn so far."""
         self.rows.clear()
 
+    # ---- A part of it
+
+    def part(
+        self, *, since: Time = 0, until: Time | None = None, nodes: Collection[NodeId] = ()
+    ) -> "Picture":
+        """Return what happened from one time to another, and if nodes are given, only at these."""
+        return self._with(
+            [
+                row
+                for row in self.rows
+                if since <= row.time
+                and (until is None or row.time <= until)
+                and (not nodes or not _ends(row) or any(end in nodes for end in _ends(row)))
+            ]
+        )
+
+    def beginning(self, *, rows: int = ROWS_MAX, nodes: int = NODES_MAX) -> "Picture":
+        """Return as much from its beginning as people can look at: itself if it is not larger."""
+        busy: dict[NodeId, None] = {}
+        for place, row in enumerate(self.rows):
+            busy |= dict.fromkeys(_ends(row))
+            if place == rows or len(busy) > nodes:
+                return self._with(self.rows[:place])
+        return self
+
+    def _with(self, rows: "list[Arrow | Note]") -> "Picture":
+        part = Picture()
+        part.rows, part._peers, part._near = rows, self._peers, self._near
+        return part
+
     # ---- Where the lifelines are
 
     def nodes(self) -> list[NodeId]:
         """All nodes that do something, from left to right, neighbours close to each other."""
         busy: dict[NodeId, None] = {}
         for row in self.rows:
-            ends = (row.source, row.target) if isinstance(row, Arrow) else (row.node,)
-            busy |= dict.fromkeys(end for end in ends if end)
+            busy |= dict.fromkeys(_ends(row))
         order: dict[NodeId, None] = {}
         for node in [*busy, *self._near][::-1]:
             if node not in order:
@@ -151,6 +184,13 @@ class Picture(Observer):
         size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>\n{STYLE}\n</style>'
         return "\n".join([head, *parts, "</svg>\n"])
+
+
+def _ends(row: Arrow | Note) -> tuple[NodeId, ...]:
+    """The nodes that something happens at; none if it happens to the whole network."""
+    if isinstance(row, Arrow):
+        return row.source, row.target
+    return (row.node,) if row.node else ()
 
 
 def _shortened(text: str, letters: int) -> str:

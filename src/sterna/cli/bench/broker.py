@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from sterna.cli.bench.options import Data, Out, Rounds, check_folders, give_out, measuring
-from sterna.cli.output import Json, console
+from sterna.cli.output import ERROR, Json, console, errors
 
 if TYPE_CHECKING:
     from sterna.bench.broker import BrokerReport, Speed
@@ -49,7 +50,8 @@ def broker(
     Each broker is a process of its own, with all features on; so are its publishers and its
     subscribers. Publishers and subscribers are 1-1, 1-100, 100-1, and one publisher with 1,000
     content filters, each durable (`batch`) and not. If mosquitto is installed, it does the same
-    in turns, as far as it can. Takes about five minutes, with `--quick` one and a half.
+    in turns, as far as it can. Takes about five minutes, with `--quick` one and a half. What cannot
+    be measured is named at the end, beside what was; the exit status is 2 then.
     """
     check_folders(data, out, as_json=as_json)
     from sterna.bench.broker import Options, run  # noqa: PLC0415 - much is loaded.
@@ -71,6 +73,8 @@ def broker(
     with measuring(as_json=as_json) as tell:
         report = run(options, tell)
     give_out(report.as_json(), lambda: _show(report), as_json=as_json, out=out)
+    if report.failed:
+        raise typer.Exit(ERROR)
 
 
 def _show(report: "BrokerReport") -> None:
@@ -80,13 +84,19 @@ def _show(report: "BrokerReport") -> None:
         _show_latency(report)
     if report.drain:
         _show_drain(report)
+    for name, problem in report.failed.items():
+        errors.print(
+            Text.assemble(("error: ", "bold red"), f"{name} could not be measured: {problem}"),
+            soft_wrap=True,
+        )
 
 
 def _show_throughput(report: "BrokerReport", name: str, speeds: "Mapping[str, Speed]") -> None:
     table = Table(title=f"[bold]{name}[/bold]: {report.about[name]}", title_justify="left")
-    table.add_column("")
-    for heading in ("events/s", "acknowledged/s", "deliveries/s", "broker, µs/event"):
-        table.add_column(heading, justify="right")
+    table.add_column("", no_wrap=True)
+    table.add_column("events/s", justify="right")  # With 80 columns, this is where lines end.
+    for heading in ("acknowledged/s", "deliveries/s", "broker,\nµs/event"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for contender, speed in speeds.items():
         low, high = speed.events_per_s_spread
         table.add_row(
@@ -101,7 +111,7 @@ def _show_throughput(report: "BrokerReport", name: str, speeds: "Mapping[str, Sp
     elif "mosquitto QoS 0" not in speeds:
         table.add_row("mosquitto", "has no content filters")
     console.print(table)
-    _show_ratios(report.ratios[name])
+    _show_ratios(report.ratios[name], "times the events/s: more is better")
 
 
 def _show_latency(report: "BrokerReport") -> None:
@@ -122,7 +132,7 @@ def _show_latency(report: "BrokerReport") -> None:
     if report.peer is None:
         table.add_row("mosquitto", "not installed")
     console.print(table)
-    _show_ratios(report.ratios["latency p50"])
+    _show_ratios(report.ratios["latency p50"], "times the latency: less is better")
 
 
 def _show_drain(report: "BrokerReport") -> None:
@@ -139,7 +149,7 @@ def _show_drain(report: "BrokerReport") -> None:
     console.print(table)
 
 
-def _show_ratios(ratios: Mapping[str, float]) -> None:
+def _show_ratios(ratios: Mapping[str, float], meaning: str) -> None:
     for name, ratio in ratios.items():
-        console.print(f"  {name}: x{ratio:.2f}")
+        console.print(f"  {name}: {ratio:.2f} {meaning}", soft_wrap=True)
     console.print()

@@ -22,6 +22,9 @@ def handover(
     brokers: Annotated[
         int, typer.Option(min=2, max=20, help="In a line; the client moves from end to end.")
     ] = 2,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="At most 50 handovers, and 1,000 subscriptions.")
+    ] = False,
     data: Data = None,
     out: Out = None,
     as_json: Json = False,
@@ -29,9 +32,12 @@ def handover(
     """Measure how long a client that moves to another broker waits for what it missed.
 
     Brokers are processes of their own. While the client is away an event is published; the gap is
-    the time from when it begins to connect until it has the event. Takes half a minute.
+    the time from when it begins to connect until it has the event. Takes half a minute,
+    with `--quick` some seconds.
     """
     check_folders(data, out, as_json=as_json)
+    if quick:
+        handovers, subscriptions = min(handovers, 50), min(subscriptions, 1_000)
     from sterna.bench.handover import run  # noqa: PLC0415 - much is loaded.
 
     with measuring(as_json=as_json) as tell:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from sterna.cli.bench.options import give_out, progress
+from sterna.cli.bench.options import Out, check_folders, give_out, progress
 from sterna.cli.output import Json, console, fail
 from sterna.extras import require
 
@@ -51,13 +51,19 @@ def match(
         Path | None,
         typer.Option(metavar="FILE", help="Draw the curve of the first workload, as SVG or PNG."),
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="At most 10,000 subscriptions and 200 events.")
+    ] = False,
+    out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Measure the matching index against counting and brute force.
 
     All workloads with 100,000 subscriptions take about three minutes, and so does `standard` alone
-    with a million; nearly all of that is making the subscriptions and the baselines.
+    with a million; nearly all of that is making the subscriptions and the baselines. With `--quick`
+    it is half a minute.
     """
+    check_folders(None, out, as_json=as_json)
     if plot is not None:
         _check_plot(plot, as_json=as_json)
     from sterna.bench import match as bench_match  # noqa: PLC0415 - numba is large.
@@ -65,6 +71,8 @@ def match(
     from sterna.bench.plot import plot_curve  # noqa: PLC0415
 
     chosen = workload or list(WorkloadName)
+    if quick:
+        subscriptions, events = min(subscriptions, 10_000), min(events, 200)
     with progress() as tell:
         tell("loading the compiled index")
         made = {
@@ -86,7 +94,7 @@ def match(
         "workloads": [report.as_json() for report in reports],
         "one_by_one_or_table": {size: each.median_us for size, each in switch.items()},
     }
-    give_out(figures, lambda: _show(reports, switch), as_json=as_json)
+    give_out(figures, lambda: _show(reports, switch), as_json=as_json, out=out)
 
 
 def _check_plot(plot: Path, *, as_json: bool) -> None:
@@ -113,6 +121,7 @@ def _show_report(report: "MatchReport") -> None:
         for way, figures in (("one by one", each.single), ("in batches, up to 1,000", each.batch)):
             table.add_row(way, *(_cell(figures, name) for name in figures.median_us))
         console.print(table)
+        console.print("  [dim]x: times as long as the index takes[/dim]")
         console.print(
             f"  {each.match_rate:.4%} match; insert {each.insert_us:.1f} µs "
             f"(+ {each.normal_form_us:.0f} for the normal form), remove {each.remove_us:.1f} µs; "

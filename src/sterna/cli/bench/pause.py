@@ -53,6 +53,9 @@ def pause(
         float,
         typer.Option(min=1.0, help="After so many seconds, what is left is skipped."),
     ] = 1_200.0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="10,000 of each, unless a size is given.")
+    ] = False,
     data: Data = None,
     out: Out = None,
     as_json: Json = False,
@@ -67,7 +70,7 @@ def pause(
     check_folders(data, out, as_json=as_json)
     from sterna.bench.pause import Options, run  # noqa: PLC0415 - much is loaded.
 
-    usual = sizes or list(SIZES)
+    usual = sizes or list(SIZES[:1] if quick else SIZES)
     options = Options(
         events=[size for size in events or usual if size],
         subscriptions=[size for size in subscriptions or usual if size],

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from sterna.cli.bench.options import Rounds, give_out, progress
+from sterna.cli.bench.options import Out, Rounds, check_folders, give_out, progress
 from sterna.cli.output import Json, console
 
 if TYPE_CHECKING:
@@ -17,18 +17,26 @@ def sim(
     long: Annotated[
         int, typer.Option(min=10, max=100_000, help="Hundreds of events in the long run.")
     ] = 100,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two rounds, and a short long run.")
+    ] = False,
+    out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Measure the simulator: messages over links a second, beside a bare loop over a heap.
 
     A tree of 85 brokers under flooding: what 100 publishers say passes every broker. Then a long
-    run, and what it does to the memory of the process. Takes about half a minute.
+    run, and what it does to the memory of the process. Takes about half a minute,
+    with `--quick` some seconds.
     """
+    check_folders(None, out, as_json=as_json)
     from sterna.bench.sim import run  # noqa: PLC0415 - only needed here.
 
     with progress() as tell:
-        report = run(tell, rounds=rounds, long=long)
-    give_out(report.as_json(), lambda: _show(report), as_json=as_json)
+        report = run(
+            tell, rounds=min(rounds, 2) if quick else rounds, long=min(long, 10) if quick else long
+        )
+    give_out(report.as_json(), lambda: _show(report), as_json=as_json, out=out)
 
 
 def _show(report: "SimReport") -> None:
@@ -40,7 +48,7 @@ def _show(report: "SimReport") -> None:
     spread = f"[dim]({low:,.0f} to {high:,.0f})[/dim]"
     table.add_row("simulator", f"{report.simulator:,.0f} {spread}")
     table.add_row("simulator with oracle", f"{report.judged:,.0f}")
-    table.add_row("a bare heap", f"{report.bare:,.0f} [dim]x{report.bare_times:.1f}[/dim]")
+    table.add_row("a bare heap", f"{report.bare:,.0f} [dim]x{report.bare_times:.1f} as many[/dim]")
     console.print(table)
     if report.early_mib is not None and report.late_mib is not None:
         console.print(

@@ -22,7 +22,10 @@ def run(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="TABLES", help="The folder of the tables; DIR/tables if left out."),
+        typer.Option(
+            metavar="DIR",
+            help="The folder of the tables; without it, `tables` in that of the journals.",
+        ),
     ] = None,
     master: Master = LOCAL,
     full_refresh: Annotated[

@@ -120,6 +120,19 @@ PictureFile = Annotated[
     Path | None,
     typer.Option("--picture", metavar="FILE", help="Draw the messages: .svg, or .mmd for Mermaid."),
 ]
+PictureFrom = Annotated[
+    str | None,
+    typer.Option("--from", metavar="20ms", help="The picture begins at this time of the run."),
+]
+PictureTo = Annotated[
+    str | None, typer.Option("--to", metavar="1.5s", help="The picture ends at this time.")
+]
+PictureNodes = Annotated[
+    str | None,
+    typer.Option(
+        "--nodes", metavar="A,B", help="The picture has only what these brokers and clients do."
+    ),
+]
 KeepFile = Annotated[
     Path | None, typer.Option("--keep", metavar="FILE", help="Keep the script, for `sim replay`.")
 ]

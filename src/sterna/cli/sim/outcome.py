@@ -10,10 +10,12 @@ import msgspec
 import typer
 from rich.table import Table
 
-from sterna.cli.output import NO, console, errors, fail, print_json
+from sterna.cli.output import NO, console, errors, fail, print_json, warn
 from sterna.core.facts import Fact
-from sterna.core.names import LocalProtocolError
+from sterna.core.names import LocalProtocolError, NodeId, Time
 from sterna.errors import JournalFailedError
+from sterna.model.duration import parse_duration
+from sterna.model.spelling import hint
 from sterna.sim.network import NeverSettlesError, Observer
 from sterna.sim.picture import Picture
 from sterna.sim.run import Outcome, Simulation
@@ -25,18 +27,51 @@ if TYPE_CHECKING:
     from sterna.journal import Journal
 
 
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a run, to be drawn."""
+
+    since_us: Time = 0
+    until_us: Time | None = None
+    nodes: tuple[NodeId, ...] = ()
+
+    @classmethod
+    def parse(cls, since: str | None, until: str | None, nodes: str | None) -> "Part | None":
+        """Parse the options of `--picture`; ValueError if they make no sense."""
+        if since is None and until is None and nodes is None:
+            return None
+        part = cls(
+            since_us=0 if since is None else _microseconds("--from", since),
+            until_us=None if until is None else _microseconds("--to", until),
+            nodes=tuple(node.strip() for node in (nodes or "").split(",") if node.strip()),
+        )
+        if part.until_us is not None and part.until_us < part.since_us:
+            raise ValueError(f"--to {until} is before --from {since}")
+        return part
+
+
+def _microseconds(option: str, text: str) -> Time:
+    try:
+        return round(parse_duration(text, may_be_zero=True) * 1e6)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
+
+
 class Output(msgspec.Struct, frozen=True, kw_only=True):
     """What the user wants to see of a run."""
 
     trace: Path | None
     frames: bool
     picture: Path | None
+    part: "Part | None" = None
+    """What of the run is drawn; None: all of it."""
     keep: Path | None
     journal: Path | None
     as_json: bool
 
     def check(self) -> None:
         """Fail before a long run rather than after it."""
+        if self.part is not None and self.picture is None:
+            fail("--from, --to and --nodes go with --picture FILE", as_json=self.as_json)
         if self.as_json and self.trace == Path("-"):
             fail("--json prints one document only; write the trace to a file", as_json=True)
         if self.picture is not None and self.picture.suffix not in {".svg", ".mmd"}:
@@ -51,6 +86,7 @@ def run_one(
     script: Script, output: Output, again: str, *, quiet: bool = False, runs: int = 1
 ) -> None:
     """Run a script and show the outcome; quietly, only if something is wrong."""
+    _check_nodes(script, output)
     trace, picture = Trace(frames=output.frames), Picture()
     observers: list[Observer] = []
     if output.trace is not None and not quiet:
@@ -123,8 +159,31 @@ def _write(script: Script, output: Output, trace: Trace, picture: Picture) -> No
     elif output.trace is not None:
         output.trace.write_text(trace.text(), encoding="utf-8")
     if output.picture is not None:
-        drawn = picture.svg() if output.picture.suffix == ".svg" else picture.mermaid()
-        output.picture.write_text(drawn, encoding="utf-8")
+        _draw(picture, output, output.picture)
+
+
+def _draw(whole: Picture, output: Output, path: Path) -> None:
+    part = output.part or Part()
+    chosen = whole.part(since=part.since_us, until=part.until_us, nodes=part.nodes)
+    picture = chosen.beginning()
+    drawn = picture.svg() if path.suffix == ".svg" else picture.mermaid()
+    path.write_text(drawn, encoding="utf-8")
+    if picture is not chosen:
+        end_ms = chosen.rows[len(picture.rows)].time / 1000
+        warn(
+            f"{path} has the first {len(picture.rows):,} of {len(chosen.rows):,} rows, up to "
+            f"{end_ms:g}ms: more is too large to look at. Choose a part, such as "
+            f"--from {end_ms:g}ms, --to {2 * end_ms:g}ms or --nodes {chosen.nodes()[0]}"
+        )
+    elif not picture.rows:
+        warn(f"{path} is empty: nothing happens in this part of the run")
+
+
+def _check_nodes(script: Script, output: Output) -> None:
+    known = [*script.topology.brokers, *script.clients]
+    for node in output.part.nodes if output.part is not None else ():
+        if node not in known:
+            fail(f"--nodes: there is no node {node!r}{hint(node, known)}", as_json=output.as_json)
 
 
 def _as_json(outcome: Outcome) -> dict[str, object]:

@@ -9,7 +9,7 @@ import typer
 
 from sterna.cli.output import Json, errors, fail
 from sterna.cli.sim import options
-from sterna.cli.sim.outcome import Output, run_one
+from sterna.cli.sim.outcome import Output, Part, run_one
 from sterna.cli.sim.plan import Options, as_words, make_plan
 from sterna.core.routing.options import Strategy
 from sterna.sim.generate import generate
@@ -23,7 +23,7 @@ def run(
     ctx: typer.Context,
     shape: Annotated[
         str | None,
-        typer.Argument(metavar="[TOPOLOGY]", help="The same as --topology.", show_default=False),
+        typer.Argument(metavar="TOPOLOGY", help="The same as --topology.", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="The seed of all randomness.")] = 0,
     runs: Annotated[
@@ -60,6 +60,9 @@ def run(
     trace: options.TraceFile = None,
     frames: options.Frames = False,
     picture: options.PictureFile = None,
+    picture_from: options.PictureFrom = None,
+    picture_to: options.PictureTo = None,
+    picture_nodes: options.PictureNodes = None,
     keep: options.KeepFile = None,
     journal: options.JournalDirectory = None,
     script_file: Annotated[
@@ -104,8 +107,18 @@ def run(
         crashes=crashes,
         partitions=partitions,
     )
+    try:
+        part = Part.parse(picture_from, picture_to, picture_nodes)
+    except ValueError as error:
+        fail(str(error), as_json=as_json)
     output = Output(
-        trace=trace, frames=frames, picture=picture, keep=keep, journal=journal, as_json=as_json
+        trace=trace,
+        frames=frames,
+        picture=picture,
+        part=part,
+        keep=keep,
+        journal=journal,
+        as_json=as_json,
     )
     output.check()
     if script_file is not None:

@@ -50,12 +50,15 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         """What a filter means to the client now."""
         if filter_.uses_myloc and self.location is None:
             raise LocalProtocolError(
-                f"the filter {filter_} depends on the client's location: set it with MoveTo first"
+                f"the filter {filter_} depends on the client's location: set it first, with "
+                "move() in Python, --at on the command line, or MoveTo in a script"
             )
         for name in filter_.variables:
             if name not in self.variables:
                 raise LocalProtocolError(
-                    f"the filter {filter_} depends on ${name}: set it with SetVariable first"
+                    f"the filter {filter_} depends on ${name}: set it first, with "
+                    f"set({name!r}, …) in Python, --set {name}=… on the command line, or "
+                    "SetVariable in a script"
                 )
         try:
             space = space_at(self.space, self.location)

@@ -23,7 +23,7 @@ from sterna.core.location.steps import StepRule
 from sterna.core.messages import Message
 from sterna.core.names import LinkId, LocalProtocolError, RouteId, Time
 from sterna.core.settings import Settings
-from sterna.model.location import LocationSpace
+from sterna.model.location import LocationError, LocationSpace
 
 
 class KeptWhereabouts(msgspec.Struct, frozen=True):
@@ -137,7 +137,7 @@ class Whereabouts(Measuring, ClientComponent):
         if given.location == before:
             return
         if given.location not in space:
-            raise LocalProtocolError(f"{given.location!r} is not a location of {space!r}: use one")
+            raise LocalProtocolError(_nowhere(given.location, space))
         moved = facts.Moved(at=self.client.id, time=now, location=given.location)
         self._adapt(msgspec.structs.replace(self.context, location=given.location), moved)
         if before is not None:
@@ -244,3 +244,12 @@ class Whereabouts(Measuring, ClientComponent):
 
     def carries(self, link: LinkId) -> bool:
         return link == self.client.link and bool(self._told)
+
+
+def _nowhere(location: str, space: LocationSpace) -> str:
+    """Why a client cannot be there, in the words of the space."""
+    try:
+        space.ploc(location, 0)
+    except LocationError as error:
+        return str(error)
+    return f"{location!r} is not a location of {space!r}: use one"

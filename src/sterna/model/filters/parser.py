@@ -11,7 +11,13 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 from sterna.model.event import INT_MAX, INT_MIN
 from sterna.model.filters import patterns
 from sterna.model.filters.errors import FilterError
-from sterna.model.filters.syntax_errors import shown, unexpected_character, unexpected_token
+from sterna.model.filters.syntax_errors import (
+    shown,
+    single_quotes_hint,
+    unexpected_character,
+    unexpected_token,
+    unquoted,
+)
 from sterna.model.filters.tree import (
     KEYWORDS,
     Always,
@@ -189,7 +195,9 @@ class _Builder(Transformer[Token, _Part]):
             constant = _value(member)
             if not isinstance(constant, Literal | Variable):
                 _reject(
-                    "an IN list holds constants: strings, numbers, booleans or $variables", member
+                    "an IN list holds constants: strings, numbers, booleans or $variables"
+                    + single_quotes_hint(constant),
+                    member,
                 )
             kinds |= dict.fromkeys(filter(None, [_kind(constant)]))
             if len(kinds) > 1:
@@ -295,7 +303,7 @@ class _Builder(Transformer[Token, _Part]):
         plain = _unquoted(name)
         if not plain:
             _reject("an attribute has a name", name)
-        return _join(Attribute(plain), name)
+        return _join(Attribute(plain, is_quoted=True), name)
 
     def variable(self, name: Token) -> _Part:
         return _join(Variable(str(name)[1:]), name)
@@ -437,8 +445,7 @@ def _integer(digits: Token) -> int:
 
 
 def _unquoted(token: Token) -> str:
-    quote = token[0]
-    text = token[1:-1].replace(quote + quote, quote)
+    text = unquoted(token)
     if any("\ud800" <= character <= "\udfff" for character in text):
         _reject("half a surrogate pair is not text", token)
     return text

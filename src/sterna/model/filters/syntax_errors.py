@@ -3,7 +3,7 @@
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from sterna.model.filters.errors import FilterError
-from sterna.model.filters.tree import KEYWORDS, write_scalar
+from sterna.model.filters.tree import KEYWORDS, Attribute, Node, write_scalar
 
 _WORDS = {
     "NAME": "an attribute",
@@ -50,6 +50,8 @@ def unexpected_token(text: str, error: UnexpectedToken) -> FilterError:
         problem += "; write location IN myloc"
     elif token.type == "COMPARISON" and before.endswith(("=", "<", ">")):
         problem += f"; {_HINTS['==']} and inequality <>"
+    elif token.type == "QUOTED" and "STRING" in expected:
+        problem += f"; a string is written in single quotes: {write_scalar(unquoted(token))}"
     elif token.type in KEYWORDS and "NAME" in expected:
         problem += f'; an attribute of that name is written "{token}"'
     elif token.type == "RPAR" and before.endswith("("):
@@ -86,6 +88,19 @@ def unexpected_character(text: str, error: UnexpectedCharacters) -> FilterError:
     else:
         problem = f"unexpected {shown(character)}" + (f"; {hint}" if hint else "")
     return FilterError(problem, text, position)
+
+
+def single_quotes_hint(node: Node) -> str:
+    """How to write a name in double quotes, if it is one, as the string that was meant."""
+    if not isinstance(node, Attribute) or not node.is_quoted:
+        return ""
+    return f"; a string is written in single quotes: {write_scalar(node.name)}"
+
+
+def unquoted(token: str) -> str:
+    """A quoted string or name without its quotes."""
+    quote = token[0]
+    return token[1:-1].replace(quote + quote, quote)
 
 
 def shown(text: str) -> str:

@@ -1,7 +1,7 @@
 """The typed tree of a filter, and how it is written as text."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
 from sterna.model.event import Scalar
@@ -46,6 +46,8 @@ class Attribute:
     """An attribute of the event; NULL when the event lacks it."""
 
     name: str
+    is_quoted: bool = field(default=False, compare=False, repr=False, kw_only=True)
+    """Whether its name was in double quotes, which other languages take for a string."""
 
 
 @dataclass(frozen=True, slots=True)

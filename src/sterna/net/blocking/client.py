@@ -22,10 +22,11 @@ from sterna.net.blocking.handles import (
 )
 from sterna.net.blocking.outgoing import Outgoing
 from sterna.net.blocking.thread import LoopThread, left
-from sterna.net.client.api import CLOSE_S, CONNECT_S
+from sterna.net.client.api import CLOSE_S, CONNECT_S, open_subscription
+from sterna.net.client.checking import checked_filter, checked_past
 from sterna.net.client.connections import Change
 from sterna.net.client.handles import Acknowledge
-from sterna.net.client.publications import checked_event
+from sterna.net.client.publications import checked_event, checked_item
 from sterna.net.client.transport import Transport
 from sterna.net.client.waiting import renamed
 
@@ -75,6 +76,9 @@ class Client:
             self._thread.end()
             raise
         self._outgoing = Outgoing(self._client, self._thread)
+
+    def __repr__(self) -> str:
+        return repr(self._client)
 
     # ---- Opening and closing
 
@@ -156,9 +160,7 @@ class Client:
         deadline = None if timeout is None else monotonic() + timeout
         count = 0
         for each in events:
-            attributes, payload = each if isinstance(each, tuple) else (each, b"")
-            event = checked_event(attributes, payload)
-            self._outgoing.put(*event, Receipt(self), deadline)
+            self._outgoing.put(*checked_item(each), Receipt(self), deadline)
             count += 1
         self.drain(left(deadline))
         return count
@@ -171,7 +173,7 @@ class Client:
         self,
         where: str | Filter,
         *,
-        past: int | timedelta | None = None,
+        past: int | str | timedelta | None = None,
         name: str | None = None,
         callback: Callable[[Event], object] | None = None,
         acknowledge: Acknowledge = "auto",
@@ -179,19 +181,17 @@ class Client:
         """Subscribe to all events that match a filter.
 
         With `past`, it begins with past events that the broker still has: the last ones, as many as
-        this, or those of a period (a `timedelta`). A `callback` is called with each event, in a
-        thread of its own, instead of iterating; it may use the client. The `name` matters to a
-        client with a `state`: after a restart, the subscription of the same name continues with the
-        first event that is not acknowledged. Asking for the next event acknowledges an event; with
-        `acknowledge="manual"`, `subscription.acknowledge(event)` does.
+        this, or those of a period (`'5m'` or a `timedelta`). A `callback` is called with each
+        event, in a thread of its own, instead of iterating; it may use the client. The `name`
+        matters to a client with a `state`: after a restart, the subscription of the same name
+        continues with the first event that is not acknowledged. Asking for the next event
+        acknowledges an event; with `acknowledge="manual"`, `subscription.acknowledge(event)` does.
         """
-        filter_ = where if isinstance(where, Filter) else Filter(where)
+        filter_, beginning = checked_filter(where), checked_past(past)
         subscription = Subscription(
             self,
             self._do(
-                lambda: self._client.subscribe(
-                    filter_, past=past, name=name, acknowledge=acknowledge
-                )
+                lambda: open_subscription(self._client, filter_, beginning, name, acknowledge)
             ),
             # With a state, asking for more acknowledges what was taken before.
             takes_ahead=not self.has_state or acknowledge == "manual",

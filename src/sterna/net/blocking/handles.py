@@ -32,6 +32,12 @@ class Receipt:
         self._receipt: handles.Receipt | None = None
         self._problem: Exception | None = None
 
+    def __repr__(self) -> str:
+        if self._receipt is not None:
+            return repr(self._receipt)
+        problem = "waits for a broker" if self._problem is None else str(self._problem)
+        return f"<Receipt of {self._client.name}: {problem}>"
+
     def wait(self, timeout: float | None = None) -> EventId:
         """Wait until a broker has accepted the event, and return the identity of the event.
 
@@ -64,6 +70,9 @@ class Subscription:
         self._taken: deque[Event] = deque()
         self._fetching = threading.Lock()
         self._is_over = False
+
+    def __repr__(self) -> str:
+        return handles.told(self, self._client.name, is_over=self._subscription._is_over)
 
     @property
     def name(self) -> str:
@@ -168,6 +177,9 @@ class Advertisement:
     def __init__(self, client: "Client", advertisement: handles.Advertisement) -> None:
         self._client = client
         self._advertisement = advertisement
+
+    def __repr__(self) -> str:
+        return repr(self._advertisement)
 
     @property
     def name(self) -> str:

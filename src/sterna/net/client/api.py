@@ -15,6 +15,7 @@ from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 from sterna.net import clock
 from sterna.net.address import Address
+from sterna.net.client.checking import checked_filter, checked_past
 from sterna.net.client.connections import Change, Changes, Connections
 from sterna.net.client.deliveries import Deliveries, call
 from sterna.net.client.driver import ClientDriver
@@ -98,6 +99,9 @@ class Client:
         for part in (self._keeper, self._changes, self._deliveries):
             life.at_end(part.end)
         life.at_end(self._publications.node_changed)
+
+    def __repr__(self) -> str:
+        return f"<Client {self.name!r}, {self._keeper.told(self._changes.now)}>"
 
     # ---- Opening and closing
 
@@ -253,7 +257,7 @@ class Client:
         self,
         where: str | Filter,
         *,
-        past: int | timedelta | None = None,
+        past: int | str | timedelta | None = None,
         name: str | None = None,
         callback: Callable[[Event], Awaitable[None] | None] | None = None,
         acknowledge: Acknowledge = "auto",
@@ -261,29 +265,15 @@ class Client:
         """Subscribe to all events that match a filter.
 
         With `past`, it begins with past events that the broker still has: the last ones, as many as
-        this, or those of a period (a `timedelta`). A `callback` is called with each event, instead
-        of iterating. The `name` matters to a client with a `state`: after a restart, the
-        subscription of the same name continues with the first event that is not acknowledged.
+        this, or those of a period (`'5m'` or a `timedelta`). A `callback` is called with each
+        event, instead of iterating. The `name` matters to a client with a `state`: after a restart,
+        the subscription of the same name continues with the first event that is not acknowledged.
         Asking for the next event acknowledges an event; with `acknowledge="manual"`,
         `subscription.acknowledge(event)` does.
         """
-        if acknowledge not in {"auto", "manual"}:
-            raise ValueError(f"acknowledge is 'auto' or 'manual', not {acknowledge!r}")
-        filter_ = where if isinstance(where, Filter) else Filter(where)
-        name = name or str(filter_)
-        subscription = self._deliveries.resumed(name, filter_)
-        if subscription is None:
-            since = None if not isinstance(past, timedelta) else past // timedelta(microseconds=1)
-            self._publications.flush()
-            subscription = self._deliveries.subscribe(
-                Subscribe(
-                    subscription=name,
-                    filter=filter_,
-                    past_events_max=past if isinstance(past, int) else None,
-                    past_since_us=None if since is None else clock.wall_us() - since,
-                )
-            )
-        subscription._is_manual = acknowledge == "manual"
+        subscription = open_subscription(
+            self, checked_filter(where), checked_past(past), name, acknowledge
+        )
         if callback is not None:
             subscription._task = asyncio.create_task(call(subscription, callback))
         return subscription
@@ -360,3 +350,32 @@ class Client:
         It begins with `Connected`, if the client is connected now. The returned function ends it.
         """
         return self._changes.add_callback(callback)
+
+
+def open_subscription(
+    client: Client,
+    filter_: Filter,
+    past: int | timedelta | None,
+    name: str | None,
+    acknowledge: Acknowledge,
+) -> Subscription:
+    """Make a subscription of a client, or find the one that it goes on with after a restart."""
+    if acknowledge not in {"auto", "manual"}:
+        raise ValueError(f"acknowledge is 'auto' or 'manual', not {acknowledge!r}")
+    name = name or str(filter_)
+    subscription = client._deliveries.resumed(name, filter_)
+    if subscription is None:
+        since_us = None
+        if isinstance(past, timedelta):
+            since_us = max(0, clock.wall_us() - past // timedelta(microseconds=1))
+        client._publications.flush()
+        subscription = client._deliveries.subscribe(
+            Subscribe(
+                subscription=name,
+                filter=filter_,
+                past_events_max=past if isinstance(past, int) else None,
+                past_since_us=since_us,
+            )
+        )
+    subscription._is_manual = acknowledge == "manual"
+    return subscription

@@ -1,9 +1,16 @@
 """Refuses what an application asks for if it could not be sent; the node never hears of it."""
 
+import warnings
+from datetime import timedelta
+
 from sterna.core import inputs
 from sterna.core.inputs import Input, SetVariable
 from sterna.core.names import LocalProtocolError
+from sterna.errors import FilterWarning
+from sterna.model.duration import parse_duration
 from sterna.model.event import plain_scalar
+from sterna.model.filters import Filter
+from sterna.model.filters.advice import advice
 from sterna.net.records import encode_record
 from sterna.wire.ranges import Check, check_of
 
@@ -31,3 +38,38 @@ def check_sendable(given: Input) -> None:
         encode_record(given, 0)
     except (ValueError, OverflowError) as error:
         raise LocalProtocolError(f"a broker could not read this {kind.__name__}: {error}") from None
+
+
+def checked_filter(where: str | Filter) -> Filter:
+    """Return the filter; warn the caller's caller if it is hardly what is meant."""
+    filter_ = where if isinstance(where, Filter) else Filter(where)
+    for sentence in advice(filter_):
+        warnings.warn(sentence, FilterWarning, stacklevel=3)
+    return filter_
+
+
+def checked_past(past: int | str | timedelta | None) -> int | timedelta | None:
+    """Return `past` as a number of events or as a period; TypeError or ValueError if it is none."""
+    match past:
+        case None:
+            return None
+        case bool():
+            pass
+        case int() if past >= 0:
+            return past
+        case timedelta() if past >= timedelta():
+            return past
+        case int() | timedelta():
+            raise ValueError(f"past is not negative, as {past} is; {_RIGHT_PAST}")
+        case str():
+            try:
+                return timedelta(seconds=parse_duration(past))
+            except (ValueError, OverflowError):
+                raise ValueError(f"past={past!r} is no period; {_RIGHT_PAST}") from None
+    raise TypeError(f"past cannot be {past!r}; {_RIGHT_PAST}")
+
+
+_RIGHT_PAST = (
+    "write past=10 for the last ten events, past='5m' or past=timedelta(minutes=5) for those of "
+    "five minutes"
+)

@@ -45,6 +45,11 @@ class Deliveries:
         self._resumable: dict[str, Subscription] = {}
         """Subscriptions from before a restart that the application has not asked for yet."""
 
+    @property
+    def owner(self) -> str:
+        """The name of the client."""
+        return self._life.name
+
     # ---- Subscribing
 
     def resumed(self, name: str, filter_: Filter) -> Subscription | None:

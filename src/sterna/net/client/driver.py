@@ -98,6 +98,11 @@ class ClientDriver(Driver):
         self._deliveries = deliveries
         self._publications = publications
 
+    @property
+    def name(self) -> str:
+        """The name of the client."""
+        return self._life.name
+
     # ---- Starting and stopping
 
     def open(self, state: Path | None) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from sterna.core.inputs import Unadvertise
 from sterna.core.names import LocalProtocolError
@@ -30,6 +30,10 @@ class Receipt:
         self._publications = publications
         self.id = id_
         """The identity of the event."""
+
+    def __repr__(self) -> str:
+        state = self._publications.state_of(self.id.seq)
+        return f"<Receipt of {self.id.publisher}#{self.id.seq}: {state}>"
 
     def __await__(self) -> Generator[Any, None, EventId]:
         yield from self._publications.accepted(self.id.seq).__await__()
@@ -61,6 +65,9 @@ class Subscription:
         self._is_manual = False
         self._is_over = False
         self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return told(self, self._deliveries.owner, is_over=self._is_over)
 
     @property
     def waiting(self) -> int:
@@ -172,6 +179,35 @@ class Advertisement:
         self.where = where
         self._driver = driver
 
+    def __repr__(self) -> str:
+        return f"<Advertisement {short(self.name)!r} of {self._driver.name!r}: {short(self.where)}>"
+
     async def close(self) -> None:
         """Withdraw the advertisement."""
         self._driver.give(Unadvertise(advertisement=self.name))
+
+
+class SubscriptionLike(Protocol):
+    """A subscription of a client for asyncio or for threads."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def where(self) -> Filter: ...
+    @property
+    def waiting(self) -> int: ...
+
+
+def told(subscription: SubscriptionLike, client: str, *, is_over: bool) -> str:
+    """A subscription as `repr` shows it."""
+    state = "closed, " if is_over else ""
+    return (
+        f"<Subscription {short(subscription.name)!r} of {client!r}: {short(subscription.where)}, "
+        f"{state}{subscription.waiting} waiting>"
+    )
+
+
+def short(text: str | Filter) -> str:
+    """A text as `repr` shows it, which may be a very long filter."""
+    text = str(text)
+    return text if len(text) <= 80 else f"{text[:79]}…"

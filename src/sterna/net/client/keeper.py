@@ -78,6 +78,17 @@ class Keeper:
 
     # ---- For the application
 
+    def told(self, now: Connected | None) -> str:
+        """Where the client is, for people to read."""
+        if self._life.failure is not None:
+            return f"failed: {self._life.failure}"
+        if self._life.is_closed:
+            return "closed"
+        if now is not None:
+            return f"connected to {now.broker} at {now.address}"
+        state = "looks for a broker" if self._search.is_on else "not connected"
+        return state if self.broker is None else f"{state}, last at {self.broker}"
+
     @property
     def is_looking(self) -> bool:
         """Whether it looks for a broker, and none accepts and delivers events yet."""

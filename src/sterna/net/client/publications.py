@@ -88,8 +88,7 @@ class Publications:
         kept = self._driver.node.options.buffer_events_max
         under_way: Window[Receipt] = Window(max(0, min(window, kept - BATCH_EVENTS)))
         for each in events:
-            attributes, payload = each if isinstance(each, tuple) else (each, b"")
-            if under_way.put(self.publish(*checked_event(attributes, payload))):
+            if under_way.put(self.publish(*checked_item(each))):
                 await asyncio.sleep(0)
                 if (mark := under_way.next()) is not None:
                     await self.accepted(mark.receipt.id.seq)
@@ -110,6 +109,14 @@ class Publications:
         self._keeper.flush()
 
     # ---- Receipts
+
+    def state_of(self, seq: int) -> str:
+        """What has become of an event, for people to read."""
+        if seq in self._discarded:
+            return "discarded"
+        if seq <= self._driver.accepted:
+            return "accepted"
+        return "not accepted before the end" if self._life.is_over else "waits for a broker"
 
     async def drain(self) -> None:
         """Wait until all are accepted; DiscardedError if some were discarded since last time."""
@@ -181,8 +188,8 @@ class Discarded:
         if place and self._last[place - 1] >= seq - 1:
             self._last[place - 1] = max(seq, self._last[place - 1])
         else:
+            self._last.insert(place, seq)  # First, as another thread may be asking.
             self._first.insert(place, seq)
-            self._last.insert(place, seq)
 
     def is_news(self) -> bool:
         """Whether some were discarded since the last call."""
@@ -197,16 +204,46 @@ def checked_event(
 ) -> tuple[dict[str, Scalar], bytes]:
     """Return attributes and payload as they are published; TypeError or ValueError if invalid."""
     if attributes is not None and not isinstance(attributes, Mapping):
-        raise TypeError(
-            f"the attributes are a mapping, not {type(attributes).__name__}; an attribute that is "
-            "called 'attributes' goes into it: publish({'attributes': …})"
-        )
+        raise TypeError(f"an event cannot be {_shown(attributes)}; {_right_call(attributes)}")
     if type(payload) is not bytes:
         raise TypeError(
-            f"the payload is bytes, not {type(payload).__name__}; an attribute that is called "
-            "'payload' goes into the mapping: publish({'payload': …})"
+            f"the payload is bytes, not {type(payload).__name__}: publish({{'price': 2}}, b'…'); "
+            "an attribute that is called 'payload' goes into the mapping: publish({'payload': …})"
         )
     return plain_attributes({**(attributes or {}), **(more or {})}), payload
+
+
+def checked_item(
+    item: Mapping[str, object] | tuple[Mapping[str, object], bytes],
+) -> tuple[dict[str, Scalar], bytes]:
+    """Return an item of `publish_all` as it is published; TypeError or ValueError if invalid."""
+    if isinstance(item, tuple) and len(item) == 2:
+        return checked_event(*item)
+    if isinstance(item, Mapping):
+        return checked_event(item, b"")
+    raise TypeError(
+        f"an event cannot be {_shown(item)}; publish_all takes a list of mappings, or of pairs "
+        "with a payload: publish_all([{'price': 2}, ({'price': 3}, b'…')])"
+    )
+
+
+def _right_call(given: object) -> str:
+    """How to publish what was given as if it were attributes."""
+    if isinstance(given, Event):
+        return "write publish(event.attributes, event.payload)"
+    if isinstance(given, bytes | bytearray | memoryview):
+        return "a payload follows the attributes: publish({'service': 'parking'}, b'…')"
+    return (
+        "write publish(service='parking', price=2) or publish({'service': 'parking', 'price': 2}); "
+        "an attribute that is called 'attributes' goes into the mapping: "
+        "publish({'attributes': …})"
+    )
+
+
+def _shown(given: object) -> str:
+    """A value in an error, not too long."""
+    text = repr(given)
+    return text if len(text) <= 60 else f"{type(given).__name__} {text[:50]}…"
 
 
 def event_size(attributes: Mapping[str, Scalar], payload: bytes) -> int:

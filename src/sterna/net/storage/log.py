@@ -127,7 +127,7 @@ class Log:
         try:
             release = lock_directory(directory, disk)
         except OSError as error:
-            raise _failed(f"opening {directory}", error) from error
+            raise _not_opened(directory, error) from error
         try:
             found = recover(disk, directory, (kind, *older), load, salvage=options.salvage)
             log = cls(directory, disk, options, kind, found)
@@ -423,6 +423,21 @@ class Log:
 
 def _nothing() -> None:
     pass
+
+
+_WRONG_PLACE = frozenset(
+    {errno.ENOTDIR, errno.EEXIST, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
+)
+"""Why a directory cannot be used, however good the disk is."""
+
+
+def _not_opened(directory: Path, error: OSError) -> LogFailedError:
+    if error.errno in _WRONG_PLACE:
+        return LogFailedError(
+            f"opening {directory} failed: {error.strerror}. Choose a directory that can be written,"
+            " or make it so."
+        )
+    return _failed(f"opening {directory}", error)
 
 
 def _failed(doing: str, error: OSError) -> LogFailedError:
