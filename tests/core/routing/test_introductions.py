@@ -154,6 +154,7 @@ def test_an_arrival_comes_in_parts() -> None:
         given = parts.next("c")
         assert decode_record(encode_record(given, 3)) == (given, 3)
         assert (given.link, given.seq, given.introduces) == ("c", 7, True)
+        assert isinstance(given.change, SubscriptionChange)
         added += given.change.added
         parts.took(0.0)
     assert tuple(added) == ROUTES

@@ -15,7 +15,8 @@ from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, Time
 from sterna.core.link import RELIABLE, Data, Frame, Resume
 from sterna.core.messages import Events, InterestAsked, Message, Route, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, Peer, RouteId, Time
-from sterna.core.routing.neighbours import STEPS_MAX, Announcement
+from sterna.core.routing.announcements import Announcement
+from sterna.core.routing.neighbours import STEPS_MAX
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.routing.stages import Chain, Difference, Effort
 from sterna.core.routing.strategies import stages

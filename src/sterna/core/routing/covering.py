@@ -35,8 +35,11 @@ class Maximal(Stage):
         self._orphans: dict[RouteId, Route] = {}
         """Routes whose coverer has gone together with many others, and that wait until all changes
         of the turn are known: each would find another one that is about to go. The neighbour knows
-        the coverer until they all have been looked at, which may take several turns."""
+        the coverer until they all have been looked at, which may take several turns.
+
+        Routes that come together with many others wait here, too."""
         self._many_go = False
+        self._many_come = False
         self._places: dict[RouteId, int] = {}
         """The place of each maximal route in the order of their arrival."""
         self._arrivals = 0
@@ -47,7 +50,10 @@ class Maximal(Stage):
         return bool(self._orphans)
 
     def add(self, route: Route) -> None:
-        self._place(route, Work(COMPARING_MAX))
+        if self._many_come:
+            self._orphans[route.id] = route
+        else:
+            self._place(route, Work(COMPARING_MAX))
 
     def _place(self, route: Route, work: Work) -> None:
         if route.filter.normal_form == ():
@@ -85,9 +91,13 @@ class Maximal(Stage):
 
     def many_go(self) -> None:
         self._many_go = True
+        self.onward.many_go()
+
+    def many_come(self) -> None:
+        self._many_come = True
 
     def flush(self, effort: Effort) -> None:
-        self._many_go = False
+        self._many_go = self._many_come = False
         while self._orphans and effort:
             id_ = next(iter(self._orphans))
             work = Work(COMPARING_MAX)

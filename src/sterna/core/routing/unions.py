@@ -20,6 +20,9 @@ UNION_MAX = 8_000
 """How many cuts may be examined to find out whether a change leaves the union as it was; this
 bounds it to some 10 milliseconds. Beyond, the change is announced, which is always safe."""
 
+OFFERED_MAX = 8_000
+"""How many cuts may be examined to find out which part of it is offered; the same holds beyond."""
+
 
 class UnionDifference(Difference):
     """A difference that is due only when it changes which events are wanted.
@@ -63,10 +66,10 @@ class UnionDifference(Difference):
 
     def _changes_union(self) -> bool:
         offers = None if self._gate is None else self._gate.form()
-        work = Work(UNION_MAX)
+        work, meeting = Work(UNION_MAX), Work(OFFERED_MAX)
         before = _together(self.told.values())
         for route in self.added.values():
-            form = _offered(route.filter, offers)
+            form = _offered(route.filter, offers, meeting)
             if form is None or algebra.covers(before, form, work) is not True:
                 return True
         if not self.removed:
@@ -74,7 +77,7 @@ class UnionDifference(Difference):
         staying = (route for id_, route in self.told.items() if id_ not in self.removed)
         after = _together([*staying, *self.added.values()])
         for route in self.removed.values():
-            form = _offered(route.filter, offers)
+            form = _offered(route.filter, offers, meeting)
             if not form or algebra.covers(after, form, work) is not True:
                 return True  # Also what is not offered any more has to go.
         return False
@@ -85,10 +88,16 @@ def _together(routes: Iterable[Route]) -> NormalForm:
     return tuple(term for route in routes for term in route.filter.normal_form or ())
 
 
-def _offered(filter_: Filter, offers: NormalForm | None) -> NormalForm | None:
-    """The part of a filter that may be offered; None beyond the limits of the algebra."""
+def _offered(filter_: Filter, offers: NormalForm | None, work: Work) -> NormalForm | None:
+    """The part of a filter that may be offered; None beyond the limits of the algebra and work."""
     form = filter_.normal_form
     if form is None or offers is None:
         return form
-    meetings = (term.meet(offer) for term in form for offer in offers)
+    meetings = []
+    for term in form:
+        for offer in offers:
+            work.work += 1 + term.size + offer.size
+            if work.spent:
+                return None
+            meetings.append(term.meet(offer))
     return tuple(meeting for meeting in meetings if meeting is not None)
