@@ -179,6 +179,8 @@ class Broker(Node):
 
     def _connection_lost(self, given: LinkDown, now: Time) -> None:
         self._link_down(given, now)
+        if given.link not in self.peers:  # The two ends have never met.
+            self.router.unprepare(given.link)
         self._absence.forget_surplus(now)
 
     def _ahead(self, given: Ahead, now: Time) -> None:

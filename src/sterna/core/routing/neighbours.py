@@ -194,9 +194,9 @@ class Neighbours:
             gate.arrive()
             self._told[link].subscriptions.chain.flush(Effort())
 
-    def prepare_some(self, there: Collection[LinkId], effort: Effort) -> None:
-        """Go on with what is being prepared, for those that are there still."""
-        self._preparing.go_on(there, effort)
+    def prepare_some(self, effort: Effort) -> None:
+        """Go on with what is being prepared."""
+        self._preparing.go_on(effort)
         for neighbour in self._told.values():
             if neighbour.gate is not None and neighbour.gate.is_expecting:
                 neighbour.subscriptions.chain.flush(effort)

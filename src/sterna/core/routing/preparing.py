@@ -1,6 +1,6 @@
 """Chains that nobody is told from yet: what is known already goes into them a little at a time."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -150,6 +150,9 @@ class Preparations:
         """All that is known is in the chains of the neighbour from now on."""
         preparation = self._neighbours.pop(link)
         preparation.go_on(Effort())
+        for told in preparation.neighbour[:2]:
+            if told is not None:
+                told.difference.forget_unannounced()  # Nothing waits that needs it.
         return preparation.neighbour
 
     def take_interest(self) -> Chain | None:
@@ -161,10 +164,8 @@ class Preparations:
         """The link will never stand."""
         self._neighbours.pop(link, None)
 
-    def go_on(self, there: Collection[LinkId], effort: Effort) -> None:
-        """Prepare some more for all who are there still."""
-        for link in [link for link in self._neighbours if link not in there]:
-            self.drop(link)
+    def go_on(self, effort: Effort) -> None:
+        """Prepare some more for all."""
         for preparation in self._neighbours.values():
             preparation.go_on(effort)
         if self.interest is not None:

@@ -311,6 +311,10 @@ class Router(BrokerComponent):
             self._neighbours.prepare(given.link, advertises=self._advertises(given.link))
             self.tell(now)
 
+    def unprepare(self, link: LinkId) -> None:
+        """The connection is lost before the link stood."""
+        self._neighbours.end(link)
+
     def link_new(self, link: LinkId, now: Time) -> None:
         self._expect_no_more(link)
         is_known = self._is_told_as_broker(link)
@@ -420,7 +424,7 @@ class Router(BrokerComponent):
         self._go_on(Effort(STEPS_MAX if self.deadline == NEVER else 0), now)
 
     def wake(self, now: Time) -> None:
-        self._neighbours.prepare_some(self.broker.peers, Effort(STEPS_MAX))
+        self._neighbours.prepare_some(Effort(STEPS_MAX))
         self._go_on(Effort(STEPS_MAX), now)
         for link in self._neighbours.take_unadvertised():
             for changed in self.broker.hooks.advertisements_changed:
