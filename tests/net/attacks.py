@@ -12,7 +12,7 @@ from sterna.core.messages import AdvertisementChange, Events, InterestAsked, Sub
 from sterna.model.event import Event, Scalar
 from sterna.net.local import LocalNetwork
 from sterna.wire.codec import Bodies, encode
-from sterna.wire.frames import VERSION, Hello, Role, control, frame
+from sterna.wire.frames import SETTINGS, VERSION, Hello, Role, control, frame
 from tests.net.live import SETTLE_S, connect, until
 
 LATE_S = 1.0
@@ -34,7 +34,9 @@ class Attacker:
         cls, address: tuple[str, int], name: str = "attacker", role: Role = Role.CLIENT
     ) -> "Attacker":
         reader, writer = await asyncio.open_connection(*address)
-        writer.write(control(Hello(versions=(VERSION, VERSION), role=role, node=name)))
+        features = (SETTINGS,) if role is Role.BROKER else ()
+        hello = Hello(versions=(VERSION, VERSION), role=role, node=name, features=features)
+        writer.write(control(hello))
         await reader.readexactly(1)  # A stranger may send less than a client.
         writer.write(framed(Resume(1, None, 0, True)))
         return cls(name, writer)
