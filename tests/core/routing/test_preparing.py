@@ -15,11 +15,12 @@ from sterna.core.routing.announcements import ROUTES_MAX
 from sterna.core.routing.neighbours import STEPS_MAX
 from sterna.core.routing.options import Strategy
 from sterna.core.routing.stages import Chain, Difference, Effort
+from sterna.core.routing.unions import UnionDifference
 from sterna.model.filters import Filter
 from sterna.wire.snapshots import encode_node
 from tests.core.routing.test_parts import MANY, NARROW, WIDE, Standing, routes
 from tests.core.routing.test_strategies import conjunctions
-from tests.scale import examples
+from tests.scale import examples, soon
 
 pytestmark = pytest.mark.spec("RT-2", "LV-6")
 
@@ -525,3 +526,16 @@ def test_a_turn_with_many_more_takes_no_longer() -> None:
         longest.append(max(len(each.added) for each in standing.changes))
         assert standing.filters() == set()
     assert max(longest) <= 2 * STEPS_MAX
+
+
+def test_what_is_offered_of_a_change_is_found_out_soon_or_not_at_all() -> None:
+    """With thousands of advertisements, a change of what merging gives is announced as it is."""
+    gate = AdvertisementGate()
+    for number in range(2_000):
+        gate.advertise(Route(f"a{number}", Filter(f"n = {number}")))
+    difference = UnionDifference(gate)
+    for number in range(2_000):
+        difference.add(Route(f"r{number}", Filter(f"n > {number}.1 AND n < {number}.9")))
+
+    with soon(4):
+        assert difference.is_due
