@@ -39,6 +39,7 @@ def _all_is_long() -> Iterator[None]:
             "router.PAUSE_US": 300,
             "advertisements.FEW": 0,
             "covering.FOLLOWERS_MAX": 0,
+            "neighbours.FEW_TOLD": 0,
             "announcements.ROUTES_MAX": 1,
         }.items():
             patch.setattr(f"sterna.core.routing.{name}", value)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from sterna.core.confirming.messages import ConfirmationAsked, Echo, EchoAsked
 from sterna.core.inputs import LinkDown, LinkGone, TimePassed
-from sterna.core.messages import AdvertisementChange, InterestAsked, Route
+from sterna.core.messages import AdvertisementChange, InterestAsked, Route, SubscriptionChange
 from sterna.core.names import LinkId, Peer, RouteId
 from sterna.core.routing.advertisements import FEW, AdvertisementGate
-from sterna.core.routing.announcements import ROUTES_MAX
+from sterna.core.routing.announcements import FEW_TOLD, ROUTES_MAX
 from sterna.core.routing.neighbours import STEPS_MAX
 from sterna.core.routing.options import Strategy
 from sterna.core.routing.stages import Chain, Difference, Effort
@@ -539,3 +539,59 @@ def test_what_is_offered_of_a_change_is_found_out_soon_or_not_at_all() -> None:
 
     with soon(4):
         assert difference.is_due
+
+
+# ---- Many neighbours
+
+
+@pytest.mark.parametrize("strategy", [Strategy.SIMPLE, Strategy.COVERING, Strategy.MERGING])
+def test_many_neighbours_hear_of_many_subscriptions_in_several_turns(strategy: Strategy) -> None:
+    """None of them knows too little once the message is handled, however early it comes."""
+    links = ["n", *(f"n{number}" for number in range(2 * FEW_TOLD))]
+    in_parts, early = Standing(strategy), Standing(strategy)
+    change = SubscriptionChange(added=routes("c", *NARROW[:40]))
+    for each in (in_parts, early):
+        for link in links[1:]:
+            each.connect(link, Peer.BROKER)
+        assert each.broker.router.takes_long(change, "c")
+        each.ahead("c", change)
+        each.restart()
+    prepared(in_parts, "c")
+    for each in (in_parts, early):
+        each.say("c", change)
+        for link in links:
+            assert each.asks_for(*NARROW[:40], link=link)
+        for _ in each.turns():
+            pass
+        assert each.filters("n") == each.filters(links[-1])
+    if strategy is not Strategy.MERGING:
+        assert in_parts.filters() == early.filters() == set(NARROW[:40])
+
+
+def test_a_filter_that_covers_many_hides_them_in_several_turns() -> None:
+    standing, restarted = Standing(), Standing()
+    for each in (standing, restarted):
+        each.subscribe("d", *NARROW)
+        each.changes.clear()
+        each.subscribe("c", WIDE)
+        assert each.asks_for(WIDE)
+        assert not each.broker.router.is_settled
+    restarted.restart()
+    for each in (standing, restarted):
+        each.subscribe("c", "m = 1")
+        each.unsubscribe("d", NARROW[3])
+        for _ in each.turns():
+            assert each.asks_for(WIDE, "m = 1")
+        assert each.filters() == {WIDE, "m = 1"}
+    assert encode_node(restarted.broker) == encode_node(standing.broker)
+
+
+def test_what_hides_many_may_end_before_all_are_hidden() -> None:
+    standing = Standing()
+    standing.subscribe("d", *NARROW)
+    standing.subscribe("c", WIDE)
+    standing.unsubscribe("c", WIDE)
+    for _ in standing.turns():
+        assert standing.asks_for(*NARROW)
+
+    assert standing.filters() == set(NARROW)

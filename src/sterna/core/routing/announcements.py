@@ -8,8 +8,14 @@ import msgspec
 from sterna.core.messages import AdvertisementChange, Route, SubscriptionChange
 from sterna.core.names import RouteId
 from sterna.core.routing.advertisements import AdvertisementGate
-from sterna.core.routing.stages import Chain, Difference, KeptDifference
+from sterna.core.routing.stages import EVERYTHING, Chain, Difference, KeptDifference
 from sterna.core.routing.strategies import KeptStage
+
+PRESUMED = Route("", EVERYTHING)
+"""What a neighbour may publish that does not advertise, as long as its link has never stood."""
+
+FEW_TOLD = 4
+"""So many hear of subscriptions in the turn in which they come."""
 
 ROUTES_MAX = 250
 """How many routes are added with one message; of more messages than a few, a part is sent at once.

@@ -1,5 +1,7 @@
 """Covering: only the filters that no other covers are passed on."""
 
+from collections import deque
+
 import msgspec
 
 from sterna.core.messages import Route
@@ -17,7 +19,11 @@ STEP = COMPARING_MAX // 100
 """How many cuts are examined in a step of an `Effort`."""
 
 FOLLOWERS_MAX = 32
-"""When a route goes that covered more than this, they wait for the end of the turn."""
+"""When a route goes that covered more than this, they wait for the end of the turn; so do
+those that a new one may cover."""
+
+COMPARED = 10
+"""How many of these are compared in a step of an `Effort`."""
 
 
 class Maximal(Stage):
@@ -38,6 +44,11 @@ class Maximal(Stage):
         the coverer until they all have been looked at, which may take several turns.
 
         Routes that come together with many others wait here, too."""
+        self._new: dict[RouteId, None] = {}
+        """The names of those among them that have come."""
+        self._hides: dict[RouteId, deque[RouteId]] = {}
+        """Maximal routes that may cover many others, and those that each was not compared with yet.
+        They are passed on until then, and some of them may have gone."""
         self._many_go = False
         self._many_come = False
         self._places: dict[RouteId, int] = {}
@@ -47,11 +58,16 @@ class Maximal(Stage):
 
     @property
     def waits(self) -> bool:
-        return bool(self._orphans)
+        return bool(self._orphans or self._hides)
+
+    @property
+    def has_new(self) -> bool:
+        return bool(self._new)
 
     def add(self, route: Route) -> None:
         if self._many_come:
             self._orphans[route.id] = route
+            self._new[route.id] = None
         else:
             self._place(route, Work(COMPARING_MAX))
 
@@ -62,6 +78,12 @@ class Maximal(Stage):
         coverer = self._find_coverer(route.filter, work)
         if coverer is not None:
             self._follow(route, coverer)
+            return
+        inside = self._candidates.inside(route.filter)
+        if len(inside) > FOLLOWERS_MAX:
+            self._step_forward(route)
+            self._hides[route.id] = deque(inside)
+            self.onward.add(route)
             return
         for id_ in self._candidates.covered(route.filter):
             covered = self._maximal[id_]
@@ -76,6 +98,7 @@ class Maximal(Stage):
             self._step_back(route)
         elif route.id in self._orphans:
             del self._orphans[route.id]
+            self._new.pop(route.id, None)
         else:
             coverer = self._coverer.pop(route.id)
             if coverer is not None:
@@ -101,8 +124,29 @@ class Maximal(Stage):
         while self._orphans and effort:
             id_ = next(iter(self._orphans))
             work = Work(COMPARING_MAX)
+            self._new.pop(id_, None)
             self._place(self._orphans.pop(id_), work)
             effort.steps -= 1 + work.work // STEP
+        while self._hides and effort:
+            id_, others = next(iter(self._hides.items()))
+            self._hide(self._maximal[id_], others, effort)
+            if not others:
+                self._hides.pop(id_, None)
+
+    def _hide(self, route: Route, others: "deque[RouteId]", effort: Effort) -> None:
+        """Have some of the routes step back that a maximal one covers."""
+        compared = 0
+        while others and effort:
+            covered = self._maximal.get(others.popleft())
+            if covered is None:
+                continue
+            work = Work(COMPARING_MAX)
+            if route.filter.covers(covered.filter, work):
+                self._step_back(covered)
+                self._follow(covered, route.id)
+                effort.steps -= 1
+            compared += 1
+            effort.steps -= (compared % COMPARED == 0) + work.work // STEP
 
     def _follow(self, route: Route, coverer: RouteId) -> None:
         self._coverer[route.id] = coverer
@@ -118,6 +162,7 @@ class Maximal(Stage):
     def _step_back(self, route: Route) -> None:
         """A route is no longer maximal."""
         del self._maximal[route.id], self._places[route.id]
+        self._hides.pop(route.id, None)
         self._candidates.remove(route.id)
         self.onward.remove(route)
 
@@ -134,6 +179,8 @@ class Maximal(Stage):
             maximal=list(self._maximal.values()),
             followers=[(id_, list(each.values())) for id_, each in self._followers.items()],
             orphans=list(self._orphans.values()),
+            new=list(self._new),
+            hides=[(id_, list(others)) for id_, others in self._hides.items()],
             unwanted=[id_ for id_, coverer in self._coverer.items() if coverer is None],
         )
 
@@ -145,6 +192,8 @@ class Maximal(Stage):
             self._coverer |= dict.fromkeys(self._followers[coverer], coverer)
         self._coverer |= dict.fromkeys(kept.unwanted)
         self._orphans = {route.id: route for route in kept.orphans}
+        self._new = dict.fromkeys(kept.new)
+        self._hides = {id_: deque(others) for id_, others in kept.hides}
 
 
 class KeptMaximal(msgspec.Struct, frozen=True, tag=True):
@@ -156,3 +205,8 @@ class KeptMaximal(msgspec.Struct, frozen=True, tag=True):
     """Routes that match nothing."""
     orphans: list[Route] = []
     """Routes whose coverer has gone and that wait; earlier releases have none."""
+    new: list[RouteId] = []
+    """Those of them that have come; earlier releases have none."""
+    hides: list[tuple[RouteId, list[RouteId]]] = []
+    """Maximal routes, and what each may cover and was not compared with; earlier releases have
+    none."""

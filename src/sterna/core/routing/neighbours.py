@@ -6,16 +6,28 @@ the same: what is wanted anywhere.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 from sterna.core.messages import AdvertisementChange, Message, Route, SubscriptionChange
 from sterna.core.names import LinkId, RouteId
 from sterna.core.routing.advertisements import AdvertisementGate
-from sterna.core.routing.announcements import Announcement, KeptNeighbour, Neighbour, messages
+from sterna.core.routing.announcements import (
+    FEW_TOLD,
+    PRESUMED,
+    Announcement,
+    KeptNeighbour,
+    Neighbour,
+    messages,
+)
 from sterna.core.routing.options import RoutingOptions, Strategy
-from sterna.core.routing.preparing import Filling, KeptPreparations, Preparations
+from sterna.core.routing.preparing import (
+    Advertised,
+    Filling,
+    KeptPreparations,
+    Leavable,
+    Preparations,
+)
 from sterna.core.routing.stages import (
-    EVERYTHING,
     Chain,
     Difference,
     Effort,
@@ -30,29 +42,8 @@ from sterna.model.filters import Filter
 Advertisements = Mapping[LinkId, Mapping[RouteId, Route]]
 """What was advertised over each link."""
 
-PRESUMED = Route("", EVERYTHING)
-"""What a neighbour may publish that does not advertise, as long as its link has never stood."""
-
 STEPS_MAX = 50
 """How many steps are done in one turn of what may take several."""
-
-
-class Advertised(NamedTuple):
-    """What a neighbour has advertised, where it admits subscriptions."""
-
-    gate: AdvertisementGate
-
-    def many_go(self) -> None:
-        """Many advertisements are about to go in this turn."""
-        self.gate.many_go()
-
-    def remove(self, route: Route) -> None:
-        """An advertisement has gone."""
-        self.gate.unadvertise(route)
-
-
-Leavable = Chain | Filling | Advertised
-"""Where routes are that may leave together with many others."""
 
 
 class Neighbours:
@@ -78,7 +69,7 @@ class Neighbours:
         from. They are in the chains still, and leave them a few at a time."""
         self.ending: deque[tuple[LinkId, Route]] = deque()
         """Advertisements that have ended in the same way."""
-        self._unadvertised: dict[LinkId, None] = {}
+        self.unadvertised: dict[LinkId, None] = {}
         """The neighbours of which some of these have left."""
         self._preparing = Preparations()
 
@@ -198,15 +189,42 @@ class Neighbours:
         """Go on with what is being prepared."""
         self._preparing.go_on(effort)
         for neighbour in self._told.values():
-            if neighbour.gate is not None and neighbour.gate.is_expecting:
-                neighbour.subscriptions.chain.flush(effort)
+            chain, gate = neighbour.subscriptions.chain, neighbour.gate
+            if chain.has_new or (gate is not None and gate.is_expecting):
+                chain.flush(effort)
 
     def is_preparing(self, link: LinkId) -> bool:
         """Whether something is left to do before the next message of a link can be handled."""
         gate = self.gate(link)
         if gate is not None and gate.is_expecting:
             return self._told[link].subscriptions.chain.waits
-        return self._preparing.waits_for(link)
+        return self._preparing.waits_for(link) or self.has_new
+
+    def many_come(self) -> None:
+        """Many subscriptions are about to come in this turn, and nobody relies on them yet.
+
+        If many neighbours are told, they hear of them in several turns.
+        """
+        if len(self._told) <= FEW_TOLD:
+            return
+        for neighbour in self._told.values():
+            if neighbour.subscriptions.chain is not self._interest:
+                neighbour.subscriptions.chain.many_come()
+
+    @property
+    def has_new(self) -> bool:
+        """Whether some of those that have come are not announced yet."""
+        return any(neighbour.subscriptions.chain.has_new for neighbour in self._told.values())
+
+    def all_have_come(self) -> None:
+        """Somebody relies on them from now on."""
+        for neighbour in self._told.values():
+            if neighbour.subscriptions.chain.has_new:
+                neighbour.subscriptions.chain.flush(Effort())
+
+    def takes_long(self, subscriptions: int) -> bool:
+        """Whether it takes long to compare so many for all who are told."""
+        return len(self._told) > FEW_TOLD and subscriptions > 0
 
     @property
     def has_interest(self) -> bool:
@@ -235,7 +253,7 @@ class Neighbours:
         self._let_go(self.leaving, self._concerned, effort)
         left = before - len(self.leaving)
         if self.ending and effort:
-            self._unadvertised |= dict.fromkeys(self._let_go(self.ending, self._listening, effort))
+            self.unadvertised |= dict.fromkeys(self._let_go(self.ending, self._listening, effort))
         if self.leaving or self.ending:
             effort.steps = 0
         return left
@@ -243,7 +261,7 @@ class Neighbours:
     def _let_go(
         self,
         leaving: deque[tuple[LinkId, Route]],
-        concerned: "Callable[[LinkId], Sequence[Leavable]]",
+        concerned: Callable[[LinkId], Sequence[Leavable]],
         effort: Effort,
     ) -> list[LinkId]:
         """Have some leave where they are; return the links that they came from."""
@@ -261,10 +279,10 @@ class Neighbours:
 
     def take_unadvertised(self) -> list[LinkId]:
         """The neighbours that have advertised less since this was asked, once all is done."""
-        if self.ending or not self._unadvertised:
+        if self.ending or not self.unadvertised:
             return []
-        links = [link for link in self._unadvertised if self.gate(link) is not None]
-        self._unadvertised.clear()
+        links = [link for link in self.unadvertised if self.gate(link) is not None]
+        self.unadvertised.clear()
         return links
 
     def subscription_removed(self, link: LinkId, route: Route) -> None:
@@ -434,10 +452,6 @@ class Neighbours:
         """What a snapshot has to hold of each neighbour."""
         return {link: self._kept(each) for link, each in self._told.items()}
 
-    def keep_unadvertised(self) -> list[LinkId]:
-        """What it has to hold of neighbours whose advertisements end."""
-        return list(self._unadvertised)
-
     def keep_preparing(self) -> KeptPreparations:
         """What it has to hold of what is being prepared."""
         return self._preparing.keep()
@@ -484,9 +498,8 @@ class Neighbours:
             neighbour = neighbour._replace(advertisements=offers)
         self._told[link] = neighbour
 
-    def restore_preparing(self, kept: KeptPreparations, unadvertised: Iterable[LinkId]) -> None:
-        """Go on with what was being prepared, and with what ends."""
-        self._unadvertised = dict.fromkeys(unadvertised)
+    def restore_preparing(self, kept: KeptPreparations) -> None:
+        """Go on with what was being prepared."""
         self._preparing.restore(
             kept,
             lambda link: self._made(link, begins=False),

@@ -7,6 +7,7 @@ import msgspec
 
 from sterna.core.messages import Route
 from sterna.core.names import LinkId
+from sterna.core.routing.advertisements import AdvertisementGate
 from sterna.core.routing.announcements import Neighbour
 from sterna.core.routing.stages import Chain, Effort, KeptDifference
 from sterna.core.routing.strategies import KeptStage
@@ -54,6 +55,24 @@ class Filling:
     def keep(self) -> "KeptFilling":
         """What a snapshot has to hold besides the end of the chain."""
         return KeptFilling(self.chain.keep(), list(self._routes.values()))
+
+
+class Advertised(NamedTuple):
+    """What a neighbour has advertised, where it admits subscriptions."""
+
+    gate: AdvertisementGate
+
+    def many_go(self) -> None:
+        """Many advertisements are about to go in this turn."""
+        self.gate.many_go()
+
+    def remove(self, route: Route) -> None:
+        """An advertisement has gone."""
+        self.gate.unadvertise(route)
+
+
+Leavable = Chain | Filling | Advertised
+"""Where routes are that may leave together with many others."""
 
 
 class KeptFilling(msgspec.Struct, frozen=True):

@@ -82,8 +82,7 @@ class Router(BrokerComponent):
         """
         known = self._neighbours.must_hear(link, EVERYTHING) and self.told_filters(link)
         if known and EVERYTHING in known.values():
-            for changed in self.broker.hooks.advertisements_changed:
-                changed(link, now)
+            self._advertisements_changed(link, now)
 
     def advertising(self, link: LinkId, *, is_known: bool | None, now: Time) -> None:
         """A neighbouring broker routes by advertisements, or does not; None if that is not known.
@@ -114,8 +113,7 @@ class Router(BrokerComponent):
             and not self._advertises(link)
         ):
             self._offers.add(link, Route(IMPLICIT, EVERYTHING))
-            for changed in self.broker.hooks.advertisements_changed:
-                changed(link, now)
+            self._advertisements_changed(link, now)
 
     def _advertises(self, link: LinkId) -> bool:
         """Whether a peer advertises what comes from it, as far as it is known."""
@@ -147,7 +145,8 @@ class Router(BrokerComponent):
 
     def on_subscription_change(self, message: SubscriptionChange, link: LinkId, now: Time) -> None:
         self._outdated.hear(message, link)
-        self._change_subscriptions(message, link)
+        if self._change_subscriptions(message, link):
+            self._neighbours.all_have_come()
         for changed in self.broker.hooks.subscriptions_changed:
             changed(message, link, now)
         self.tell(now)
@@ -160,6 +159,7 @@ class Router(BrokerComponent):
     ) -> None:
         """Do a part of a message that is about to come; as a whole, it finds that part done."""
         if isinstance(part, SubscriptionChange):
+            self._neighbours.many_come()
             self._change_subscriptions(part, link)
         elif isinstance(part, AdvertisementChange):
             self._offers.change(part, link, expected=True)
@@ -168,12 +168,14 @@ class Router(BrokerComponent):
         self.tell(now)
 
     def takes_long(self, message: Message | None, link: LinkId) -> bool:
-        """Whether a message should be given ahead although it has few routes, or none.
+        """Whether a message should be given ahead although it has few routes or none.
 
         None stands for the greeting of a neighbour, with which its link stands.
         """
         if message is None:
             return self.is_preparing(link)
+        if isinstance(message, SubscriptionChange):
+            return self._neighbours.takes_long(len(message.added))
         if isinstance(message, AdvertisementChange):
             gate = self._neighbours.gate(link)
             return bool(message.added) and gate is not None and gate.is_patient
@@ -194,6 +196,7 @@ class Router(BrokerComponent):
 
         Neighbours know them from now on, and events go to the client once it has come.
         """
+        self._neighbours.many_come()
         known = self.subscriptions.routes(link)
         for said in routes:
             is_known = said.id in known and known[said.id].filter == said.filter
@@ -227,23 +230,28 @@ class Router(BrokerComponent):
         self._neighbours.leaving.extend((link, route) for route in routes)
         self._offers.expect_no_more(link)
 
-    def _change_subscriptions(self, message: SubscriptionChange, link: LinkId) -> None:
+    def _change_subscriptions(self, message: SubscriptionChange, link: LinkId) -> bool:
+        """Enter and remove subscriptions; return whether some were known already."""
+        found = False
         for said in message.added:
             if not said.filter.is_bound:
                 continue  # It means nothing here.
             known = self.subscriptions.routes(link).get(said.id)
             if known is not None:  # Announced twice: the last announcement counts.
                 if known.filter == said.filter:
+                    found = True
                     continue
                 self._remove_subscription(link, said.id)
             route = self.subscriptions.take_expected(link, said)
             if route is not None:
                 self.subscriptions.add(link, said.id, route)
+                found = True
                 continue
             route = Route(self._name(), said.filter)
             self.subscriptions.add(link, said.id, route)
             self._neighbours.subscription_added(link, route)
         self._remove_subscriptions(link, message.removed)
+        return found
 
     def on_advertisement_change(
         self, message: AdvertisementChange, link: LinkId, now: Time
@@ -253,8 +261,7 @@ class Router(BrokerComponent):
         self._neighbours.arrived(link)
         if message.added:
             self._offers.remove(link, IMPLICIT)
-        for changed in self.broker.hooks.advertisements_changed:
-            changed(link, now)
+        self._advertisements_changed(link, now)
         self.tell(now)
 
     # ---- Entries that a component answers for
@@ -394,13 +401,16 @@ class Router(BrokerComponent):
         forgotten = tuple(self.subscriptions.routes(link))
         self._remove_subscriptions(link, forgotten)
         self._offers.remove_all(link, list(self.advertisements.get(link, {})))
-        for told in self.broker.hooks.advertisements_changed:
-            told(link, now)
+        self._advertisements_changed(link, now)
         if forgotten:
             for changed in self.broker.hooks.subscriptions_changed:
                 changed(SubscriptionChange(removed=forgotten), link, now)
 
     # ---- What changes where
+
+    def _advertisements_changed(self, link: LinkId, now: Time) -> None:
+        for changed in self.broker.hooks.advertisements_changed:
+            changed(link, now)
 
     def _remove_subscriptions(self, link: LinkId, ids: Sequence[RouteId]) -> None:
         """Events go to the link no longer; if they are many, neighbours hear of it later."""
@@ -427,8 +437,7 @@ class Router(BrokerComponent):
         self._neighbours.prepare_some(Effort(STEPS_MAX))
         self._go_on(Effort(STEPS_MAX), now)
         for link in self._neighbours.take_unadvertised():
-            for changed in self.broker.hooks.advertisements_changed:
-                changed(link, now)
+            self._advertisements_changed(link, now)
 
     def _go_on(self, effort: Effort, now: Time) -> None:
         left = self._neighbours.let_leave(effort)
@@ -464,7 +473,7 @@ class Router(BrokerComponent):
             leaving=list(self._neighbours.leaving),
             ended=ended,
             ending=list(self._neighbours.ending),
-            unadvertised=self._neighbours.keep_unadvertised(),
+            unadvertised=list(self._neighbours.unadvertised),
             expected_offers=self._offers.keep(),
             preparing=self._neighbours.keep_preparing(),
         )
@@ -487,4 +496,5 @@ class Router(BrokerComponent):
         self._outdated.restore(kept.outdated)
         self._offers.restore(kept.expected_offers)
         self.broker.awaited |= dict.fromkeys(kept.expected_offers)
-        self._neighbours.restore_preparing(kept.preparing, kept.unadvertised)
+        self._neighbours.restore_preparing(kept.preparing)
+        self._neighbours.unadvertised |= dict.fromkeys(kept.unadvertised)

@@ -50,6 +50,11 @@ class Stage:
         """
         return False
 
+    @property
+    def has_new(self) -> bool:
+        """Whether something that has come waits, so that too little comes out."""
+        return False
+
     def add(self, route: Route) -> None:
         """A route has come."""
         self.onward.add(route)
@@ -89,6 +94,8 @@ class KeptDifference(msgspec.Struct, frozen=True, kw_only=True):
     added: list[Route]
     removed: list[Route]
     looked_at: bool = True
+    withheld: bool = False
+    """Whether something may end that was not announced; earlier releases have none."""
 
 
 class Difference(Stage):
@@ -335,6 +342,11 @@ class Chain:
     def waits(self) -> bool:
         """Whether something is left to do in later turns."""
         return any(stage.waits for stage in self._stages)
+
+    @property
+    def has_new(self) -> bool:
+        """Whether something that has come waits."""
+        return any(stage.has_new for stage in self._stages)
 
     def keep(self) -> list[Any]:
         """What a snapshot has to hold of each stage."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from sterna.core.messages import Route
+from sterna.core.names import RouteId
 from sterna.core.routing.advertisements import AdvertisementGate
 from sterna.core.routing.stages import Difference, KeptDifference
 from sterna.model.filters import Filter, algebra
@@ -34,6 +35,9 @@ class UnionDifference(Difference):
         super().__init__()
         self._gate = gate
         self._looked_at = True
+        self._withheld = False
+        """Whether only what was added was announced the last time. What has ended meanwhile would
+        have been announced with it, so it is due although it changes nothing."""
 
     def add(self, route: Route) -> None:
         super().add(route)
@@ -50,19 +54,29 @@ class UnionDifference(Difference):
     def look_again(self) -> None:
         self._looked_at = False
 
+    def take(self) -> tuple[tuple[Route, ...], tuple[RouteId, ...]]:
+        self._withheld = False
+        return super().take()
+
+    def take_added(self) -> tuple[Route, ...]:
+        added = super().take_added()
+        self._withheld |= bool(added)
+        return added
+
     def keep(self) -> KeptDifference:
-        return msgspec.structs.replace(super().keep(), looked_at=self._looked_at)
+        kept = super().keep()
+        return msgspec.structs.replace(kept, looked_at=self._looked_at, withheld=self._withheld)
 
     def restore(self, kept: KeptDifference) -> None:
         super().restore(kept)
-        self._looked_at = kept.looked_at
+        self._looked_at, self._withheld = kept.looked_at, kept.withheld
 
     @property
     def is_due(self) -> bool:
         if self._looked_at or not super().is_due:
             return False
         self._looked_at = True
-        return self._changes_union()
+        return self._withheld or self._changes_union()
 
     def _changes_union(self) -> bool:
         offers = None if self._gate is None else self._gate.form()
