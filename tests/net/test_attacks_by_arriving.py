@@ -63,19 +63,6 @@ async def offers(network: LocalNetwork, name: str, least: int, most: int) -> Non
                 return
 
 
-def test_a_client_comes_and_goes_with_many_advertisements(network: LocalNetwork) -> None:
-    async def attack(comer: Attacker, leaver: Attacker) -> None:
-        some = FILTERS[: MANY // 2]
-        await leaver.send(leaver.change(some, AdvertisementChange))
-        await offers(network, "B3", len(some), len(some) + 10)
-        leaver.leave()
-        await offers(network, "B3", 0, 10)
-        await comer.send(comer.arrival(FILTERS, "advertisements"))
-        await offers(network, "B3", MANY, MANY + 10)
-
-    assert_unnoticed(network, attack)
-
-
 def test_many_subscriptions_have_waited_for_an_advertisement(network: LocalNetwork) -> None:
     async def attack(waiting: Attacker, _other: Attacker) -> None:
         await waiting.send(*waiting.subscription(FILTERS))
@@ -111,3 +98,16 @@ def test_a_neighbour_comes_that_knows_nothing(tmp_path: Path) -> None:
 def _is_up(network: LocalNetwork, neighbour: str) -> bool:
     topology = network.ask("B2", "topology")
     return any(e["name"] == neighbour and e["is_up"] for e in topology["neighbours"])
+
+
+def test_a_client_comes_and_goes_with_many_advertisements(network: LocalNetwork) -> None:
+    async def attack(comer: Attacker, leaver: Attacker) -> None:
+        some = FILTERS[: MANY // 2]
+        await leaver.send(leaver.change(some, AdvertisementChange))
+        await offers(network, "B3", len(some), len(some) + 10)
+        leaver.leave()
+        await offers(network, "B3", 0, 10)
+        await comer.send(comer.arrival(FILTERS, "advertisements"))
+        await offers(network, "B3", MANY, MANY + 10)
+
+    assert_unnoticed(network, attack)

@@ -22,8 +22,11 @@ FOLLOWERS_MAX = 32
 """When a route goes that covered more than this, they wait for the end of the turn; so do
 those that a new one may cover."""
 
-COMPARED = 10
-"""How many of these are compared in a step of an `Effort`."""
+INSIDE_MAX = 500
+"""At how many a closer look is taken in one turn to find those."""
+
+LOOKED_AT = 20
+"""At how many it is taken in a step of an `Effort`."""
 
 
 class Maximal(Stage):
@@ -80,12 +83,14 @@ class Maximal(Stage):
             self._follow(route, coverer)
             return
         inside = self._candidates.inside(route.filter)
+        if len(inside) <= INSIDE_MAX:
+            inside = self._candidates.likely(route.filter, inside)
         if len(inside) > FOLLOWERS_MAX:
             self._step_forward(route)
             self._hides[route.id] = deque(inside)
             self.onward.add(route)
             return
-        for id_ in self._candidates.covered(route.filter):
+        for id_ in inside:
             covered = self._maximal[id_]
             if route.filter.covers(covered.filter, work):
                 self._step_back(covered)
@@ -135,18 +140,16 @@ class Maximal(Stage):
 
     def _hide(self, route: Route, others: "deque[RouteId]", effort: Effort) -> None:
         """Have some of the routes step back that a maximal one covers."""
-        compared = 0
         while others and effort:
-            covered = self._maximal.get(others.popleft())
-            if covered is None:
-                continue
-            work = Work(COMPARING_MAX)
-            if route.filter.covers(covered.filter, work):
-                self._step_back(covered)
-                self._follow(covered, route.id)
-                effort.steps -= 1
-            compared += 1
-            effort.steps -= (compared % COMPARED == 0) + work.work // STEP
+            some = [others.popleft() for _ in range(min(LOOKED_AT, len(others)))]
+            effort.steps -= 1
+            there = [id_ for id_ in some if id_ in self._maximal]
+            for id_ in self._candidates.likely(route.filter, there):
+                covered, work = self._maximal[id_], Work(COMPARING_MAX)
+                if route.filter.covers(covered.filter, work):
+                    self._step_back(covered)
+                    self._follow(covered, route.id)
+                effort.steps -= 1 + work.work // STEP
 
     def _follow(self, route: Route, coverer: RouteId) -> None:
         self._coverer[route.id] = coverer
