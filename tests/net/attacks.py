@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from sterna.core.link import Frame, Resume
-from sterna.core.messages import AdvertisementChange, Events, SubscriptionChange
+from sterna.core.messages import AdvertisementChange, Events, InterestAsked, SubscriptionChange
 from sterna.model.event import Event, Scalar
 from sterna.net.local import LocalNetwork
 from sterna.wire.codec import Bodies, encode
-from sterna.wire.frames import VERSION, Hello, Role, control, frame
+from sterna.wire.frames import SETTINGS, VERSION, Hello, Role, control, frame
 from tests.net.live import SETTLE_S, Client, connect, until
 
 LATE_S = 1.0
@@ -31,9 +31,13 @@ class Attacker:
         """What it does while others look."""
 
     @classmethod
-    async def come_in(cls, address: tuple[str, int], name: str = "attacker") -> "Attacker":
+    async def come_in(
+        cls, address: tuple[str, int], name: str = "attacker", role: Role = Role.CLIENT
+    ) -> "Attacker":
         reader, writer = await asyncio.open_connection(*address)
-        writer.write(control(Hello(versions=(VERSION, VERSION), role=Role.CLIENT, node=name)))
+        features = (SETTINGS,) if role is Role.BROKER else ()
+        hello = Hello(versions=(VERSION, VERSION), role=role, node=name, features=features)
+        writer.write(control(hello))
         await reader.readexactly(1)  # A stranger may send less than a client.
         writer.write(framed(Resume(1, None, 0, True)))
         return cls(name, writer)
@@ -54,10 +58,14 @@ class Attacker:
         """A frame that subscribes to some filters, whose texts are not looked at here."""
         return self._framed({"type": kind.__name__, "added": self._routes(filters)})
 
-    def arrival(self, filters: Sequence[str]) -> bytes:
+    def arrival(self, filters: Sequence[str], kind: str = "subscriptions") -> bytes:
         """A frame with which it claims to come from another broker, with these subscriptions."""
         arrived = {"type": "Arrival", "visit": 2, "born": 1, "stay": 1, "received": 0}
-        return self._framed(arrived | {"subscriptions": self._routes(filters)})
+        return self._framed(arrived | {kind: self._routes(filters)})
+
+    def question(self) -> bytes:
+        """A frame that asks what is wanted, as publishers do that discard the rest."""
+        return self._framed({"type": InterestAsked.__name__, "number": 1})
 
     def _routes(self, filters: Sequence[str]) -> list[dict[str, str]]:
         numbers = range(self._subscribed, self._subscribed + len(filters))
@@ -67,10 +75,14 @@ class Attacker:
             for number, text in zip(numbers, filters, strict=True)
         ]
 
-    def withdrawal(self, *numbers: int) -> bytes:
+    def withdrawal(
+        self,
+        *numbers: int,
+        kind: type[SubscriptionChange | AdvertisementChange] = SubscriptionChange,
+    ) -> bytes:
         """A frame that ends some of the subscriptions."""
         removed = [f"{self.name}/{number}" for number in numbers]
-        return self._framed({"type": SubscriptionChange.__name__, "removed": removed})
+        return self._framed({"type": kind.__name__, "removed": removed})
 
     def publication(self, **attributes: Scalar) -> bytes:
         self._published += 1

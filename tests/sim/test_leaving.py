@@ -18,8 +18,8 @@ from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.handover.roaming import NEWS_US
 from sterna.core.inputs import Leave
 from sterna.core.names import LocalProtocolError
+from sterna.core.routing.offers import MANY
 from sterna.core.routing.options import RoutingOptions, Strategy
-from sterna.core.routing.router import MANY
 from sterna.core.settings import ClientOptions
 from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.script import Do, Drop

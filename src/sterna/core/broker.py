@@ -21,7 +21,7 @@ from sterna.core.inputs import (
 from sterna.core.keeping import Reader
 from sterna.core.link import Data, LinkTiming
 from sterna.core.lives import NOTHING_KNOWN, Earlier
-from sterna.core.messages import Events, Message
+from sterna.core.messages import AdvertisementChange, Events, Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.node import Node
 from sterna.core.quenching import Quenching
@@ -179,16 +179,21 @@ class Broker(Node):
 
     def _connection_lost(self, given: LinkDown, now: Time) -> None:
         self._link_down(given, now)
+        if given.link not in self.peers:  # The two ends have never met.
+            self.router.unprepare(given.link)
         self._absence.forget_surplus(now)
 
     def _ahead(self, given: Ahead, now: Time) -> None:
         session = self._sessions.get(given.link)
         if session is None or not session.expects(given.seq):
             return
-        if given.introduces:
-            self.router.expect(given.change.added, given.link, now)
-        else:
-            self.router.change_ahead(given.change, given.link, now)
+        change, link = given.change, given.link
+        if not given.introduces:
+            self.router.change_ahead(change, link, now)
+        elif isinstance(change, SubscriptionChange):
+            self.router.expect(change.added, link, now)
+        elif isinstance(change, AdvertisementChange):
+            self.router.expect_offers(change.added, link, now)
 
     def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:
         for changed in self.hooks.archive_changed:

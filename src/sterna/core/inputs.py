@@ -8,7 +8,7 @@ import msgspec
 
 from sterna.core.link import Frame
 from sterna.core.lives import NOTHING_KNOWN, Earlier
-from sterna.core.messages import AdvertisementChange, SubscriptionChange
+from sterna.core.messages import AdvertisementChange, InterestAsked, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer
 from sterna.core.settings import Settings
 from sterna.model.event import Event, Scalar
@@ -79,7 +79,7 @@ class Ahead(Input, frozen=True, kw_only=True):
     link: LinkId
     seq: int
     """The number of that message."""
-    change: SubscriptionChange | AdvertisementChange
+    change: SubscriptionChange | AdvertisementChange | InterestAsked
     introduces: bool = False
     """Whether a client introduces itself with that message: it gets nothing because of this part
     until the message has come."""

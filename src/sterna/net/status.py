@@ -34,6 +34,7 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "connections": len(server.sessions.roles),
         "peers_waiting": server.pausing.waiting,
         "subscriptions": len(node.router.subscriptions),
+        "advertisements": sum(map(len, node.router.advertisements.values())),
         "filters_uncompiled": node.router.subscriptions.uncompiled,
         "memory": {
             "bytes": memory.total,

@@ -11,11 +11,20 @@ from hypothesis import strategies as st
 
 from sterna.core.actions import Transmit
 from sterna.core.broker import Broker
-from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
+from sterna.core.confirming.echoes import Echoes
+from sterna.core.inputs import Ahead, Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
 from sterna.core.link import RELIABLE, Data, Frame, Resume
-from sterna.core.messages import Events, InterestAsked, Message, Route, SubscriptionChange
+from sterna.core.messages import (
+    AdvertisementChange,
+    Events,
+    InterestAsked,
+    Message,
+    Route,
+    SubscriptionChange,
+)
 from sterna.core.names import NEVER, LinkId, Peer, RouteId, Time
-from sterna.core.routing.neighbours import STEPS_MAX, Announcement
+from sterna.core.routing.announcements import Announcement
+from sterna.core.routing.neighbours import STEPS_MAX
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.routing.stages import Chain, Difference, Effort
 from sterna.core.routing.strategies import stages
@@ -25,6 +34,8 @@ from sterna.wire.snapshots import encode_node, restore_node
 from tests.core.routing import definitions
 from tests.core.routing.test_strategies import changes, conjunctions, same
 from tests.scale import examples
+
+Change = SubscriptionChange | AdvertisementChange | InterestAsked
 
 MANY = 3 * STEPS_MAX
 NARROW = [f"n = {number}" for number in range(MANY)]
@@ -36,10 +47,14 @@ pytestmark = pytest.mark.spec("RT-2", "LV-6")
 class Standing:
     """A broker with two clients, `c` and `d`, and what its neighbours have been told so far."""
 
-    def __init__(self, strategy: Strategy = Strategy.COVERING) -> None:
-        self.strategy = strategy
+    def __init__(
+        self, strategy: Strategy = Strategy.COVERING, *, advertisements: bool = False
+    ) -> None:
+        self.options = RoutingOptions(strategy=strategy, advertisements=advertisements)
         self.broker = self._made()
         self.told: dict[LinkId, dict[RouteId, Filter]] = {}
+        self.offers: dict[LinkId, dict[RouteId, Filter]] = {}
+        self.sent: list[tuple[LinkId, Message]] = []
         self.changes: list[SubscriptionChange] = []
         """What `n` was told."""
         self.events: list[LinkId] = []
@@ -50,13 +65,22 @@ class Standing:
         self.connect("n", Peer.BROKER)
 
     def _made(self) -> Broker:
-        return Broker("B1", RoutingOptions(strategy=self.strategy), timing=RELIABLE)
+        return Broker("B1", self.options, (Echoes(),), timing=RELIABLE)
 
     def connect(self, link: LinkId, peer: Peer, *, life: int = 1) -> None:
         """The other end of a link comes, and knows nothing."""
+        self.come(link, peer)
+        self.greet(link, life=life)
+
+    def come(self, link: LinkId, peer: Peer, *, advertises: bool | None = None) -> None:
+        """There is a connection; the link does not stand yet."""
         self.told[link] = {}
+        self.offers[link] = {}
         self._seqs[link] = count(1)
-        self.give(LinkUp(link=link, peer=peer))
+        self.give(LinkUp(link=link, peer=peer, advertises=advertises))
+
+    def greet(self, link: LinkId, *, life: int = 1) -> None:
+        """The link stands."""
         self.give(Received(link=link, frames=(Resume(life, None, 0, True),)))
 
     def say(self, link: LinkId, message: Message) -> None:
@@ -64,11 +88,19 @@ class Standing:
         self.give(Received(link=link, frames=(frame,)))
 
     def subscribe(self, link: LinkId, *filters: str) -> None:
-        routes = tuple(Route(f"{link}/{text}", Filter(text)) for text in filters)
-        self.say(link, SubscriptionChange(added=routes))
+        self.say(link, SubscriptionChange(added=routes(link, *filters)))
 
     def unsubscribe(self, link: LinkId, *filters: str) -> None:
         self.say(link, SubscriptionChange(removed=tuple(f"{link}/{text}" for text in filters)))
+
+    def advertise(self, link: LinkId, *filters: str) -> None:
+        self.say(link, AdvertisementChange(added=routes(link, *filters)))
+
+    def ahead(
+        self, link: LinkId, change: Change, *, seq: int = 1, introduces: bool = False
+    ) -> None:
+        """A part of the next message has come."""
+        self.give(Ahead(link=link, seq=seq, change=change, introduces=introduces))
 
     def publish(self, **attributes: Scalar) -> list[LinkId]:
         """An event comes from the neighbour; return where it goes."""
@@ -83,6 +115,12 @@ class Standing:
                 self._told(action.link, action.frame.message)
 
     def _told(self, link: LinkId, message: Message) -> None:
+        self.sent.append((link, message))
+        if isinstance(message, AdvertisementChange):
+            for route in message.added:
+                self.offers[link][route.id] = route.filter
+            for id_ in message.removed:
+                del self.offers[link][id_]
         if isinstance(message, Events):
             self.events.append(link)
         if isinstance(message, SubscriptionChange):
@@ -109,10 +147,19 @@ class Standing:
     def filters(self, link: LinkId = "n") -> set[str]:
         return {str(filter_) for filter_ in self.told[link].values()}
 
+    def offered(self, link: LinkId = "n") -> set[str]:
+        return {str(filter_) for filter_ in self.offers[link].values()}
+
     def asks_for(self, *filters: str, link: LinkId = "n") -> bool:
         """Whether events that match some filters would come from a neighbour."""
-        told = self.told[link].values()
-        return all(any(each.covers(Filter(text)) for each in told) for text in filters)
+        told, known = self.told[link].values(), self.filters(link)
+        return all(
+            text in known or any(each.covers(Filter(text)) for each in told) for text in filters
+        )
+
+
+def routes(link: LinkId, *filters: str) -> tuple[Route, ...]:
+    return tuple(Route(f"{link}/{text}", Filter(text)) for text in filters)
 
 
 def hidden(standing: Standing) -> Standing:

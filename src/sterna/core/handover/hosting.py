@@ -38,7 +38,8 @@ from sterna.core.lives import Earlier
 from sterna.core.location.messages import MovingChange
 from sterna.core.messages import Events, Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, Time
-from sterna.core.routing.router import MANY, PAUSE_US
+from sterna.core.routing.offers import MANY
+from sterna.core.routing.router import PAUSE_US
 from sterna.core.settings import Settings
 from sterna.core.sizes import Load, batches
 from sterna.model.event import Event

@@ -80,13 +80,20 @@ class Candidates:
         found = dict.fromkeys(id_ for high in corners.high() for id_ in self._index.match(high))
         return [id_ for id_ in found if corners.is_low_in(self._boxes[id_])]
 
-    def covered(self, filter_: Filter) -> Iterable[RouteId]:
+    def covered(self, filter_: Filter) -> list[RouteId]:
         """Everything that the filter may cover."""
+        return self.likely(filter_, self.inside(filter_))
+
+    def inside(self, filter_: Filter) -> list[RouteId]:
+        """The same, and more that a closer look would exclude."""
+        return list(dict.fromkeys(id_ for box in boxes_of(filter_) for id_ in self._inside(box)))
+
+    def likely(self, filter_: Filter, ids: Iterable[RouteId]) -> list[RouteId]:
+        """Those of some others that the filter may cover, at a closer look."""
         boxes = boxes_of(filter_)
-        inside = dict.fromkeys(id_ for box in boxes for id_ in self._inside(box))
         return [
             id_
-            for id_ in inside
+            for id_ in ids
             if self._corners[id_].is_low_in(boxes) and self._corners[id_].is_high_in(boxes)
         ]
 

@@ -1,5 +1,7 @@
 """Covering: only the filters that no other covers are passed on."""
 
+from collections import deque
+
 import msgspec
 
 from sterna.core.messages import Route
@@ -17,7 +19,14 @@ STEP = COMPARING_MAX // 100
 """How many cuts are examined in a step of an `Effort`."""
 
 FOLLOWERS_MAX = 32
-"""When a route goes that covered more than this, they wait for the end of the turn."""
+"""When a route goes that covered more than this, they wait for the end of the turn; so do
+those that a new one may cover."""
+
+INSIDE_MAX = 500
+"""At how many a closer look is taken in one turn to find those."""
+
+LOOKED_AT = 20
+"""At how many it is taken in a step of an `Effort`."""
 
 
 class Maximal(Stage):
@@ -35,8 +44,16 @@ class Maximal(Stage):
         self._orphans: dict[RouteId, Route] = {}
         """Routes whose coverer has gone together with many others, and that wait until all changes
         of the turn are known: each would find another one that is about to go. The neighbour knows
-        the coverer until they all have been looked at, which may take several turns."""
+        the coverer until they all have been looked at, which may take several turns.
+
+        Routes that come together with many others wait here, too."""
+        self._new: dict[RouteId, None] = {}
+        """The names of those among them that have come."""
+        self._hides: dict[RouteId, deque[RouteId]] = {}
+        """Maximal routes that may cover many others, and those that each was not compared with yet.
+        They are passed on until then, and some of them may have gone."""
         self._many_go = False
+        self._many_come = False
         self._places: dict[RouteId, int] = {}
         """The place of each maximal route in the order of their arrival."""
         self._arrivals = 0
@@ -44,10 +61,18 @@ class Maximal(Stage):
 
     @property
     def waits(self) -> bool:
-        return bool(self._orphans)
+        return bool(self._orphans or self._hides)
+
+    @property
+    def has_new(self) -> bool:
+        return bool(self._new)
 
     def add(self, route: Route) -> None:
-        self._place(route, Work(COMPARING_MAX))
+        if self._many_come:
+            self._orphans[route.id] = route
+            self._new[route.id] = None
+        else:
+            self._place(route, Work(COMPARING_MAX))
 
     def _place(self, route: Route, work: Work) -> None:
         if route.filter.normal_form == ():
@@ -57,7 +82,15 @@ class Maximal(Stage):
         if coverer is not None:
             self._follow(route, coverer)
             return
-        for id_ in self._candidates.covered(route.filter):
+        inside = self._candidates.inside(route.filter)
+        if len(inside) <= INSIDE_MAX:
+            inside = self._candidates.likely(route.filter, inside)
+        if len(inside) > FOLLOWERS_MAX:
+            self._step_forward(route)
+            self._hides[route.id] = deque(inside)
+            self.onward.add(route)
+            return
+        for id_ in inside:
             covered = self._maximal[id_]
             if route.filter.covers(covered.filter, work):
                 self._step_back(covered)
@@ -70,6 +103,7 @@ class Maximal(Stage):
             self._step_back(route)
         elif route.id in self._orphans:
             del self._orphans[route.id]
+            self._new.pop(route.id, None)
         else:
             coverer = self._coverer.pop(route.id)
             if coverer is not None:
@@ -85,14 +119,37 @@ class Maximal(Stage):
 
     def many_go(self) -> None:
         self._many_go = True
+        self.onward.many_go()
+
+    def many_come(self) -> None:
+        self._many_come = True
 
     def flush(self, effort: Effort) -> None:
-        self._many_go = False
+        self._many_go = self._many_come = False
         while self._orphans and effort:
             id_ = next(iter(self._orphans))
             work = Work(COMPARING_MAX)
+            self._new.pop(id_, None)
             self._place(self._orphans.pop(id_), work)
             effort.steps -= 1 + work.work // STEP
+        while self._hides and effort:
+            id_, others = next(iter(self._hides.items()))
+            self._hide(self._maximal[id_], others, effort)
+            if not others:
+                self._hides.pop(id_, None)
+
+    def _hide(self, route: Route, others: "deque[RouteId]", effort: Effort) -> None:
+        """Have some of the routes step back that a maximal one covers."""
+        while others and effort:
+            some = [others.popleft() for _ in range(min(LOOKED_AT, len(others)))]
+            effort.steps -= 1
+            there = [id_ for id_ in some if id_ in self._maximal]
+            for id_ in self._candidates.likely(route.filter, there):
+                covered, work = self._maximal[id_], Work(COMPARING_MAX)
+                if route.filter.covers(covered.filter, work):
+                    self._step_back(covered)
+                    self._follow(covered, route.id)
+                effort.steps -= 1 + work.work // STEP
 
     def _follow(self, route: Route, coverer: RouteId) -> None:
         self._coverer[route.id] = coverer
@@ -108,6 +165,7 @@ class Maximal(Stage):
     def _step_back(self, route: Route) -> None:
         """A route is no longer maximal."""
         del self._maximal[route.id], self._places[route.id]
+        self._hides.pop(route.id, None)
         self._candidates.remove(route.id)
         self.onward.remove(route)
 
@@ -124,6 +182,8 @@ class Maximal(Stage):
             maximal=list(self._maximal.values()),
             followers=[(id_, list(each.values())) for id_, each in self._followers.items()],
             orphans=list(self._orphans.values()),
+            new=list(self._new),
+            hides=[(id_, list(others)) for id_, others in self._hides.items()],
             unwanted=[id_ for id_, coverer in self._coverer.items() if coverer is None],
         )
 
@@ -135,6 +195,8 @@ class Maximal(Stage):
             self._coverer |= dict.fromkeys(self._followers[coverer], coverer)
         self._coverer |= dict.fromkeys(kept.unwanted)
         self._orphans = {route.id: route for route in kept.orphans}
+        self._new = dict.fromkeys(kept.new)
+        self._hides = {id_: deque(others) for id_, others in kept.hides}
 
 
 class KeptMaximal(msgspec.Struct, frozen=True, tag=True):
@@ -146,3 +208,8 @@ class KeptMaximal(msgspec.Struct, frozen=True, tag=True):
     """Routes that match nothing."""
     orphans: list[Route] = []
     """Routes whose coverer has gone and that wait; earlier releases have none."""
+    new: list[RouteId] = []
+    """Those of them that have come; earlier releases have none."""
+    hides: list[tuple[RouteId, list[RouteId]]] = []
+    """Maximal routes, and what each may cover and was not compared with; earlier releases have
+    none."""

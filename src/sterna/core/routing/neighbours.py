@@ -5,22 +5,34 @@ the same: what is wanted anywhere.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple, cast
-
-import msgspec
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 from sterna.core.messages import AdvertisementChange, Message, Route, SubscriptionChange
 from sterna.core.names import LinkId, RouteId
 from sterna.core.routing.advertisements import AdvertisementGate
+from sterna.core.routing.announcements import (
+    FEW_TOLD,
+    PRESUMED,
+    Announcement,
+    KeptNeighbour,
+    Neighbour,
+    messages,
+)
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.routing.preparing import (
+    Advertised,
+    Filling,
+    KeptPreparations,
+    Leavable,
+    Preparations,
+)
 from sterna.core.routing.stages import (
     Chain,
     Difference,
     Effort,
     Everything,
     Fan,
-    KeptDifference,
     NameRoute,
 )
 from sterna.core.routing.strategies import KeptStage, difference, stages
@@ -32,46 +44,6 @@ Advertisements = Mapping[LinkId, Mapping[RouteId, Route]]
 
 STEPS_MAX = 50
 """How many steps are done in one turn of what may take several."""
-
-
-class Announcement(NamedTuple):
-    """What one neighbour is told of subscriptions or advertisements."""
-
-    chain: Chain
-    """Where filters from other links go in. Publishers share one, for they all hear the same."""
-    difference: Difference
-
-    def take(self) -> tuple[tuple[Route, ...], tuple[RouteId, ...]] | None:
-        """Take what there is to announce; None if there is nothing.
-
-        Nothing ends as long as it may be needed for what waits in the chain.
-        """
-        if self.chain.waits:
-            added = self.difference.take_added()
-            return (added, ()) if added else None
-        return self.difference.take() if self.difference.is_due else None
-
-
-class Neighbour(NamedTuple):
-    """All that one neighbour is told."""
-
-    subscriptions: Announcement
-    advertisements: Announcement | None = None
-    """None if it is told of none."""
-    gate: AdvertisementGate | None = None
-    """Where its own advertisements admit subscriptions; None if it hears of them all."""
-    sends_everything: bool = False
-    """It was asked for all events, whatever the subscriptions."""
-
-
-class KeptNeighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """What a snapshot holds of what one neighbour is told."""
-
-    subscriptions: list[KeptStage]
-    """Empty for a publisher: all publishers share one chain."""
-    difference: KeptDifference
-    advertisements: list[KeptStage] = []
-    offers: KeptDifference | None = None
 
 
 class Neighbours:
@@ -95,6 +67,11 @@ class Neighbours:
         self.leaving: deque[tuple[LinkId, Route]] = deque()
         """Subscriptions that have ended together with many others, with the links that they came
         from. They are in the chains still, and leave them a few at a time."""
+        self.ending: deque[tuple[LinkId, Route]] = deque()
+        """Advertisements that have ended in the same way."""
+        self.unadvertised: dict[LinkId, None] = {}
+        """The neighbours of which some of these have left."""
+        self._preparing = Preparations()
 
     def __contains__(self, link: LinkId) -> bool:
         return link in self._told
@@ -110,21 +87,34 @@ class Neighbours:
 
     def begin(self, link: LinkId) -> None:
         """Start to tell a neighbouring broker what is known already."""
+        if link in self._preparing:
+            neighbour = self._told[link] = self._preparing.take(link)
+            if neighbour.gate is not None and PRESUMED in neighbour.gate:
+                neighbour.gate.unadvertise(PRESUMED)  # What it has admitted is looked at later.
+            return
         neighbour = self._told[link] = self._made(link)
+        for route in self._wanted(link):
+            neighbour.subscriptions.chain.add(route)
+        if neighbour.advertisements is not None:
+            for route in self._offered(link):
+                neighbour.advertisements.chain.add(route)
+        if neighbour.gate is not None:
+            for route in self._advertisements.get(link, {}).values():
+                neighbour.gate.advertise(route)
+
+    def _wanted(self, link: LinkId | None = None) -> Iterator[Route]:
+        """All that is wanted, but not by the other end of a link."""
         for source in self._subscriptions.links():
             if source != link:
-                for route in self._subscriptions.routes(source).values():
-                    neighbour.subscriptions.chain.add(route)
-        for source, route in self._unannounced():
-            if source != link:
-                neighbour.subscriptions.chain.add(route)
+                yield from self._subscriptions.routes(source).values()
+        yield from (route for source, route in self._unannounced() if source != link)
+
+    def _offered(self, link: LinkId) -> Iterator[Route]:
+        """All that is advertised, but not by the other end of a link."""
         for source, routes in self._advertisements.items():
-            if source != link and neighbour.advertisements is not None:
-                for route in routes.values():
-                    neighbour.advertisements.chain.add(route)
-            if source == link and neighbour.gate is not None:
-                for route in routes.values():
-                    neighbour.gate.advertise(route)
+            if source != link:
+                yield from routes.values()
+        yield from (route for source, route in self.ending if source != link)
 
     def begin_again(self, link: LinkId) -> None:
         """Tell a neighbouring broker in another way what it was told so far."""
@@ -147,6 +137,7 @@ class Neighbours:
 
     def end(self, link: LinkId) -> None:
         """There is nobody to tell any more."""
+        self._preparing.drop(link)
         gone = self._told.pop(link, None)
         if gone is not None and self._is_publisher(gone):
             self._publishers.leave(gone.subscriptions.difference)
@@ -163,10 +154,82 @@ class Neighbours:
     def configure(self, options: RoutingOptions, brokers: Iterable[LinkId]) -> None:
         """Reduce in another way: neighbours will be told the difference, so there is no gap."""
         self._options = options
+        self._preparing.clear()
         for link in brokers:
             self.begin_again(link)
         if self._interest is not None:
             self._share_interest()
+
+    # ---- Who will be told
+
+    def prepare(self, link: LinkId, *, advertises: bool) -> None:
+        """Begin to prepare what a neighbouring broker is told once its link stands."""
+        if link in self._told or link in self._preparing:
+            return
+        neighbour = self._made(link)
+        if neighbour.gate is not None and not advertises:
+            neighbour.gate.advertise(PRESUMED)
+        self._preparing.begin(link, neighbour, self._wanted(link), self._offered(link))
+
+    def prepare_interest(self) -> None:
+        """Begin to prepare what the first publisher is told that asks what is wanted."""
+        if self._interest is None and self._preparing.interest is None:
+            self._publishers = Fan()
+            wanted = [*self._wanted(), *self._subscriptions.widest()]
+            self._preparing.interest = Filling(self._interest_chain(), wanted)
+
+    def arrived(self, link: LinkId) -> None:
+        """It has advertised what was expected: all that it has to be told then comes out."""
+        gate = self.gate(link)
+        if gate is not None and gate.is_expecting:
+            gate.arrive()
+            self._told[link].subscriptions.chain.flush(Effort())
+
+    def prepare_some(self, effort: Effort) -> None:
+        """Go on with what is being prepared."""
+        self._preparing.go_on(effort)
+        for neighbour in self._told.values():
+            chain, gate = neighbour.subscriptions.chain, neighbour.gate
+            if chain.has_new or (gate is not None and gate.is_expecting):
+                chain.flush(effort)
+
+    def is_preparing(self, link: LinkId) -> bool:
+        """Whether something is left to do before the next message of a link can be handled."""
+        gate = self.gate(link)
+        if gate is not None and gate.is_expecting:
+            return self._told[link].subscriptions.chain.waits
+        return self._preparing.waits_for(link) or self.has_new
+
+    def many_come(self) -> None:
+        """Many subscriptions are about to come in this turn, and nobody relies on them yet.
+
+        If many neighbours are told, they hear of them in several turns.
+        """
+        if len(self._told) <= FEW_TOLD:
+            return
+        for neighbour in self._told.values():
+            if neighbour.subscriptions.chain is not self._interest:
+                neighbour.subscriptions.chain.many_come()
+
+    @property
+    def has_new(self) -> bool:
+        """Whether some of those that have come are not announced yet."""
+        return any(neighbour.subscriptions.chain.has_new for neighbour in self._told.values())
+
+    def all_have_come(self) -> None:
+        """Somebody relies on them from now on."""
+        for neighbour in self._told.values():
+            if neighbour.subscriptions.chain.has_new:
+                neighbour.subscriptions.chain.flush(Effort())
+
+    def takes_long(self, subscriptions: int) -> bool:
+        """Whether it takes long to compare so many for all who are told."""
+        return len(self._told) > FEW_TOLD and subscriptions > 0
+
+    @property
+    def has_interest(self) -> bool:
+        """Whether a publisher was told what is wanted."""
+        return self._interest is not None
 
     # ---- What they are told
 
@@ -182,65 +245,101 @@ class Neighbours:
             yield from ((link, route) for route in routes.values())
 
     def let_leave(self, effort: Effort) -> int:
-        """Take some of those that have ended out of the chains; return how many.
+        """Take some of those that have ended out of the chains; return how many subscriptions.
 
         What they covered waits until all have left: it would find another one that leaves.
         """
         before = len(self.leaving)
-        many_go: dict[LinkId, list[Chain]] = {}
-        while self.leaving and effort:
-            link, route = self.leaving.popleft()
-            if link not in many_go:
-                many_go[link] = self._concerned(link)
-                for chain in many_go[link]:
-                    chain.many_go()
-            for chain in many_go[link]:
-                chain.remove(route)
-            effort.steps -= max(1, len(many_go[link]))
-        if self.leaving:
+        self._let_go(self.leaving, self._concerned, effort)
+        left = before - len(self.leaving)
+        if self.ending and effort:
+            self.unadvertised |= dict.fromkeys(self._let_go(self.ending, self._listening, effort))
+        if self.leaving or self.ending:
             effort.steps = 0
-        return before - len(self.leaving)
+        return left
+
+    def _let_go(
+        self,
+        leaving: deque[tuple[LinkId, Route]],
+        concerned: Callable[[LinkId], Sequence[Leavable]],
+        effort: Effort,
+    ) -> list[LinkId]:
+        """Have some leave where they are; return the links that they came from."""
+        many_go: dict[LinkId, Sequence[Leavable]] = {}
+        while leaving and effort:
+            link, route = leaving.popleft()
+            if link not in many_go:
+                many_go[link] = concerned(link)
+                for each in many_go[link]:
+                    each.many_go()
+            for each in many_go[link]:
+                each.remove(route)
+            effort.steps -= max(1, len(many_go[link]))
+        return list(many_go)
+
+    def take_unadvertised(self) -> list[LinkId]:
+        """The neighbours that have advertised less since this was asked, once all is done."""
+        if self.ending or not self.unadvertised:
+            return []
+        links = [link for link in self.unadvertised if self.gate(link) is not None]
+        self.unadvertised.clear()
+        return links
 
     def subscription_removed(self, link: LinkId, route: Route) -> None:
         """Somebody at the end of a link has unsubscribed."""
         for chain in self._concerned(link):
             chain.remove(route)
 
-    def _concerned(self, link: LinkId) -> list[Chain]:
+    def _concerned(self, link: LinkId) -> list[Chain | Filling]:
         """The chains that filters from a link go into: all other brokers', and the publishers'."""
-        chains = [
+        chains: list[Chain | Filling] = [
             neighbour.subscriptions.chain
             for other, neighbour in self._told.items()
             if other != link and neighbour.subscriptions.chain is not self._interest
         ]
-        return chains if self._interest is None else [*chains, self._interest]
+        chains += self._preparing.wanting(link)
+        shared = self._interest or self._preparing.interest
+        return chains if shared is None else [*chains, shared]
 
     def interest_added(self, route: Route) -> None:
         """Something is wanted that only publishers hear of."""
-        if self._interest is not None:
-            self._interest.add(route)
+        shared = self._interest or self._preparing.interest
+        if shared is not None:
+            shared.add(route)
 
     def interest_removed(self, route: Route) -> None:
         """It is wanted no more."""
-        if self._interest is not None:
-            self._interest.remove(route)
+        shared = self._interest or self._preparing.interest
+        if shared is not None:
+            shared.remove(route)
 
-    def advertisement_added(self, link: LinkId, route: Route) -> None:
-        """Somebody at the end of a link has advertised."""
+    def advertisement_added(self, link: LinkId, route: Route, *, expected: bool = False) -> None:
+        """Somebody at the end of a link has advertised, or is expected to."""
         for other, neighbour in self._told.items():
             if other == link and neighbour.gate is not None:
-                neighbour.gate.advertise(route)
+                gate = neighbour.gate
+                (gate.expect if expected else gate.advertise)(route)
                 neighbour.subscriptions.difference.look_again()
             if other != link and neighbour.advertisements is not None:
                 neighbour.advertisements.chain.add(route)
+        for filling in self._preparing.offering(link):
+            filling.add(route)
 
     def advertisement_removed(self, link: LinkId, route: Route) -> None:
         """Somebody at the end of a link has unadvertised."""
-        for other, neighbour in self._told.items():
-            if other == link and neighbour.gate is not None:
-                neighbour.gate.unadvertise(route)
-            if other != link and neighbour.advertisements is not None:
-                neighbour.advertisements.chain.remove(route)
+        for each in self._listening(link):
+            each.remove(route)
+
+    def _listening(self, link: LinkId) -> list[Leavable]:
+        """Where advertisements that came over a link are known."""
+        gate = self.gate(link)
+        chains = [
+            neighbour.advertisements.chain
+            for other, neighbour in self._told.items()
+            if other != link and neighbour.advertisements is not None
+        ]
+        gates = [] if gate is None else [Advertised(gate)]
+        return [*gates, *chains, *self._preparing.offering(link)]
 
     def must_hear(self, link: LinkId, filter_: Filter) -> bool:
         """Whether a neighbour has to know a filter for its events to come here."""
@@ -272,21 +371,25 @@ class Neighbours:
                 continue
             change = subscriptions.take()
             if change is not None:
-                yield link, SubscriptionChange(added=change[0], removed=change[1])
+                yield from ((link, each) for each in messages(SubscriptionChange, *change))
             change = None if advertisements is None else advertisements.take()
             if change is not None:
-                yield link, AdvertisementChange(added=change[0], removed=change[1])
+                yield from ((link, each) for each in messages(AdvertisementChange, *change))
         if self._interest is not None and not self._interest.waits:
             self._publishers.forget_ended()
 
     @property
     def waits(self) -> bool:
         """Whether something is left to do in later turns."""
-        return bool(self.leaving) or any(
-            told.chain.waits
-            for neighbour in self._told.values()
-            for told in (neighbour.subscriptions, neighbour.advertisements)
-            if told is not None
+        return (
+            bool(self.leaving or self.ending)
+            or any(
+                told.chain.waits
+                for neighbour in self._told.values()
+                for told in (neighbour.subscriptions, neighbour.advertisements)
+                if told is not None
+            )
+            or self._preparing.waits
         )
 
     # ---- Chains
@@ -321,16 +424,13 @@ class Neighbours:
     def _share_interest(self) -> None:
         """Begin to reduce for publishers what is wanted, or begin again with other options."""
         publishers = [link for link, each in self._told.items() if self._is_publisher(each)]
-        self._publishers = Fan()
-        self._interest = self._interest_chain()
-        for source in self._subscriptions.links():
-            for route in self._subscriptions.routes(source).values():
+        self._interest = self._preparing.take_interest()
+        if self._interest is None:
+            self._publishers = Fan()
+            self._interest = self._interest_chain()
+            for route in (*self._wanted(), *self._subscriptions.widest()):
                 self._interest.add(route)
-        for _, route in self._unannounced():
-            self._interest.add(route)
-        for route in self._subscriptions.widest():
-            self._interest.add(route)
-        self._interest.flush(Effort(STEPS_MAX))
+            self._interest.flush(Effort(STEPS_MAX))
         for link in publishers:
             before, told = self._told[link].subscriptions, difference(Strategy.MERGING)
             self._publishers.join(told)
@@ -352,6 +452,10 @@ class Neighbours:
         """What a snapshot has to hold of each neighbour."""
         return {link: self._kept(each) for link, each in self._told.items()}
 
+    def keep_preparing(self) -> KeptPreparations:
+        """What it has to hold of what is being prepared."""
+        return self._preparing.keep()
+
     def keep_interest(self) -> tuple[list[KeptStage] | None, tuple[list[Route], list[Route]]]:
         """What it has to hold of what publishers share: the chain, and what comes out of it."""
         interest = None if self._interest is None else self._interest.keep()
@@ -370,10 +474,10 @@ class Neighbours:
         self, interest: list[KeptStage] | None, publishers: tuple[list[Route], list[Route]]
     ) -> None:
         """Go on with what a snapshot has held of what publishers share; call this first."""
+        self._publishers.restore(publishers)
         if interest is not None:
             self._interest = self._interest_chain(begins=False)
             self._interest.restore(interest)
-            self._publishers.restore(publishers)
 
     def restore_publisher(self, link: LinkId, kept: KeptNeighbour) -> None:
         """Go on with what a publisher was told."""
@@ -393,3 +497,11 @@ class Neighbours:
             offers.difference.restore(kept.offers)
             neighbour = neighbour._replace(advertisements=offers)
         self._told[link] = neighbour
+
+    def restore_preparing(self, kept: KeptPreparations) -> None:
+        """Go on with what was being prepared."""
+        self._preparing.restore(
+            kept,
+            lambda link: self._made(link, begins=False),
+            lambda: self._interest_chain(begins=False),
+        )

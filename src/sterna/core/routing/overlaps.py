@@ -11,9 +11,14 @@ import msgspec
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.model.filters import Filter
+from sterna.model.filters.algebra import Work
 from sterna.model.filters.values import Cut, cut_after, value_at
 
 Place = tuple[str, Cut] | None
+
+COMPARING_MAX = 10_000
+"""How many cuts may be examined to find out what overlaps a filter; this bounds it to some 10
+milliseconds. Beyond, the next one counts as overlapping, which is always safe."""
 
 
 class OverlapIndex:
@@ -55,21 +60,26 @@ class OverlapIndex:
             for id_ in ids:
                 self.add(routes[id_])
 
-    def overlapping(self, filter_: Filter) -> Iterator[Route]:
-        """The routes that overlap a filter (or may: the algebra is not always sure)."""
-        for place in self._places(filter_):
-            for route in self._routes.get(place, {}).values():
-                if route.filter.overlaps(filter_):
-                    yield route
+    def overlapping(self, filter_: Filter, work: Work | None = None) -> Route | None:
+        """The first route that overlaps a filter (or may: the algebra is not always sure)."""
+        work = work or Work(COMPARING_MAX)
+        for route in self.candidates(filter_):
+            if route.filter.overlaps(filter_, work):
+                return route
+        return None
 
-    def _places(self, filter_: Filter) -> list[Place]:
+    def candidates(self, filter_: Filter) -> Iterator[Route]:
+        """The routes that are worth comparing with a filter; all others do not overlap it."""
+        for place in self._places(filter_):
+            yield from self._routes.get(place, {}).values()
+
+    def _places(self, filter_: Filter) -> Iterator[Place]:
         """Where something may be filed that overlaps a filter."""
-        places: dict[Place, None] = {None: None}
+        yield None
         for name, values in self._values.items():
             wanted = _points(filter_, name)
-            found = values if wanted is None else [value for value in wanted if value in values]
-            places |= dict.fromkeys((name, value) for value in found)
-        return list(places)
+            found = values if wanted is None else dict.fromkeys(wanted)
+            yield from ((name, value) for value in found if value in values)
 
 
 class KeptOverlaps(msgspec.Struct, frozen=True):

@@ -8,52 +8,35 @@ neighbours and clients give are theirs, and two of them may be the same.
 
 from collections.abc import Collection, Mapping, Sequence
 
-import msgspec
-
 from sterna.core.component import BrokerComponent
 from sterna.core.facts import Forwarded
+from sterna.core.inputs import LinkUp
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import (
     AdvertisementChange,
     Announced,
     AnnouncementAsked,
+    InterestAsked,
     Message,
     Route,
     SubscriptionChange,
 )
 from sterna.core.names import NEVER, LinkId, Peer, RouteId, Time
-from sterna.core.routing.neighbours import STEPS_MAX, KeptNeighbour, Neighbours
+from sterna.core.routing.kept import KeptRouter
+from sterna.core.routing.neighbours import STEPS_MAX, Neighbours
+from sterna.core.routing.offers import MANY, Offers
 from sterna.core.routing.options import RoutingOptions
+from sterna.core.routing.outdated import Outdated
 from sterna.core.routing.stages import EVERYTHING, Effort
-from sterna.core.routing.strategies import KeptStage
-from sterna.core.routing.table import KeptTable, RoutingTable
+from sterna.core.routing.table import RoutingTable
 from sterna.core.settings import Settings
 from sterna.model.event import Event
 from sterna.model.filters import Filter
-
-
-class KeptRouter(msgspec.Struct, frozen=True, kw_only=True):
-    """What a snapshot holds of routing."""
-
-    subscriptions: KeptTable
-    advertisements: dict[LinkId, dict[RouteId, Route]]
-    neighbours: dict[LinkId, KeptNeighbour]
-    advertising: dict[LinkId, bool]
-    interest: list[KeptStage] | None
-    publishers: list[Route]
-    names: int
-    outdated: dict[LinkId, tuple[list[RouteId], list[RouteId]]] = {}
-    leaving: list[tuple[LinkId, Route]] = []
-    ended: list[Route] = []
-
 
 IMPLICIT = ""
 """The name of the advertisement that is assumed of a peer which does not advertise: it may publish
 anything. No peer can give this name, for theirs begin with their own."""
 
-
-MANY = 32
-"""When more subscriptions than this end together, neighbours are told in several turns."""
 
 PAUSE_US = 10_000
 """How many microseconds are between two such turns, for everything else."""
@@ -73,11 +56,10 @@ class Router(BrokerComponent):
         self._advertising: dict[LinkId, bool] = {}
         """Whether a neighbouring broker routes by advertisements, or a client knows that it has to
         advertise; not all have announced it."""
-        self._outdated: dict[LinkId, tuple[dict[RouteId, None], dict[RouteId, None]]] = {}
-        """The subscriptions and advertisements of a neighbour that it announced before the link was
-        begun anew, and has not announced again."""
+        self._outdated = Outdated()
         self._named = 0
         self._neighbours = Neighbours(options, self.subscriptions, self.advertisements, self._name)
+        self._offers = Offers(self.advertisements, self._neighbours, self._name)
 
     # ---- Settings
 
@@ -100,8 +82,7 @@ class Router(BrokerComponent):
         """
         known = self._neighbours.must_hear(link, EVERYTHING) and self.told_filters(link)
         if known and EVERYTHING in known.values():
-            for changed in self.broker.hooks.advertisements_changed:
-                changed(link, now)
+            self._advertisements_changed(link, now)
 
     def advertising(self, link: LinkId, *, is_known: bool | None, now: Time) -> None:
         """A neighbouring broker routes by advertisements, or does not; None if that is not known.
@@ -131,9 +112,8 @@ class Router(BrokerComponent):
             and link not in self.advertisements
             and not self._advertises(link)
         ):
-            self._add_advertisement(link, Route(IMPLICIT, EVERYTHING))
-            for changed in self.broker.hooks.advertisements_changed:
-                changed(link, now)
+            self._offers.add(link, Route(IMPLICIT, EVERYTHING))
+            self._advertisements_changed(link, now)
 
     def _advertises(self, link: LinkId) -> bool:
         """Whether a peer advertises what comes from it, as far as it is known."""
@@ -164,27 +144,59 @@ class Router(BrokerComponent):
     # ---- Messages
 
     def on_subscription_change(self, message: SubscriptionChange, link: LinkId, now: Time) -> None:
-        self._hear_again(message, link, 0)
-        self._change_subscriptions(message, link)
+        self._outdated.hear(message, link)
+        if self._change_subscriptions(message, link):
+            self._neighbours.all_have_come()
         for changed in self.broker.hooks.subscriptions_changed:
             changed(message, link, now)
         self.tell(now)
 
     def change_ahead(
-        self, part: SubscriptionChange | AdvertisementChange, link: LinkId, now: Time
+        self,
+        part: SubscriptionChange | AdvertisementChange | InterestAsked,
+        link: LinkId,
+        now: Time,
     ) -> None:
         """Do a part of a message that is about to come; as a whole, it finds that part done."""
         if isinstance(part, SubscriptionChange):
+            self._neighbours.many_come()
             self._change_subscriptions(part, link)
-        else:
-            self._change_advertisements(part, link)
+        elif isinstance(part, AdvertisementChange):
+            self._offers.change(part, link, expected=True)
+        elif self._has_many:
+            self._neighbours.prepare_interest()
         self.tell(now)
+
+    def takes_long(self, message: Message | None, link: LinkId) -> bool:
+        """Whether a message should be given ahead although it has few routes or none.
+
+        None stands for the greeting of a neighbour, with which its link stands.
+        """
+        if message is None:
+            return self.is_preparing(link)
+        if isinstance(message, SubscriptionChange):
+            return self._neighbours.takes_long(len(message.added))
+        if isinstance(message, AdvertisementChange):
+            gate = self._neighbours.gate(link)
+            return bool(message.added) and gate is not None and gate.is_patient
+        is_first = isinstance(message, InterestAsked) and not self._neighbours.has_interest
+        return is_first and self._has_many
+
+    def is_preparing(self, link: LinkId) -> bool:
+        """Whether something is left to do before such a message can be handled quickly."""
+        return self._neighbours.is_preparing(link)
+
+    @property
+    def _has_many(self) -> bool:
+        offers = sum(map(len, self.advertisements.values()))
+        return len(self.subscriptions) + offers > MANY
 
     def expect(self, routes: Sequence[Route], link: LinkId, now: Time) -> None:
         """Prepare for some subscriptions of a client that is about to introduce itself.
 
         Neighbours know them from now on, and events go to the client once it has come.
         """
+        self._neighbours.many_come()
         known = self.subscriptions.routes(link)
         for said in routes:
             is_known = said.id in known and known[said.id].filter == said.filter
@@ -193,6 +205,15 @@ class Router(BrokerComponent):
             route = Route(self._name(), said.filter)
             self.subscriptions.expect(link, said.id, route)
             self._neighbours.subscription_added(link, route)
+        self.broker.awaited[link] = None
+        self.tell(now)
+
+    def expect_offers(self, routes: Sequence[Route], link: LinkId, now: Time) -> None:
+        """Neighbours know some advertisements of such a client from now on.
+
+        What it has not advertised in the end leaves again.
+        """
+        self._offers.expect(routes, link)
         self.broker.awaited[link] = None
         self.tell(now)
 
@@ -207,48 +228,41 @@ class Router(BrokerComponent):
         """What was expected of a client and has not come leaves again."""
         routes = self.subscriptions.expect_no_more(link)
         self._neighbours.leaving.extend((link, route) for route in routes)
+        self._offers.expect_no_more(link)
 
-    def _change_subscriptions(self, message: SubscriptionChange, link: LinkId) -> None:
+    def _change_subscriptions(self, message: SubscriptionChange, link: LinkId) -> bool:
+        """Enter and remove subscriptions; return whether some were known already."""
+        found = False
         for said in message.added:
             if not said.filter.is_bound:
                 continue  # It means nothing here.
             known = self.subscriptions.routes(link).get(said.id)
             if known is not None:  # Announced twice: the last announcement counts.
                 if known.filter == said.filter:
+                    found = True
                     continue
                 self._remove_subscription(link, said.id)
             route = self.subscriptions.take_expected(link, said)
             if route is not None:
                 self.subscriptions.add(link, said.id, route)
+                found = True
                 continue
             route = Route(self._name(), said.filter)
             self.subscriptions.add(link, said.id, route)
             self._neighbours.subscription_added(link, route)
         self._remove_subscriptions(link, message.removed)
+        return found
 
     def on_advertisement_change(
         self, message: AdvertisementChange, link: LinkId, now: Time
     ) -> None:
-        self._hear_again(message, link, 1)
-        self._change_advertisements(message, link)
+        self._outdated.hear(message, link)
+        self._offers.change(message, link)
+        self._neighbours.arrived(link)
         if message.added:
-            self._remove_advertisement(link, IMPLICIT)
-        for changed in self.broker.hooks.advertisements_changed:
-            changed(link, now)
+            self._offers.remove(link, IMPLICIT)
+        self._advertisements_changed(link, now)
         self.tell(now)
-
-    def _change_advertisements(self, message: AdvertisementChange, link: LinkId) -> None:
-        for said in message.added:
-            if not said.filter.is_bound:
-                continue
-            known = self.advertisements.get(link, {}).get(said.id)
-            if known is not None:
-                if known.filter == said.filter:
-                    continue
-                self._remove_advertisement(link, said.id)
-            self._add_advertisement(link, said)
-        for id_ in message.removed:
-            self._remove_advertisement(link, id_)
 
     # ---- Entries that a component answers for
 
@@ -298,6 +312,16 @@ class Router(BrokerComponent):
 
     # ---- Links
 
+    def link_made(self, given: LinkUp, now: Time) -> None:
+        """If there is much to tell a neighbour, begin to prepare it before the link stands."""
+        if given.peer is Peer.BROKER and self._has_many:
+            self._neighbours.prepare(given.link, advertises=self._advertises(given.link))
+            self.tell(now)
+
+    def unprepare(self, link: LinkId) -> None:
+        """The connection is lost before the link stood."""
+        self._neighbours.end(link)
+
     def link_new(self, link: LinkId, now: Time) -> None:
         self._expect_no_more(link)
         is_known = self._is_told_as_broker(link)
@@ -317,20 +341,11 @@ class Router(BrokerComponent):
         in between would be lost. (Release 0.1 does not answer; what it does not announce again
         stays, and brings it events that it does not need.)
         """
-        subscriptions = dict.fromkeys(self.subscriptions.routes(link))
-        advertisements = dict.fromkeys(self.advertisements.get(link, {}))
-        advertisements.pop(IMPLICIT, None)
+        subscriptions = list(self.subscriptions.routes(link))
+        advertisements = [id_ for id_ in self.advertisements.get(link, {}) if id_ != IMPLICIT]
         if subscriptions or advertisements:
-            self._outdated[link] = subscriptions, advertisements
+            self._outdated.begin(link, subscriptions, advertisements)
             self.broker.send(link, AnnouncementAsked(), now)
-
-    def _hear_again(
-        self, message: SubscriptionChange | AdvertisementChange, link: LinkId, which: int
-    ) -> None:
-        if link in self._outdated:
-            outdated = self._outdated[link][which]
-            for route in message.added:
-                outdated.pop(route.id, None)
 
     def on_announcement_asked(self, _message: AnnouncementAsked, link: LinkId, now: Time) -> None:
         """All was announced when the link stood again, before this could arrive."""
@@ -338,13 +353,8 @@ class Router(BrokerComponent):
             self.broker.send(link, Announced(), now)
 
     def on_announced(self, _message: Announced, link: LinkId, now: Time) -> None:
-        subscriptions, advertisements = self._outdated.pop(link, ({}, {}))
-        if subscriptions:
-            change = SubscriptionChange(removed=tuple(subscriptions))
+        for change in self._outdated.end(link):
             self.broker.message_arrived(change, link, now)
-        if advertisements:
-            offers = AdvertisementChange(removed=tuple(advertisements))
-            self.broker.message_arrived(offers, link, now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
         if self._is_told_as_broker(link):
@@ -352,14 +362,14 @@ class Router(BrokerComponent):
         self.tell(now)
 
     def link_down(self, link: LinkId, now: Time) -> None:
-        if self._expected(link):
+        if self._expected(link) or link in self._offers.expected:
             self._expect_no_more(link)
             self.tell(now)
 
     def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:
         self._expect_no_more(link)
         self._advertising.pop(link, None)
-        self._outdated.pop(link, None)
+        self._outdated.end(link)
         self._neighbours.end(link)
         self._forget(link, now)
         self.tell(now)
@@ -390,15 +400,17 @@ class Router(BrokerComponent):
         """Drop everything that came over a link."""
         forgotten = tuple(self.subscriptions.routes(link))
         self._remove_subscriptions(link, forgotten)
-        for id_ in list(self.advertisements.get(link, {})):
-            self._remove_advertisement(link, id_)
-        for told in self.broker.hooks.advertisements_changed:
-            told(link, now)
+        self._offers.remove_all(link, list(self.advertisements.get(link, {})))
+        self._advertisements_changed(link, now)
         if forgotten:
             for changed in self.broker.hooks.subscriptions_changed:
                 changed(SubscriptionChange(removed=forgotten), link, now)
 
     # ---- What changes where
+
+    def _advertisements_changed(self, link: LinkId, now: Time) -> None:
+        for changed in self.broker.hooks.advertisements_changed:
+            changed(link, now)
 
     def _remove_subscriptions(self, link: LinkId, ids: Sequence[RouteId]) -> None:
         """Events go to the link no longer; if they are many, neighbours hear of it later."""
@@ -414,19 +426,6 @@ class Router(BrokerComponent):
         if route is not None:
             self._neighbours.subscription_removed(link, route)
 
-    def _add_advertisement(self, link: LinkId, said: Route) -> None:
-        route = Route(self._name(), said.filter)
-        self.advertisements.setdefault(link, {})[said.id] = route
-        self._neighbours.advertisement_added(link, route)
-
-    def _remove_advertisement(self, link: LinkId, id_: RouteId) -> None:
-        route = self.advertisements.get(link, {}).pop(id_, None)
-        if route is None:
-            return
-        if not self.advertisements[link]:
-            del self.advertisements[link]
-        self._neighbours.advertisement_removed(link, route)
-
     def tell(self, now: Time) -> None:
         """Send each neighbour the difference if its link is up; otherwise it accumulates.
 
@@ -435,7 +434,10 @@ class Router(BrokerComponent):
         self._go_on(Effort(STEPS_MAX if self.deadline == NEVER else 0), now)
 
     def wake(self, now: Time) -> None:
+        self._neighbours.prepare_some(Effort(STEPS_MAX))
         self._go_on(Effort(STEPS_MAX), now)
+        for link in self._neighbours.take_unadvertised():
+            self._advertisements_changed(link, now)
 
     def _go_on(self, effort: Effort, now: Time) -> None:
         left = self._neighbours.let_leave(effort)
@@ -467,9 +469,13 @@ class Router(BrokerComponent):
             interest=interest,
             publishers=publishers,
             names=self._named,
-            outdated={link: (list(s), list(a)) for link, (s, a) in self._outdated.items()},
+            outdated=self._outdated.keep(),
             leaving=list(self._neighbours.leaving),
             ended=ended,
+            ending=list(self._neighbours.ending),
+            unadvertised=list(self._neighbours.unadvertised),
+            expected_offers=self._offers.keep(),
+            preparing=self._neighbours.keep_preparing(),
         )
 
     def restore(self, kept: KeptRouter, reader: Reader) -> None:
@@ -486,7 +492,9 @@ class Router(BrokerComponent):
         self._named = kept.names
         self.broker.awaited |= dict.fromkeys(kept.subscriptions.expected)
         self._neighbours.leaving.extend(kept.leaving)
-        self._outdated = {
-            link: (dict.fromkeys(subscriptions), dict.fromkeys(advertisements))
-            for link, (subscriptions, advertisements) in kept.outdated.items()
-        }
+        self._neighbours.ending.extend(kept.ending)
+        self._outdated.restore(kept.outdated)
+        self._offers.restore(kept.expected_offers)
+        self.broker.awaited |= dict.fromkeys(kept.expected_offers)
+        self._neighbours.restore_preparing(kept.preparing)
+        self._neighbours.unadvertised |= dict.fromkeys(kept.unadvertised)

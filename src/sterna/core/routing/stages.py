@@ -27,10 +27,11 @@ NameRoute = Callable[[], RouteId]
 class Effort:
     """How much may be done in one turn, in steps of about a tenth of a millisecond.
 
-    What is left is done in later turns, so that a broker has time for others in between.
+    What is left is done in later turns, so that a broker has time for others in between. Without a
+    number, nothing is left.
     """
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int = 2**62) -> None:
         self.steps = steps
 
     def __bool__(self) -> bool:
@@ -49,6 +50,11 @@ class Stage:
         """
         return False
 
+    @property
+    def has_new(self) -> bool:
+        """Whether something that has come waits, so that too little comes out."""
+        return False
+
     def add(self, route: Route) -> None:
         """A route has come."""
         self.onward.add(route)
@@ -59,6 +65,14 @@ class Stage:
 
     def many_go(self) -> None:
         """Many routes are about to go in this turn."""
+        self.onward.many_go()
+
+    def many_come(self) -> None:
+        """Many routes are about to come in this turn; those after it may wait for other turns.
+
+        Until they have come out, too little does. So nobody may rely on them before.
+        """
+        self.onward.many_come()
 
     def flush(self, effort: Effort) -> None:
         """All changes of a turn are known: pass on what waited for that, as far as there is time.
@@ -80,6 +94,8 @@ class KeptDifference(msgspec.Struct, frozen=True, kw_only=True):
     added: list[Route]
     removed: list[Route]
     looked_at: bool = True
+    withheld: bool = False
+    """Whether something may end that was not announced; earlier releases have none."""
 
 
 class Difference(Stage):
@@ -106,6 +122,12 @@ class Difference(Stage):
             self.removed[route.id] = route
         elif route.id in self.added:
             self.ended[route.id] = route
+
+    def many_go(self) -> None:
+        pass  # There is little to do for each.
+
+    def many_come(self) -> None:
+        pass
 
     @property
     def is_due(self) -> bool:
@@ -274,6 +296,12 @@ class Fan(Stage):
         for listener in self._listeners:
             listener.remove(route)
 
+    def many_go(self) -> None:
+        pass
+
+    def many_come(self) -> None:
+        pass
+
     def keep(self) -> tuple[list[Route], list[Route]]:
         return list(self._current.values()), list(self._ended.values())
 
@@ -298,15 +326,12 @@ class Chain:
             stage.onward = onward
         self.add = chain[0].add
         self.remove = chain[0].remove
+        self.many_go = chain[0].many_go
+        self.many_come = chain[0].many_come
         self._stages = stages
         for stage in stages:
             if begins and isinstance(stage, Everything):
                 stage.begin()
-
-    def many_go(self) -> None:
-        """Many routes are about to go in this turn."""
-        for stage in self._stages:
-            stage.many_go()
 
     def flush(self, effort: Effort) -> None:
         """All changes of a turn are known."""
@@ -317,6 +342,11 @@ class Chain:
     def waits(self) -> bool:
         """Whether something is left to do in later turns."""
         return any(stage.waits for stage in self._stages)
+
+    @property
+    def has_new(self) -> bool:
+        """Whether something that has come waits."""
+        return any(stage.has_new for stage in self._stages)
 
     def keep(self) -> list[Any]:
         """What a snapshot has to hold of each stage."""

@@ -101,7 +101,10 @@ class RoutingTable:
         route = self.expected.get(link, {}).get(said.id)
         if route is None or route.filter != said.filter:
             return None
-        return self.expected[link].pop(said.id)
+        del self.expected[link][said.id]
+        if not self.expected[link]:
+            del self.expected[link]
+        return route
 
     def expect_no_more(self, link: LinkId) -> list[Route]:
         """Return what was expected and has not come; the index is to be swept as after `retire`."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from sterna.core.messages import Route
+from sterna.core.names import RouteId
 from sterna.core.routing.advertisements import AdvertisementGate
 from sterna.core.routing.stages import Difference, KeptDifference
 from sterna.model.filters import Filter, algebra
@@ -19,6 +20,9 @@ from sterna.model.filters.normal_form import NormalForm
 UNION_MAX = 8_000
 """How many cuts may be examined to find out whether a change leaves the union as it was; this
 bounds it to some 10 milliseconds. Beyond, the change is announced, which is always safe."""
+
+OFFERED_MAX = 8_000
+"""How many cuts may be examined to find out which part of it is offered; the same holds beyond."""
 
 
 class UnionDifference(Difference):
@@ -31,6 +35,9 @@ class UnionDifference(Difference):
         super().__init__()
         self._gate = gate
         self._looked_at = True
+        self._withheld = False
+        """Whether only what was added was announced the last time. What has ended meanwhile would
+        have been announced with it, so it is due although it changes nothing."""
 
     def add(self, route: Route) -> None:
         super().add(route)
@@ -47,26 +54,36 @@ class UnionDifference(Difference):
     def look_again(self) -> None:
         self._looked_at = False
 
+    def take(self) -> tuple[tuple[Route, ...], tuple[RouteId, ...]]:
+        self._withheld = False
+        return super().take()
+
+    def take_added(self) -> tuple[Route, ...]:
+        added = super().take_added()
+        self._withheld |= bool(added)
+        return added
+
     def keep(self) -> KeptDifference:
-        return msgspec.structs.replace(super().keep(), looked_at=self._looked_at)
+        kept = super().keep()
+        return msgspec.structs.replace(kept, looked_at=self._looked_at, withheld=self._withheld)
 
     def restore(self, kept: KeptDifference) -> None:
         super().restore(kept)
-        self._looked_at = kept.looked_at
+        self._looked_at, self._withheld = kept.looked_at, kept.withheld
 
     @property
     def is_due(self) -> bool:
         if self._looked_at or not super().is_due:
             return False
         self._looked_at = True
-        return self._changes_union()
+        return self._withheld or self._changes_union()
 
     def _changes_union(self) -> bool:
         offers = None if self._gate is None else self._gate.form()
-        work = Work(UNION_MAX)
+        work, meeting = Work(UNION_MAX), Work(OFFERED_MAX)
         before = _together(self.told.values())
         for route in self.added.values():
-            form = _offered(route.filter, offers)
+            form = _offered(route.filter, offers, meeting)
             if form is None or algebra.covers(before, form, work) is not True:
                 return True
         if not self.removed:
@@ -74,7 +91,7 @@ class UnionDifference(Difference):
         staying = (route for id_, route in self.told.items() if id_ not in self.removed)
         after = _together([*staying, *self.added.values()])
         for route in self.removed.values():
-            form = _offered(route.filter, offers)
+            form = _offered(route.filter, offers, meeting)
             if not form or algebra.covers(after, form, work) is not True:
                 return True  # Also what is not offered any more has to go.
         return False
@@ -85,10 +102,16 @@ def _together(routes: Iterable[Route]) -> NormalForm:
     return tuple(term for route in routes for term in route.filter.normal_form or ())
 
 
-def _offered(filter_: Filter, offers: NormalForm | None) -> NormalForm | None:
-    """The part of a filter that may be offered; None beyond the limits of the algebra."""
+def _offered(filter_: Filter, offers: NormalForm | None, work: Work) -> NormalForm | None:
+    """The part of a filter that may be offered; None beyond the limits of the algebra and work."""
     form = filter_.normal_form
     if form is None or offers is None:
         return form
-    meetings = (term.meet(offer) for term in form for offer in offers)
+    meetings = []
+    for term in form:
+        for offer in offers:
+            work.work += 1 + term.size + offer.size
+            if work.spent:
+                return None
+            meetings.append(term.meet(offer))
     return tuple(meeting for meeting in meetings if meeting is not None)

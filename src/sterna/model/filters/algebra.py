@@ -27,9 +27,9 @@ def covers(wide: NormalForm, narrow: NormalForm, work: "Work | None" = None) -> 
     return verdict
 
 
-def overlaps(one: NormalForm, other: NormalForm) -> Verdict:
+def overlaps(one: NormalForm, other: NormalForm, work: "Work | None" = None) -> Verdict:
     """Whether some event is in both; None when not sure."""
-    question = Work()
+    question = work or Work()
     verdict: Verdict = False
     for a in one:
         for b in other:

@@ -168,9 +168,12 @@ class Filter:
         """
         return self.covers_verdict(other, work) is True
 
-    def overlaps(self, other: "Filter") -> bool:
-        """Whether some event matches both; True when not sure."""
-        return self.overlaps_verdict(other) is not False
+    def overlaps(self, other: "Filter", work: algebra.Work | None = None) -> bool:
+        """Whether some event matches both; True when not sure.
+
+        With `work`, several questions have a limit together.
+        """
+        return self.overlaps_verdict(other, work) is not False
 
     def covers_verdict(self, other: "Filter", work: algebra.Work | None = None) -> Verdict:
         """Like `covers`, with None when not sure."""
@@ -179,12 +182,12 @@ class Filter:
             return True
         return None if mine is None or theirs is None else algebra.covers(mine, theirs, work)
 
-    def overlaps_verdict(self, other: "Filter") -> Verdict:
+    def overlaps_verdict(self, other: "Filter", work: algebra.Work | None = None) -> Verdict:
         """Like `overlaps`, with None when not sure."""
         mine, theirs = self.normal_form, other.normal_form
         if mine == () or theirs == ():
             return False
-        return None if mine is None or theirs is None else algebra.overlaps(mine, theirs)
+        return None if mine is None or theirs is None else algebra.overlaps(mine, theirs, work)
 
     # ---- Context: what depends on the client
 

@@ -1,12 +1,13 @@
-"""Messages with many subscriptions or advertisements: the core is given them in parts first."""
+"""Messages that take long, as with many subscriptions: the core is given them in parts first."""
 
-from typing import cast
+from collections.abc import Iterator
 
+from sterna.core.broker import Broker
 from sterna.core.handover.messages import Arrival
 from sterna.core.inputs import Ahead
-from sterna.core.link import Data, Frame
-from sterna.core.messages import AdvertisementChange, Route, SubscriptionChange
-from sterna.core.names import LinkId, RouteId
+from sterna.core.link import Data, Frame, Resume
+from sterna.core.messages import AdvertisementChange, InterestAsked, SubscriptionChange
+from sterna.core.names import LinkId
 
 ROUTES_MAX = 3
 """How many subscriptions or advertisements may begin or end at once. Each may be compared with many
@@ -19,6 +20,8 @@ matching index has just been loaded."""
 PART_S = 0.005
 """How many seconds the core should take for a part."""
 
+Change = SubscriptionChange | AdvertisementChange | InterestAsked
+
 
 def routes_in(frame: Frame) -> int:
     """How many subscriptions or advertisements begin or end with a frame."""
@@ -27,40 +30,53 @@ def routes_in(frame: Frame) -> int:
     message = frame.message
     if isinstance(message, SubscriptionChange | AdvertisementChange):
         return len(message.added) + len(message.removed)
-    return len(message.subscriptions) if isinstance(message, Arrival) else 0
+    if isinstance(message, Arrival):
+        return len(message.subscriptions) + len(message.advertisements)
+    return 0
+
+
+def takes_long(frame: Frame, node: Broker, link: LinkId) -> bool:
+    """Whether the core should prepare for a frame before it is given it."""
+    if type(frame) is Resume:
+        return node.router.takes_long(None, link)
+    if routes_in(frame) > ROUTES_MAX:
+        return True
+    return type(frame) is Data and node.router.takes_long(frame.message, link)
 
 
 class LongChange:
-    """What is left of a frame with more than that. It is true as long as something is."""
+    """What is left of such a frame. It is true as long as something is."""
 
     def __init__(self, frame: Frame) -> None:
-        data = cast("Data", frame)
-        message = data.message
-        self._seq = data.seq
-        self._introduces = isinstance(message, Arrival)
-        self._kind: type[SubscriptionChange | AdvertisementChange] = SubscriptionChange
-        self._added: tuple[Route, ...] = ()
-        self._removed: tuple[RouteId, ...] = ()
-        if isinstance(message, Arrival):
-            self._added = message.subscriptions
-        elif isinstance(message, SubscriptionChange | AdvertisementChange):
-            self._kind = type(message)
-            self._added, self._removed = message.added, message.removed
+        self._seq = 0
+        self._changes: list[Change] = []
+        """What the frame changes, each alone: what begins comes before what ends."""
+        self._introduces = False
+        if type(frame) is Data:
+            message = frame.message
+            self._seq = frame.seq
+            self._introduces = isinstance(message, Arrival)
+            self._changes = list(_changes(message))
         self._next = 0
         self._count = 1
 
     def __bool__(self) -> bool:
-        return self._next < len(self._added) + len(self._removed)
+        return bool(self._changes)
 
     def next(self, link: LinkId) -> Ahead:
-        """The next part: what begins comes before what ends, as in the whole."""
+        """The next part."""
+        change = self._changes[0]
         first, last = self._next, self._next + self._count
         self._next = last
-        among = len(self._added)
-        change = self._kind(
-            added=self._added[first:last],
-            removed=self._removed[max(0, first - among) : max(0, last - among)],
-        )
+        length = 1
+        if not isinstance(change, InterestAsked):
+            length = len(change.added) + len(change.removed)
+            change = type(change)(
+                added=change.added[first:last], removed=change.removed[first:last]
+            )
+        if last >= length:
+            self._next = 0
+            del self._changes[0]
         return Ahead(link=link, seq=self._seq, change=change, introduces=self._introduces)
 
     def took(self, seconds: float) -> None:
@@ -69,3 +85,18 @@ class LongChange:
             self._count = max(1, self._count // 2)
         elif seconds < PART_S / 2:
             self._count = min(COUNT_MAX, 2 * self._count)
+
+
+def _changes(message: object) -> Iterator[Change]:
+    if isinstance(message, Arrival):
+        if message.subscriptions:
+            yield SubscriptionChange(added=message.subscriptions)
+        if message.advertisements:
+            yield AdvertisementChange(added=message.advertisements)
+    elif isinstance(message, SubscriptionChange | AdvertisementChange):
+        if message.added:
+            yield type(message)(added=message.added)
+        if message.removed:
+            yield type(message)(removed=message.removed)
+    elif isinstance(message, InterestAsked):
+        yield message

@@ -8,13 +8,13 @@ from time import perf_counter
 from typing import NamedTuple
 
 from sterna.core.inputs import Received
-from sterna.core.link import Ack, Data, Frame
+from sterna.core.link import Ack, Data, Frame, Resume
 from sterna.core.messages import Events, OtherMessage
 from sterna.core.names import LinkId, RouteId
 from sterna.core.routing.foresight import Foresight
 from sterna.net.admission import Admission, RefusedError
 from sterna.net.broker.doors import Parts
-from sterna.net.broker.long_changes import ROUTES_MAX, LongChange, routes_in
+from sterna.net.broker.long_changes import ROUTES_MAX, LongChange, routes_in, takes_long
 from sterna.net.broker.sessions import Session
 from sterna.net.broker.slow_reading import SlowReading
 from sterna.wire.codec import (
@@ -42,6 +42,9 @@ READING_S = 0.02
 others. The system may hand over dozens of reads of one connection in a turn."""
 
 NOTICED_S = READING_S / 20
+
+PREPARING_S = 0.01
+"""After how many seconds it is asked again whether the core is prepared for a message."""
 
 
 class _Turn:
@@ -161,7 +164,7 @@ class Reading:
         received = Received(link=link, frames=frames, size=len(raw))
         if not has_others and not self._driver.node.takes_long(received.size):
             self._give(received, raw)
-        elif routes_in(frames[0]) > ROUTES_MAX:
+        elif takes_long(frames[0], self._driver.node, link):
             self._announce(_Announced(session, received, raw, LongChange(frames[0])))
         else:
             self._handle(session, received, raw)
@@ -209,7 +212,8 @@ class Reading:
     def _announce(self, announced: _Announced) -> None:
         """Give the core the parts of a long message, as many as fit in a turn; then all of it.
 
-        What else the peer has sent waits until then.
+        The core may have to prepare for it in turns of its own. What else the peer has sent waits
+        until then.
         """
         session, received, raw, parts = announced
         if session.is_over:
@@ -219,14 +223,18 @@ class Reading:
             self._let_wait(session)
             self._loop.call_later(READING_S, self._announce, announced)
             return
-        while parts and now - began < READING_S:
-            self._driver.give(parts.next(received.link))
+        router, link = self._driver.node.router, received.link
+        is_preparing = router.is_preparing(link)
+        while parts and not is_preparing and now - began < READING_S:
+            self._driver.give(parts.next(link))
             before, now = now, perf_counter()
             parts.took(now - before)
-        if parts:
+            is_preparing = router.is_preparing(link)
+        if parts or is_preparing:
             self._let_wait(session)
             self._turn.use(now - began)
-            self._loop.call_later(now - began, self._announce, announced)
+            after_s = PREPARING_S if is_preparing else now - began
+            self._loop.call_later(after_s, self._announce, announced)
             return
         self._handle(session, received, raw)
 
@@ -271,6 +279,7 @@ class Reading:
         frames: list[Frame] = []
         apart = len(raw) > MIXED_BYTES_MAX
         has_others = False
+        node = self._driver.node
         routes = 0
         read = self._read.pop(session, None)
         for body in bodies:
@@ -278,16 +287,21 @@ class Reading:
             read = None
             if frame is None:
                 break
+            is_long = False
             if type(frame) is Data:
                 is_other = type(frame.message) is not Events
                 if apart and has_others and not is_other:
                     break
-                has_others |= is_other
-                routes += routes_in(frame)
-                if routes > ROUTES_MAX and frames:
-                    break  # A long change comes alone.
+                if is_other:
+                    has_others = True
+                    routes += routes_in(frame)
+                    is_long = routes > ROUTES_MAX or takes_long(frame, node, session.peer)
+            elif type(frame) is Resume:
+                has_others = is_long = takes_long(frame, node, session.peer)
+            if is_long and frames:
+                break  # What takes long comes alone.
             frames.append(frame)
-            if routes > ROUTES_MAX or perf_counter() - began > READING_S:
+            if is_long or perf_counter() - began > READING_S:
                 break
         if len(frames) < len(bodies):
             size = sum(LENGTH_BYTES + len(body) for body in bodies[: len(frames)])

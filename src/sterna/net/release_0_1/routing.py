@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from sterna.core.keeping import Writer
 from sterna.core.routing.advertisements import KeptAdvertised
+from sterna.core.routing.announcements import KeptNeighbour
 from sterna.core.routing.covering import KeptMaximal
+from sterna.core.routing.kept import KeptRouter
 from sterna.core.routing.merging import KeptGroup, KeptMerged
-from sterna.core.routing.neighbours import KeptNeighbour
 from sterna.core.routing.overlaps import KeptOverlaps
-from sterna.core.routing.router import KeptRouter
 from sterna.core.routing.stages import KeptDifference, KeptDistinct, KeptEverything
 from sterna.core.routing.strategies import KeptStage
 from sterna.core.routing.table import KeptTable, RoutingTable

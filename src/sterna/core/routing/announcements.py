@@ -1,0 +1,75 @@
+"""What one neighbour is told: the chains for it, and what came out of them so far."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from sterna.core.messages import AdvertisementChange, Route, SubscriptionChange
+from sterna.core.names import RouteId
+from sterna.core.routing.advertisements import AdvertisementGate
+from sterna.core.routing.stages import EVERYTHING, Chain, Difference, KeptDifference
+from sterna.core.routing.strategies import KeptStage
+
+PRESUMED = Route("", EVERYTHING)
+"""What a neighbour may publish that does not advertise, as long as its link has never stood."""
+
+FEW_TOLD = 4
+"""So many hear of subscriptions in the turn in which they come."""
+
+ROUTES_MAX = 250
+"""How many routes are added with one message; of more messages than a few, a part is sent at once.
+"""
+
+
+class Announcement(NamedTuple):
+    """What one neighbour is told of subscriptions or advertisements."""
+
+    chain: Chain
+    """Where filters from other links go in. Publishers share one, for they all hear the same."""
+    difference: Difference
+
+    def take(self) -> tuple[tuple[Route, ...], tuple[RouteId, ...]] | None:
+        """Take what there is to announce; None if there is nothing.
+
+        Nothing ends as long as it may be needed for what waits in the chain.
+        """
+        if self.chain.waits:
+            added = self.difference.take_added()
+            return (added, ()) if added else None
+        return self.difference.take() if self.difference.is_due else None
+
+
+class Neighbour(NamedTuple):
+    """All that one neighbour is told."""
+
+    subscriptions: Announcement
+    advertisements: Announcement | None = None
+    """None if it is told of none."""
+    gate: AdvertisementGate | None = None
+    """Where its own advertisements admit subscriptions; None if it hears of them all."""
+    sends_everything: bool = False
+    """It was asked for all events, whatever the subscriptions."""
+
+
+class KeptNeighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of what one neighbour is told."""
+
+    subscriptions: list[KeptStage]
+    """Empty for a publisher: all publishers share one chain."""
+    difference: KeptDifference
+    advertisements: list[KeptStage] = []
+    offers: KeptDifference | None = None
+
+
+def messages(
+    kind: type[SubscriptionChange | AdvertisementChange],
+    added: tuple[Route, ...],
+    removed: tuple[RouteId, ...],
+) -> Iterator[SubscriptionChange | AdvertisementChange]:
+    """One message, or several if it would be long: what ends comes last."""
+    first = 0
+    while len(added) - first > ROUTES_MAX:
+        yield kind(added=added[first : first + ROUTES_MAX])
+        first += ROUTES_MAX
+    yield kind(added=added[first:], removed=removed)
