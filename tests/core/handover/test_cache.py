@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.core.handover.cache import Cache, after
+from sterna.core.depot import NoDepot
+from sterna.core.handover.cache import Cache, InPage, after, read
 from sterna.core.names import NEVER
 from sterna.core.sizes import weight
 from sterna.model.event import Event, EventId
@@ -13,6 +14,10 @@ from tests.scale import examples
 
 def event(seq: int, publisher: str = "p") -> Event:
     return Event(publisher=publisher, seq=seq, time_us=0, attributes={})
+
+
+def seqs(events: list[Event | InPage]) -> list[int]:
+    return [each.seq for each in read(events, NoDepot())]
 
 
 STEPS = st.lists(
@@ -36,11 +41,11 @@ def test_rings_and_times(steps: list[list[str] | int], events_max: int, ttl_us: 
     for seq, step in enumerate(steps, 1):
         if isinstance(step, int):
             now += step
-            gone += [each.seq for each in cache.expire(now)]
+            gone += seqs(cache.expire(now))
             for ring in rings.values():
                 ring[:] = [each for each in ring if ttl_us is None or each[1] + ttl_us > now]
         else:
-            gone += [each.seq for each in cache.keep(event(seq), step, now)]
+            gone += seqs(cache.keep(event(seq), step, now))
             kept.add(seq)
             for name in step:
                 rings[name] = [*rings[name], (seq, now)][-events_max:]
@@ -54,7 +59,7 @@ def test_rings_and_times(steps: list[list[str] | int], events_max: int, ttl_us: 
         elif oldest is not None:
             assert due == oldest + ttl_us
     expected = sorted({seq for ring in rings.values() for seq, _ in ring})
-    assert [each.seq for each in cache.take()] == expected
+    assert seqs(cache.take()) == expected
     assert len(cache) == 0
     assert cache.take() == []
 
@@ -84,7 +89,7 @@ def test_so_many_bytes(kept_for: list[tuple[set[str], int]], bytes_max: int) -> 
     gone, left = [], []
     for seq, (names, size) in enumerate(kept_for, 1):
         kept = Event(publisher="p", seq=seq, time_us=0, payload=b"x" * size)
-        gone += [each.seq for each in cache.keep(kept, sorted(names), 0)]
+        gone += seqs(cache.keep(kept, sorted(names), 0))
         left.append(kept)
         while sum(map(weight, left)) > bytes_max:
             left.pop(0)

@@ -3,21 +3,30 @@
 (Fiege, A.2: "a ring buffer … together with a Time-to-Live mechanism".)
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from sterna.core.depot import PLACE_BYTES, Depot, PageId
 from sterna.core.keeping import Reader, Writer
 from sterna.core.names import NEVER, RouteId, Time
-from sterna.core.sizes import Load, weight
+from sterna.core.sizes import EVENT_BYTES, Load, weight
 from sterna.model.event import Event
+
+
+class InPage(NamedTuple):
+    """Where an event is that was spilled."""
+
+    page: PageId
+    place: int
 
 
 class Kept(msgspec.Struct, gc=False):
     """An event, once, however many subscriptions it was kept for."""
 
-    event: Event
+    event: Event | InPage
     since: Time
     weight: int
     rings: int = 0
@@ -35,6 +44,9 @@ class Cache:
         """The kept events, by a running number."""
         self._rings: dict[RouteId, deque[int]] = {}
         self._count = 0
+        self._spilled: Counter[PageId] = Counter()
+        """How many of the events are in each page."""
+        self._spared_bytes = 0
         self._ttl_us = ttl_us
         self.bound(events_max, ttl_us, bytes_max, now=0)
 
@@ -59,22 +71,24 @@ class Cache:
     @property
     def load(self) -> Load:
         """How much is kept."""
-        return Load(len(self._kept), self.bytes)
+        return Load(len(self._kept), self.bytes, self._spared_bytes)
 
-    def shrink(self, memory_bytes: int) -> list[Event]:
+    def shrink(self, memory_bytes: int) -> list[Event | InPage]:
         """Discard the oldest events until the others take no more memory than this."""
-        gone: list[Event] = []
+        gone: list[Event | InPage] = []
         while self._kept and self.load.memory_bytes > memory_bytes:
             gone += self._leave_rings()
         return gone
 
-    def keep(self, event: Event, subscriptions: Iterable[RouteId], now: Time) -> list[Event]:
+    def keep(
+        self, event: Event, subscriptions: Iterable[RouteId], now: Time
+    ) -> list[Event | InPage]:
         """Keep an event for the subscriptions that it matches; return what was discarded for it."""
         self._count += 1
         kept = self._kept[self._count] = Kept(event, now, weight(event))
         bytes_max = max(self._bytes_max, self.bytes)
         self.bytes += kept.weight
-        gone = []
+        gone: list[Event | InPage] = []
         for subscription in subscriptions:
             ring = self._rings.setdefault(subscription, deque())
             ring.append(self._count)
@@ -85,19 +99,19 @@ class Cache:
             gone += self._leave_rings()
         return gone
 
-    def _leave_rings(self) -> list[Event]:
+    def _leave_rings(self) -> list[Event | InPage]:
         """Discard the oldest event, whatever it was kept for."""
         number = next(iter(self._kept))
-        gone: list[Event] = []
+        gone: list[Event | InPage] = []
         for ring in self._rings.values():
             if ring and ring[0] == number:
                 ring.popleft()
                 gone += self._leave_ring(number)
         return gone
 
-    def expire(self, now: Time) -> list[Event]:
+    def expire(self, now: Time) -> list[Event | InPage]:
         """Discard what was kept too long."""
-        gone: list[Event] = []
+        gone: list[Event | InPage] = []
         for subscription in list(self._rings):
             ring = self._rings[subscription]
             while ring and self._until(self._kept[ring[0]]) <= now:
@@ -106,7 +120,7 @@ class Cache:
                 del self._rings[subscription]
         return gone
 
-    def _leave_ring(self, number: int) -> list[Event]:
+    def _leave_ring(self, number: int) -> list[Event | InPage]:
         """Take an event out of one ring; if that was its last one, it is gone."""
         kept = self._kept[number]
         kept.rings -= 1
@@ -114,7 +128,53 @@ class Cache:
             return []
         del self._kept[number]
         self.bytes -= kept.weight
-        return [kept.event]
+        return [self._out(kept)]
+
+    def _out(self, kept: Kept) -> Event | InPage:
+        """The event that was kept, and is not any more."""
+        event = kept.event
+        if isinstance(event, InPage):
+            self._spared_bytes -= _spared(kept)
+            self._spilled[event.page] -= 1
+            if not self._spilled[event.page]:
+                del self._spilled[event.page]
+        return event
+
+    # ---- Spilling
+
+    def to_spill(self, bytes_max: int) -> list[tuple[int, Event]]:
+        """The oldest events in memory, with their numbers: about so many bytes."""
+        found: list[tuple[int, Event]] = []
+        size = 0
+        for number, kept in self._kept.items():
+            if size >= bytes_max:
+                break
+            if not isinstance(kept.event, InPage):
+                found.append((number, kept.event))
+                size += kept.weight + EVENT_BYTES
+        return found
+
+    def still_in_memory(self, events: Iterable[tuple[int, Event]]) -> set[int]:
+        """Of such events, the numbers of those that are still there."""
+        return {
+            number
+            for number, event in events
+            if number in self._kept and self._kept[number].event is event
+        }
+
+    def spill(self, number: int, page: PageId, place: int) -> None:
+        """An event is in a page now; one that is not in memory is ignored."""
+        kept = self._kept.get(number)
+        if kept is not None and not isinstance(kept.event, InPage):
+            kept.event = InPage(page, place)
+            self._spilled[page] += 1
+            self._spared_bytes += _spared(kept)
+
+    def pages(self) -> Iterable[PageId]:
+        """The pages that hold some of the events."""
+        return self._spilled
+
+    # ---- Time
 
     def _until(self, kept: Kept) -> Time:
         return NEVER if self._ttl_us is None else kept.since + self._ttl_us
@@ -127,27 +187,37 @@ class Cache:
 
     def keep_all(self, writer: Writer) -> "KeptCache":
         """What a snapshot has to hold."""
-        return KeptCache(
-            [(number, writer.event(kept.event), kept.since) for number, kept in self._kept.items()],
-            {subscription: list(ring) for subscription, ring in self._rings.items()},
-            self._count,
-        )
+        events: list[tuple[int, int, Time]] = []
+        spilled: list[tuple[int, PageId, int, int, Time]] = []
+        for number, kept in self._kept.items():
+            if isinstance(kept.event, InPage):
+                spilled.append((number, *kept.event, kept.weight, kept.since))
+            else:
+                events.append((number, writer.event(kept.event), kept.since))
+        rings = {subscription: list(ring) for subscription, ring in self._rings.items()}
+        return KeptCache(events, rings, self._count, spilled)
 
     def restore(self, kept: "KeptCache", reader: Reader) -> None:
         """Hold what a snapshot has held."""
         self._count = kept.count
+        found: dict[int, Kept] = {}
         for number, event_number, since in kept.events:
             event = reader.event(event_number)
-            self._kept[number] = Kept(event, since, weight(event))
-            self.bytes += self._kept[number].weight
+            found[number] = Kept(event, since, weight(event))
+        for number, page, place, size, since in kept.spilled:
+            found[number] = Kept(InPage(page, place), since, size)
+            self._spilled[page] += 1
+            self._spared_bytes += _spared(found[number])
+        self._kept = {number: found[number] for number in sorted(found)}
+        self.bytes += sum(each.weight for each in found.values())
         for subscription, ring in kept.rings.items():
             self._rings[subscription] = deque(ring)
             for number in ring:
                 self._kept[number].rings += 1
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[Event | InPage]:
         """Take all events out of the cache."""
-        events = [kept.event for kept in self._kept.values()]
+        events = [self._out(kept) for kept in self._kept.values()]
         self._kept.clear()
         self._rings.clear()
         self.bytes = 0
@@ -161,6 +231,19 @@ class KeptCache(msgspec.Struct, frozen=True, array_like=True):
     """The running number of each event, the number that the writer gave it, and since when."""
     rings: dict[RouteId, list[int]]
     count: int
+    spilled: list[tuple[int, PageId, int, int, Time]] = []
+    """The running number of each event that is in a page, the page, its place there, about how many
+    bytes it takes, and since when it is kept."""
+
+
+def read(events: Sequence[Event | InPage], depot: Depot) -> list[Event]:
+    """Events that have left a cache, wherever they are."""
+    return [depot.event(*event) if isinstance(event, InPage) else event for event in events]
+
+
+def _spared(kept: Kept) -> int:
+    """How many bytes of memory it spares that an event is in a page."""
+    return kept.weight + EVENT_BYTES - PLACE_BYTES
 
 
 def after(earlier: Sequence[Event], later: Sequence[Event]) -> list[Event]:

@@ -13,7 +13,7 @@ import msgspec
 
 from sterna.core import facts
 from sterna.core.broker import Broker
-from sterna.core.handover.cache import Cache, KeptCache
+from sterna.core.handover.cache import Cache, InPage, KeptCache, read
 from sterna.core.handover.messages import Arrival, Replayed, Request
 from sterna.core.handover.missed import Missed
 from sterna.core.handover.options import HandoverOptions
@@ -202,7 +202,7 @@ class Guests(dict[NodeId, Guest]):
         """Take what is kept for a guest, without what has just expired."""
         guest = self[client]
         self._discard(broker, client, guest.cache.expire(now), now)
-        return guest.cache.take()
+        return read(guest.cache.take(), broker.depot)
 
     def expire(self, broker: Broker, now: Time, look_again: Callable[[Time], None]) -> None:
         """Discard what has expired, and ask to be called when the next expiry is due."""
@@ -246,9 +246,11 @@ class Guests(dict[NodeId, Guest]):
             or _matching_here(broker, client, guest, event)
         ]
 
-    def _discard(self, broker: Broker, client: NodeId, events: list[Event], now: Time) -> None:
-        if events:
-            guest = self[client]
+    def _discard(
+        self, broker: Broker, client: NodeId, discarded: list[Event | InPage], now: Time
+    ) -> None:
+        if discarded:
+            guest, events = self[client], read(discarded, broker.depot)
             guest.missed.add(event.id for event in events)
             for event in events:
                 guest.moving.pop(event.id, None)

@@ -8,6 +8,7 @@ from time import monotonic, thread_time
 from typing import NamedTuple
 
 from sterna.core.broker import Broker
+from sterna.core.depot import Stretch
 from sterna.core.inputs import MemoryShort
 from sterna.core.messages import Events, Message
 from sterna.core.names import NodeId, Peer
@@ -283,7 +284,7 @@ def own_part(node: Broker, link: NodeId, samples: int) -> float:
     The same event may be queued for many clients, and is in memory once. Python counts by how many
     it is referred to. A few messages are looked at, others each time.
     """
-    count = node.backlog(link)
+    count = node.parts(link)
     own = total = 0.0
     for _ in range(min(samples, count)):
         message, size = node.unconfirmed_at(link, randrange(count))  # noqa: S311 - it keeps no secret.
@@ -292,9 +293,9 @@ def own_part(node: Broker, link: NodeId, samples: int) -> float:
     return own / total if total else 1.0
 
 
-def _holders(message: Message) -> int:
+def _holders(message: Message | Stretch) -> int:
     """About how many queues hold the events of a message."""
-    events = getattr(message, "events", ())
+    events = () if isinstance(message, Stretch) else getattr(message, "events", ())
     if not events:
         return 1
     event = events[0]
