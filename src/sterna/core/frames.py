@@ -1,10 +1,11 @@
 """What goes over a connection: messages with their numbers, and what a link session adds."""
 
+from collections.abc import Iterable
 from typing import final
 
 import msgspec
 
-from sterna.core.depot import Stretch
+from sterna.core.depot import Depot, Stretch
 from sterna.core.messages import Message
 
 
@@ -41,6 +42,14 @@ class Paged(Frame, frozen=True):
     def without(self, count: int) -> "Paged":
         """What is left without the first so many messages; there is something left."""
         return Paged(self.seq + count, self.stretch.without(count))
+
+
+def sendable(frame: Frame, depot: Depot) -> Iterable[Frame]:
+    """The frames that go over a connection for one: messages in a page are sent one by one."""
+    if type(frame) is not Paged:
+        return (frame,)
+    messages = enumerate(frame.stretch.messages(depot), frame.seq)
+    return (Data(seq, 0, message) for seq, message in messages)
 
 
 class Ack(Frame, frozen=True):

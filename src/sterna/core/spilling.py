@@ -25,13 +25,21 @@ class QueuedPart(NamedTuple):
     link: LinkId
     frames: Sequence[Data]
 
+    def first(self, count: int) -> "QueuedPart":
+        """Only the first so many of them."""
+        return QueuedPart(self.link, self.frames[:count])
+
 
 class KeptPart(NamedTuple):
     """Events that a component keeps for a client and that can be spilled, with their numbers."""
 
     component: str
-    client: NodeId
+    link: NodeId
     events: Sequence[tuple[int, Event]]
+
+    def first(self, count: int) -> "KeptPart":
+        """Only the first so many of them."""
+        return KeptPart(self.component, self.link, self.events[:count])
 
 
 class Spilling:
@@ -65,8 +73,8 @@ class Spilling:
                 return KeptPart(component.name, client, events)
         return None
 
-    def input_for(self, part: QueuedPart | KeptPart, page: PageId) -> Input | None:
-        """The input for a broker whose queues had a part that is in a page now.
+    def input_for(self, part: QueuedPart | KeptPart, page: PageId, place: int) -> Input | None:
+        """The input for a broker whose queues had a part that begins at a place of a page now.
 
         What has left the queues since then is left out; None if all has.
         """
@@ -76,19 +84,18 @@ class Spilling:
             if not left:
                 return None
             first = left[0].seq
-            place = first - part.frames[0].seq
+            place += first - part.frames[0].seq
             return QueueSpilled(
                 link=part.link, first=first, count=len(left), page=page, place=place
             )
         component = self._component(part.component)
-        still = set() if component is None else component.still_kept(part.client, part.events)
-        places = [
-            (number, place) for place, (number, _) in enumerate(part.events) if number in still
-        ]
+        still = set() if component is None else component.still_kept(part.link, part.events)
+        numbers = enumerate((number for number, _ in part.events), place)
+        places = [(number, at) for at, number in numbers if number in still]
         if not places:
             return None
         runs = tuple(_runs(places))
-        return KeptSpilled(component=part.component, client=part.client, page=page, runs=runs)
+        return KeptSpilled(component=part.component, client=part.link, page=page, runs=runs)
 
     def _components(self) -> Iterator[BrokerComponent]:
         return (each for each in self._broker.components if isinstance(each, BrokerComponent))

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 
 import msgspec
 
@@ -102,8 +102,9 @@ class Unacknowledged(deque[Data | Paged]):
 
     def holds(self, frames: Sequence[Data]) -> Sequence[Data]:
         """Of consecutive frames from this queue, those that are still in it."""
-        wanted = {frame.seq: frame for frame in frames}
-        return [f for f in self if type(f) is Data and wanted.get(f.seq) is f]
+        wanted, last = {frame.seq: frame for frame in frames}, frames[-1].seq
+        until = takewhile(lambda frame: frame.seq <= last, self)
+        return [frame for frame in until if type(frame) is Data and wanted.get(frame.seq) is frame]
 
     def spill(self, first: int, count: int, page: PageId, place: int) -> None:
         """Messages with consecutive numbers are in a page now, the first of them at a place.

@@ -47,6 +47,8 @@ class Cache:
         self._spilled: Counter[PageId] = Counter()
         """How many of the events are in each page."""
         self._spared_bytes = 0
+        self._in_memory_from = 0
+        """No event with a lower number is in memory."""
         self._ttl_us = ttl_us
         self.bound(events_max, ttl_us, bytes_max, now=0)
 
@@ -146,12 +148,16 @@ class Cache:
         """The oldest events in memory, with their numbers: about so many bytes."""
         found: list[tuple[int, Event]] = []
         size = 0
-        for number, kept in self._kept.items():
+        self._in_memory_from = max(self._in_memory_from, next(iter(self._kept), 0))
+        for number in range(self._in_memory_from, self._count + 1):
             if size >= bytes_max:
                 break
-            if not isinstance(kept.event, InPage):
+            kept = self._kept.get(number)
+            if kept is not None and not isinstance(kept.event, InPage):
                 found.append((number, kept.event))
                 size += kept.weight + EVENT_BYTES
+            elif not found:
+                self._in_memory_from = number + 1
         return found
 
     def still_in_memory(self, events: Iterable[tuple[int, Event]]) -> set[int]:

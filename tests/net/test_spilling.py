@@ -1,0 +1,158 @@
+"""Queues that take more memory than they may go to disk: real processes, by their memory.
+
+A neighbour is down, or clients are away, and far more is published than the budget has room for.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from msgspec.structs import replace
+
+from sterna.net.config import LimitsConfig
+from sterna.net.local import LocalNetwork
+from tests.net.live import SETTLE_S, Client, connect, network_in, settle, until
+from tests.net.test_budget import wait_for
+from tests.net.test_hostile import memory_bytes
+from tests.net.test_hostile_pressure import status
+
+MIB = 2**20
+BUDGET = 16 * MIB
+GROWTH_BYTES_MAX = BUDGET + 64 * MIB
+PAYLOAD = bytes(4_000)
+MANY = 24_000
+"""So many events are about 100 MB: six times the budget."""
+
+LIMITS = {
+    "memory_bytes_max": BUDGET,
+    "queue_bytes_per_client_max": 2 * MIB,
+    "in_flight_bytes_max": 2 * MIB,
+}
+
+
+def network_of(
+    directory: Path, brokers: int, *, snapshot_bytes: int = 1024 * MIB, **limits: Any
+) -> LocalNetwork:
+    durability = {
+        "snapshot_bytes": snapshot_bytes,
+        "snapshot_inputs": 10**9,
+        "segment_bytes": 16 * MIB,
+        "bytes_max": 0,
+    }
+    return network_in(directory, brokers, limits={**LIMITS, **limits}, durability=durability)
+
+
+def pages(network: LocalNetwork) -> list[Path]:
+    return sorted((network.data("B1") / "spill").glob("*.page"))
+
+
+async def warm_up(network: LocalNetwork) -> int:
+    """What a broker loads when it is first used does not count."""
+    async with connect(network.url("B1"), client="warm", timeout=30) as client:
+        for _ in range(20):
+            await client.publish_all(({"warm": n}, PAYLOAD) for n in range(100))
+    return memory_bytes(network)
+
+
+class Growth:
+    """Looks at the memory of B1 while something goes on."""
+
+    def __init__(self, network: LocalNetwork, before: int) -> None:
+        self._network = network
+        self._before = before
+        self._task: asyncio.Task[None] | None = None
+        self.most = before
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._look())
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        print(f"memory: {self._before / MIB:.0f} MiB, at most {self.most / MIB:.0f} MiB")
+
+    async def _look(self) -> None:
+        while True:
+            if self._network.is_running("B1"):
+                self.most = max(self.most, memory_bytes(self._network))
+            await asyncio.sleep(0.02)
+
+    @property
+    def bytes(self) -> int:
+        return self.most - self._before
+
+
+async def publish(client: Client, numbers: range) -> float:
+    """Publish with acknowledgements; return how long it took."""
+    began = time.monotonic()
+    for first in range(numbers.start, numbers.stop, 500):
+        some = range(first, min(first + 500, numbers.stop))
+        await client.publish_all(({"far": n}, PAYLOAD) for n in some)
+    return time.monotonic() - began
+
+
+@pytest.mark.spec("LV-6", "LV-1")
+@pytest.mark.parametrize("snapshot_bytes", [1024 * MIB, 8 * MIB])
+def test_what_waits_for_a_neighbour_that_is_down_is_on_disk(
+    tmp_path: Path, snapshot_bytes: int
+) -> None:
+    """Publishers do not wait, and memory keeps to its budget, also after kill -9 and a restart.
+
+    With small snapshots, the second process makes some meanwhile, and pages are removed later.
+    """
+
+    async def run(network: LocalNetwork) -> None:
+        got: list[object] = []
+        before = await warm_up(network)
+        async with (
+            connect(network.url("B2"), client="far", timeout=60) as far,
+            connect(network.url("B1"), client="loud", timeout=60) as loud,
+        ):
+            far.subscribe("far >= 0", callback=lambda event: got.append(event.attributes["far"]))
+            await settle(network, [far, loud])
+            network.kill("B2")
+            async with Growth(network, before) as growth:
+                async with asyncio.timeout(SETTLE_S):
+                    took = await publish(loud, range(MANY // 2))
+                memory = (await status(network, "B1"))["memory"]
+                print(f"published in {took:.1f} s", memory)
+                assert memory["queue_events"] == MANY // 2
+                assert memory["queue_bytes"] > MANY // 2 * len(PAYLOAD)
+                assert memory["spilled_bytes"] > MANY // 4 * len(PAYLOAD)
+                assert memory["bytes"] < BUDGET
+                await asyncio.to_thread(network.kill, "B1")
+                await asyncio.to_thread(network.restart, "B1")
+                async with asyncio.timeout(SETTLE_S):
+                    await publish(loud, range(MANY // 2, MANY))
+                memory = (await status(network, "B1"))["memory"]
+                assert memory["queue_events"] == MANY
+                assert memory["bytes"] < BUDGET
+                assert (await status(network, "B1"))["peers_waiting"] == 0
+                await asyncio.to_thread(network.restart, "B2")
+                await until(lambda: len(got) >= MANY, limit_s=2 * SETTLE_S)
+            assert got == list(range(MANY))
+            assert growth.bytes < GROWTH_BYTES_MAX
+            await wait_for(network, lambda status: status["memory"]["spilled_bytes"] == 0)
+
+    network = network_of(tmp_path, 2, snapshot_bytes=snapshot_bytes)
+    roomy = LimitsConfig(queue_bytes_per_client_max=1024 * MIB)
+    network.configs["B2"] = replace(network.configs["B2"], limits=roomy)
+    with network:
+        asyncio.run(run(network))
+        if snapshot_bytes < MANY * len(PAYLOAD):
+            for _ in range(2):  # The last snapshot of each end; nothing needs pages after both.
+                network.end("B1")
+                network.restart("B1")
+                network.wait_until_whole()
+            asyncio.run(wait_until_gone(network))
+
+
+async def wait_until_gone(network: LocalNetwork) -> None:
+    """Pages that nobody needs are removed."""
+    async with asyncio.timeout(SETTLE_S):
+        while pages(network):
+            await asyncio.sleep(0.05)
