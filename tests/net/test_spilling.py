@@ -5,6 +5,7 @@ A neighbour is down, or clients are away, and far more is published than the bud
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -49,9 +50,9 @@ def pages(network: LocalNetwork) -> list[Path]:
 
 
 async def warm_up(network: LocalNetwork) -> int:
-    """What a broker loads when it is first used does not count."""
+    """What a broker loads when it is first used does not count, nor do the last 10,000 events."""
     async with connect(network.url("B1"), client="warm", timeout=30) as client:
-        for _ in range(20):
+        for _ in range(100):
             await client.publish_all(({"warm": n}, PAYLOAD) for n in range(100))
     return memory_bytes(network)
 
@@ -156,3 +157,152 @@ async def wait_until_gone(network: LocalNetwork) -> None:
     async with asyncio.timeout(SETTLE_S):
         while pages(network):
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.spec("LV-6", "LV-1")
+def test_what_is_kept_for_clients_that_are_away_is_on_disk(tmp_path: Path) -> None:
+    """Far more than their share of memory: all get everything, also after kill -9."""
+    count, each = 40, 400
+
+    async def run(network: LocalNetwork) -> None:
+        async with AsyncExitStack() as stack:
+            enter = stack.enter_async_context
+            clients = [
+                await enter(connect(network.url("B1"), client=f"away-{n}", timeout=60))
+                for n in range(count)
+            ]
+            loud = await enter(connect(network.url("B1"), client="loud", timeout=60))
+            subscriptions = [client.subscribe(f"n = {n}") for n, client in enumerate(clients)]
+            await settle(network, [*clients, loud])
+            for client in clients:
+                await client.detach()
+            before = await warm_up(network)
+            async with Growth(network, before) as growth, asyncio.timeout(SETTLE_S):
+                for first in range(0, each, 100):
+                    for n in range(count):
+                        some = range(first, first + 100)
+                        await loud.publish_all(({"n": n, "i": i}, PAYLOAD) for i in some)
+                    if first == 100:
+                        await asyncio.to_thread(network.kill, "B1")
+                        await asyncio.to_thread(network.restart, "B1")
+                memory = (await status(network, "B1"))["memory"]
+                print(memory)
+                assert memory["queue_events"] == count * each
+                assert memory["away_bytes"] < BUDGET // 2
+                assert memory["spilled_bytes"] > 10 * BUDGET // 4
+                for n, client in enumerate(clients):
+                    await client.attach(network.url("B1"))
+                    await until(lambda s=subscriptions[n]: s.waiting >= each)  # type: ignore[misc]
+                    assert [e.attributes["i"] for e in subscriptions[n].take()] == list(range(each))
+                    assert client.missed == 0
+            assert growth.bytes < GROWTH_BYTES_MAX
+            await wait_for(network, lambda status: status["memory"]["spilled_bytes"] == 0)
+
+    with network_of(tmp_path, 1) as network:
+        asyncio.run(run(network))
+
+
+@pytest.mark.spec("LV-6", "LV-1")
+def test_clients_that_come_back_together_get_everything(tmp_path: Path) -> None:
+    """Together they take more than the share of connected clients: some have to come again."""
+    count, each = 20, 300
+
+    async def run(network: LocalNetwork) -> None:
+        async with AsyncExitStack() as stack:
+            enter = stack.enter_async_context
+            clients = [
+                await enter(connect(network.url("B1"), client=f"away-{n}", timeout=60))
+                for n in range(count)
+            ]
+            loud = await enter(connect(network.url("B1"), client="loud", timeout=60))
+            subscriptions = [client.subscribe(f"n = {n}") for n, client in enumerate(clients)]
+            await settle(network, [*clients, loud])
+            for client in clients:
+                await client.detach()
+            for n in range(count):
+                await loud.publish_all(({"n": n, "i": i}, PAYLOAD) for i in range(each))
+            await asyncio.gather(*(client.attach(network.url("B1")) for client in clients))
+            await until(lambda: all(each_.waiting >= each for each_ in subscriptions))
+            for subscription in subscriptions:
+                assert [e.attributes["i"] for e in subscription.take()] == list(range(each))
+            assert not any(client.missed for client in clients)
+
+    with network_of(tmp_path, 1) as network:
+        asyncio.run(run(network))
+
+
+@pytest.mark.spec("LV-6", "LV-1")
+def test_publishers_wait_when_the_disk_has_what_it_may(tmp_path: Path) -> None:
+    """The bound of the spill is reached, and it is as without; a reload with more room helps."""
+    spill_bytes_max = 8 * MIB
+
+    async def run(network: LocalNetwork) -> None:
+        got: list[object] = []
+        async with (
+            connect(network.url("B2"), client="far", timeout=60) as far,
+            connect(network.url("B1"), client="loud", timeout=60) as loud,
+        ):
+            far.subscribe("far >= 0", callback=lambda event: got.append(event.attributes["far"]))
+            await settle(network, [far, loud])
+            network.kill("B2")
+            publishing = asyncio.create_task(publish(loud, range(MANY // 4)))
+            await wait_for(network, lambda s: s["memory"]["spilled_bytes"] >= spill_bytes_max)
+            await wait_for(network, lambda status: status["peers_waiting"] == 1)
+            memory = (await status(network, "B1"))["memory"]
+            assert memory["spilled_bytes"] < spill_bytes_max + 2 * MIB
+            assert memory["neighbours_bytes"] < BUDGET // 2
+            assert not publishing.done()
+            limits = replace(network.configs["B1"].limits, spill_bytes_max=64 * MIB)
+            network.configs["B1"] = replace(network.configs["B1"], limits=limits)
+            await asyncio.to_thread(network.reload, "B1")
+            async with asyncio.timeout(SETTLE_S):
+                await publishing
+            await asyncio.to_thread(network.restart, "B2")
+            await until(lambda: len(got) >= MANY // 4)
+            assert got == list(range(MANY // 4))
+
+    with network_of(tmp_path, 2, spill_bytes_max=spill_bytes_max) as network:
+        network.configs["B2"] = replace(network.configs["B2"], limits=LimitsConfig())
+        asyncio.run(run(network))
+        said = network.messages("B1").read_text(encoding="utf-8")
+    assert "wait for B2 (memory_bytes_max, spill_bytes_max)" in said
+
+
+@pytest.mark.spec("LV-6")
+def test_the_oldest_is_discarded_when_the_disk_has_what_it_may(tmp_path: Path) -> None:
+    """It is the oldest, and the clients are told; what is on disk counts as kept."""
+    count, each = 10, 900
+
+    async def run(network: LocalNetwork) -> None:
+        async with AsyncExitStack() as stack:
+            enter = stack.enter_async_context
+            clients = [
+                await enter(connect(network.url("B1"), client=f"away-{n}", timeout=60))
+                for n in range(count)
+            ]
+            loud = await enter(connect(network.url("B1"), client="loud", timeout=60))
+            subscriptions = [client.subscribe(f"n = {n}") for n, client in enumerate(clients)]
+            await settle(network, [*clients, loud])
+            for client in clients:
+                await client.detach()
+            for first in range(0, each, 100):
+                for n in range(count):
+                    some = range(first, first + 100)
+                    await loud.publish_all(({"n": n, "i": i}, PAYLOAD) for i in some)
+            missed = 0
+            for client, subscription in zip(clients, subscriptions, strict=True):
+                await client.attach(network.url("B1"))
+                await until(
+                    lambda s=subscription, c=client: s.waiting + c.missed >= each  # type: ignore[misc]
+                )
+                numbers = [event.attributes["i"] for event in subscription.take()]
+                assert numbers == list(range(each))[client.missed :]
+                missed += client.missed
+            kept = count * each - missed
+            print(f"missed {missed} of {count * each}")
+            assert missed
+            assert kept * len(PAYLOAD) > 8 * MIB  # More than memory alone would have had room for.
+
+    limits = {"spill_bytes_max": 8 * MIB, "queue_bytes_per_client_max": 4 * MIB}
+    with network_of(tmp_path, 1, **limits) as network:
+        asyncio.run(run(network))

@@ -20,7 +20,7 @@ PageId = int
 PAGED_BYTES = 200
 """About how many bytes it takes to remember a part of a queue that is in a page."""
 
-PLACE_BYTES = 300
+PLACE_BYTES = 100
 """About how many bytes it takes to remember one kept event that is in a page."""
 
 

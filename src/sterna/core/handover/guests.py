@@ -13,10 +13,11 @@ import msgspec
 
 from sterna.core import facts
 from sterna.core.broker import Broker
-from sterna.core.handover.cache import Cache, InPage, KeptCache, read
+from sterna.core.handover.cache import Cache, KeptCache, read
 from sterna.core.handover.messages import Arrival, Replayed, Request
 from sterna.core.handover.missed import Missed
 from sterna.core.handover.options import HandoverOptions
+from sterna.core.handover.spilled import InPage
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Events, Message
 from sterna.core.names import NodeId, RouteId, Time
