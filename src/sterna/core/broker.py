@@ -205,7 +205,9 @@ class Broker(Node):
             looked_up(given.question, given.events, now)
 
     def _memory_short(self, given: MemoryShort, now: Time) -> None:
-        bytes_max = given.away_bytes_max
+        bytes_max, spilled_bytes = given.away_bytes_max, given.spilled_bytes
+        if spilled_bytes and any(each(spilled_bytes, now) for each in self.hooks.discard_spilled):
+            return
         for keep_less in self.hooks.keep_less:
             keep_less(bytes_max, now)
         # What components keep is theirs to decide; nobody else looks after these.

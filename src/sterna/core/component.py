@@ -190,6 +190,14 @@ class BrokerComponent(Component):
     def keep_less(self, bytes_max: int, now: Time) -> None:
         """Keep no more than about so many bytes of memory for all clients that are away."""
 
+    def discard_spilled(self, bytes_: int, now: Time) -> bool:
+        """Discard about so many bytes of what is kept in pages for clients that are away.
+
+        Whether there was something.
+        """
+        del bytes_, now
+        return False
+
     def to_spill(self, client: LinkId, bytes_max: int) -> Sequence[tuple[int, Event]]:
         """The oldest events in memory that it keeps for a client, with numbers of its own.
 

@@ -96,6 +96,9 @@ class MemoryShort(Input, frozen=True, kw_only=True):
 
     away_bytes_max: int
     """About how many bytes of memory it may take from now on."""
+    spilled_bytes: int = 0
+    """About how many bytes of what was spilled of it are to be discarded instead, if there are any:
+    then there is room on disk for what is in memory."""
 
 
 class QueueSpilled(Input, frozen=True, kw_only=True):

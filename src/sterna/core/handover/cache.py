@@ -156,6 +156,18 @@ class Cache:
             kept = self._kept.pop(number)
             self._spilled.add(number, InPage(page, place), kept.weight, kept.since, kept.rings)
 
+    @property
+    def spilled_bytes(self) -> int:
+        """About how many bytes of the events are in pages."""
+        return self._spilled.bytes
+
+    def discard_spilled(self, bytes_max: int) -> list[Event | InPage]:
+        """Discard the oldest events until no more than so many bytes are in pages."""
+        gone: list[Event | InPage] = []
+        while self._spilled.bytes > bytes_max:
+            gone += self._leave_rings()
+        return gone
+
     def pages(self) -> Iterable[PageId]:
         """The pages that hold some of the events."""
         return self._spilled.pages

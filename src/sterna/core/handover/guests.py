@@ -5,7 +5,7 @@ Whatever it is, what it missed elsewhere may still be on its way; until that has
 *waits* and gets nothing else (the paper's blocking flag).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -220,17 +220,21 @@ class Guests(dict[NodeId, Guest]):
         as for any other that has to lose something.
         """
         sizes = {client: self[client].cache.load.memory_bytes for client in self.away()}
-        level, left = 0, memory_bytes
-        for place, size in enumerate(sorted(sizes.values())):
-            level = left // (len(sizes) - place)
-            if size > level:
-                break
-            left -= size
-        else:
-            return  # There is room for all.
+        level = _level(sizes.values(), memory_bytes)
         for client, size in sizes.items():
-            if size > level:
+            if level is not None and size > level:
                 self._discard(broker, client, self[client].cache.shrink(level), now)
+
+    def discard_spilled(self, broker: Broker, bytes_: int, now: Time) -> bool:
+        """Discard about so many bytes of what was spilled for guests that are away, from those for
+        which the most was. Whether there was something.
+        """
+        sizes = {client: self[client].cache.spilled_bytes for client in self.away()}
+        level = _level(sizes.values(), max(0, sum(sizes.values()) - bytes_))
+        for client, size in sizes.items():
+            if level is not None and size > level:
+                self._discard(broker, client, self[client].cache.discard_spilled(level), now)
+        return any(sizes.values())
 
     def not_received(
         self, broker: Broker, client: NodeId, told: Arrival | Request, unconfirmed: list[Event]
@@ -306,6 +310,17 @@ class Guests(dict[NodeId, Guest]):
                 latest=each.latest,
             )
             guest.cache.restore(each.cache, reader)
+
+
+def _level(sizes: Collection[int], total: int) -> int | None:
+    """The size that none may exceed for all to have no more than a total; None if they have not."""
+    left = total
+    for place, size in enumerate(sorted(sizes)):
+        level = left // (len(sizes) - place)
+        if size > level:
+            return level
+        left -= size
+    return None
 
 
 def events_in(messages: Iterable[Message]) -> list[Event]:

@@ -372,6 +372,9 @@ class Hosting(BrokerComponent):
                 self.forget_away(client, now)
         self.guests.keep_less(self.broker, bytes_max - sent_bytes, now)
 
+    def discard_spilled(self, bytes_: int, now: Time) -> bool:
+        return self.guests.discard_spilled(self.broker, bytes_, now)
+
     def to_spill(self, client: LinkId, bytes_max: int) -> Sequence[tuple[int, Event]]:
         guest = self.guests.get(client)
         return () if guest is None else guest.cache.to_spill(bytes_max)

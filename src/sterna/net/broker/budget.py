@@ -286,7 +286,10 @@ class Budget:
     def _check_away(self, size: int, share: int) -> None:
         """Have the core keep less for clients that are away."""
         if size > max(share, self._left_bytes + share // 16) and not self._spill.helps(AWAY):
-            self._driver.give(MemoryShort(away_bytes_max=share - share // 16))
+            room_bytes = share // 2 if self._spill.is_full else 0
+            short = MemoryShort(away_bytes_max=share - share // 16, spilled_bytes=room_bytes)
+            self._driver.give(short)
+            self._spill.tidy()
             self._left_bytes = self.count().away
             log.warning(
                 "what waits for clients that are away took %d bytes (memory_bytes_max, "

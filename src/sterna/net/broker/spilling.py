@@ -105,7 +105,7 @@ class Spill:
                 "acknowledged and still wait for a neighbour or a client; restore the directory "
                 "`data` from a copy"
             )
-        self._tidy()
+        self.tidy()
 
     def has(self, page: PageId) -> bool:
         """Whether a page is there; one that was removed is needed by nobody."""
@@ -118,7 +118,7 @@ class Spill:
     def close(self) -> None:
         """Remove what the last snapshot has made superfluous, and end the thread."""
         self._is_over = True
-        self._tidy()
+        self.tidy()
         if self._thread is not None:
             self._thread.shutdown()
 
@@ -127,7 +127,12 @@ class Spill:
     @property
     def is_possible(self) -> bool:
         """Whether there is room for more, and nothing has failed just now."""
-        return self.used_bytes < self.bytes_max and monotonic() >= self._retry_at
+        return not self.is_full and monotonic() >= self._retry_at
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for more."""
+        return self.used_bytes >= self.bytes_max
 
     def helps(self, name: str) -> bool:
         """Whether more can be spilled of the queues that were wanted under a name."""
@@ -140,7 +145,7 @@ class Spill:
         if not self.bytes_max and not self._sizes:
             return
         if monotonic() >= self._tidy_at:
-            self._tidy()
+            self.tidy()
         before = {each.name for each in self._wanted if each.is_used_up and self._is_writing}
         self._wanted = [each for each in wanted if each.left_bytes > 0]
         for each in self._wanted:
@@ -223,7 +228,7 @@ class Spill:
 
     # ---- Removing
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         """Find out which pages are needed, and remove those that nothing can ever need."""
         self._tidy_at = monotonic() + TIDYING_S
         if not self._sizes or self._engine.has_failed:
