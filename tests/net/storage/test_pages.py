@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from random import Random
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -9,10 +10,14 @@ from hypothesis import strategies as st
 
 from sterna.core.depot import PageUnreadableError
 from sterna.core.frames import Data
+from sterna.core.inputs import Input, TimePassed
 from sterna.core.messages import Events
+from sterna.core.names import Time
+from sterna.core.node import Node, Turn
 from sterna.core.spilling import KeptPart, QueuedPart
 from sterna.model.event import Event
 from sterna.net.depot import DiskDepot, entries
+from sterna.net.engine import Listener, handle
 from sterna.net.storage.pages import HELD_BYTES_MAX, Pages
 from tests.net.storage.model_disk import ModelDisk
 from tests.scale import examples
@@ -108,3 +113,13 @@ def test_messages_and_events_are_read_as_they_were(tmp_path: Path) -> None:
     assert depot.event(1, 1) == events[2]
     with pytest.raises(PageUnreadableError, match="something else"):
         depot.event(1, 0)
+
+
+@pytest.mark.spec("LV-1")
+def test_a_page_that_cannot_be_read_is_no_input_to_skip() -> None:
+    class Broken:
+        def handle(self, given: Input, now: Time) -> Turn:
+            raise PageUnreadableError(f"{given} at {now}")
+
+    with pytest.raises(PageUnreadableError):
+        handle(cast("Node", Broken()), TimePassed(), 0, Listener())
