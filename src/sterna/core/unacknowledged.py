@@ -23,6 +23,8 @@ class KeptPaged(msgspec.Struct, frozen=True, array_like=True):
 class Unacknowledged(deque[Data | Paged]):
     """Frames in the order of their numbers. Some may stand for many messages, in a page."""
 
+    __slots__ = ("_bytes", "_events", "_loads", "_more", "_spared_bytes")
+
     def __init__(self, frames: Iterable[Data | Paged] = ()) -> None:
         super().__init__(frames)
         self._loads: deque[Load] = deque()
@@ -48,9 +50,10 @@ class Unacknowledged(deque[Data | Paged]):
         """Everything up to this number has arrived."""
         if self._more:
             self._confirm_paged(acknowledged)
+        loads = self._loads
         while self and self[0].seq <= acknowledged:
             self.popleft()
-            if self._loads:
+            if loads:
                 self._uncount()
 
     def _confirm_paged(self, acknowledged: int) -> None:

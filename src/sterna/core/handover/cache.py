@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from sterna.core.depot import PLACE_BYTES, Depot, PageId
-from sterna.core.handover.spilled import InPage, KeptSpilled, Spilled
+from sterna.core.handover.spilled import NOTHING_SPILLED, InPage, KeptSpilled, Spilled
 from sterna.core.keeping import Reader, Writer
 from sterna.core.names import NEVER, RouteId, Time
 from sterna.core.sizes import EVENT_BYTES, Load, weight
@@ -35,7 +35,7 @@ class Cache:
         """About how many bytes are kept."""
         self._kept: dict[int, Kept] = {}
         """The events that are kept in memory, by a running number."""
-        self._spilled = Spilled()
+        self._spilled = NOTHING_SPILLED
         """Those that are in pages: all of them are older."""
         self._rings: dict[RouteId, deque[int]] = {}
         self._count = 0
@@ -154,6 +154,8 @@ class Cache:
         """The oldest event in memory is in a page now; one that is not the oldest is ignored."""
         if next(iter(self._kept), None) == number:
             kept = self._kept.pop(number)
+            if self._spilled is NOTHING_SPILLED:
+                self._spilled = Spilled()
             self._spilled.add(number, InPage(page, place), kept.weight, kept.since, kept.rings)
 
     @property
@@ -191,6 +193,7 @@ class Cache:
 
     def keep_all(self, writer: Writer) -> "KeptCache":
         """What a snapshot has to hold."""
+        writer.more(self._spilled.count)
         return KeptCache(
             [(number, writer.event(kept.event), kept.since) for number, kept in self._kept.items()],
             {subscription: list(ring) for subscription, ring in self._rings.items()},
@@ -219,7 +222,7 @@ class Cache:
         """Take all events out of the cache."""
         events = [*self._spilled, *(kept.event for kept in self._kept.values())]
         self._kept.clear()
-        self._spilled = Spilled()
+        self._spilled = NOTHING_SPILLED
         self._rings.clear()
         self.bytes = 0
         return events

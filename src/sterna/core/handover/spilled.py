@@ -130,6 +130,8 @@ class Spilled:
     @classmethod
     def restored(cls, kept: KeptSpilled) -> "Spilled":
         """What a snapshot has held; nothing of it is in a ring yet."""
+        if not kept.runs:
+            return NOTHING_SPILLED
         spilled = cls()
         places = (
             (first + n, InPage(page, begin + n))
@@ -156,3 +158,7 @@ class Spilled:
                 del column[: self._first]
             del self._since[: self._first], self._rings[: self._first]
             self._first = 0
+
+
+NOTHING_SPILLED = Spilled()
+"""For all caches of which nothing was spilled, which are most; nothing is added to it."""
