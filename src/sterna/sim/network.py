@@ -279,9 +279,8 @@ class Network:
 
     def _transmit(self, pipe: Pipe, frame: Frame) -> None:
         connection = pipe.connection
-        if connection.troubles:
-            return
-        if pipe.source.behind and pipe.source.behind[pipe.target.node.id]:
+        behind = pipe.source.behind
+        if connection.troubles or (behind and behind[pipe.target.node.id]):
             return
         pipe.frames += 1
         fate = FIRST
