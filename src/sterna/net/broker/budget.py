@@ -117,6 +117,9 @@ class Budget:
         self._arrived_bytes = 0
         """How many bytes of unfinished frames have arrived since these were last counted."""
         self._overdue: frozenset[NodeId] = frozenset()
+        """Those for whom sources wait."""
+        self._hopeless: frozenset[NodeId] = frozenset()
+        """The neighbours among them of whose queues nothing more can be spilled."""
         self._left_bytes = 0
         """What still waited for clients that are away when the core was last asked for less."""
         self._not_before = 0.0
@@ -271,13 +274,14 @@ class Budget:
         sources wait for those as well.
         """
         overdue = _longest(memory.neighbours, shares.neighbours)
-        for link in sorted(overdue - self._overdue):
-            if not self._spill.helps(DOWN):
-                log.warning(
-                    "%d bytes wait for %s (memory_bytes_max, spill_bytes_max): whoever publishes "
-                    "what goes there waits",
-                    *(memory.neighbours[link], link),
-                )
+        hopeless = frozenset() if self._spill.helps(DOWN) else overdue
+        for link in sorted(hopeless - self._hopeless):
+            log.warning(
+                "%d bytes wait for %s (memory_bytes_max, spill_bytes_max): whoever publishes what "
+                "goes there waits",
+                *(memory.neighbours[link], link),
+            )
+        self._hopeless = hopeless
         if self._spill.helps(AWAY):
             overdue |= _longest(memory.absent, shares.away)
         self._overdue = overdue

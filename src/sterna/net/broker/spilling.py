@@ -7,9 +7,10 @@ loaded, and nothing in the log after it, can need it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
@@ -30,6 +31,9 @@ log = logging.getLogger("sterna.broker")
 
 PAGE_BYTES_MIN, PAGE_BYTES_MAX = 256 * 1024, 2**20
 """A page takes about an eighth of what it relieves, within these bounds."""
+
+PARTS_MAX = 256
+"""A page has parts of no more than so many queues of a kind."""
 
 TIDYING_S = 1.0
 """So many seconds pass until it is looked again which pages are needed."""
@@ -150,14 +154,13 @@ class Spill:
         self._wanted = [each for each in wanted if each.left_bytes > 0]
         for each in self._wanted:
             each.is_used_up = each.name in before
-            each.leave_out(self._stuck)
         self._next()
 
     def _next(self) -> None:
         if self._is_writing or self._is_over or not self._wanted or not self.is_possible:
             return
         node = self._engine.node
-        parts = [part for wanted in self._wanted for part in wanted.take(node)]
+        parts = [part for wanted in self._wanted for part in wanted.take(node, self._stuck)]
         if parts:
             self._write(parts)
 
@@ -266,34 +269,30 @@ class Wanted:
         self.left_bytes = excess
         self.is_used_up = False
         """Whether there is nothing left to spill."""
-        self._sizes = dict(sizes)
+        self._sizes = sizes
+        self._longest: list[tuple[int, NodeId]] | None = None
+        """A heap with the longest queues first; made when it is needed."""
         self._page_bytes = max(PAGE_BYTES_MIN, min(PAGE_BYTES_MAX, share // 8))
 
-    def leave_out(self, links: Iterable[NodeId]) -> None:
-        """Do not take anything of what waits for these."""
-        for link in links:
-            self._sizes.pop(link, None)
-
-    def take(self, node: Broker) -> list[Part]:
-        """What goes into the next page."""
+    def take(self, node: Broker, left_out: Collection[NodeId]) -> list[Part]:
+        """What goes into the next page, without what waits for some."""
+        if self._longest is None:
+            self._longest = [(-size, link) for link, size in self._sizes.items() if size > 0]
+            heapify(self._longest)
         parts: list[Part] = []
         room = self._page_bytes
-        while self.left_bytes > 0 and room > 0:
-            link = max(self._sizes, key=self._sizes.__getitem__, default=None)
-            if link is None or self._sizes[link] <= 0:
-                self.is_used_up = not parts
-                break
-            part = self._part(node, link, room)
+        while self._longest and self.left_bytes > 0 and room > 0 and len(parts) < PARTS_MAX:
+            size, link = heappop(self._longest)
+            part = None if link in left_out else self._part(node, link, room)
             if part is None:
-                del self._sizes[link]
                 continue
-            taken = min(room, self._sizes[link])
+            taken = min(room, -size)
             parts.append(part)
             room -= taken
             self.left_bytes -= taken
-            self._sizes[link] -= taken
-            if room > 0:  # It was all that this one had.
-                del self._sizes[link]
+            if taken < -size:
+                heappush(self._longest, (size + taken, link))
+        self.is_used_up = not parts and self.left_bytes > 0
         return parts
 
     def _part(self, node: Broker, link: NodeId, bytes_max: int) -> Part | None:
