@@ -53,7 +53,7 @@ class Watch(Component):
     def link_down(self, link: LinkId, now: Time) -> None:
         self.heard.append(("down", link, now > -1))
 
-    def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:
+    def link_gone(self, link: LinkId, _unconfirmed: Sequence[Message], now: Time) -> None:
         self.heard.append(("gone", link, now > -1))
 
     def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:

@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from sterna.core.actions import Disconnect, Transmit
+from sterna.core.depot import Stretch
 from sterna.core.inputs import TimePassed
-from sterna.core.link import Data, Frame
+from sterna.core.link import Data, Frame, Paged
 from sterna.core.messages import Events
 from sterna.core.node import Turn
+from sterna.core.spilling import KeptPart
 from sterna.model.event import Event
 from sterna.net.broker import BrokerServer
 from sterna.net.broker.driver import AT_ONCE_BYTES
+from sterna.net.depot import entries
 from sterna.net.local import LocalNetwork
 from sterna.wire.codec import Bodies, decode, encode
 from tests.net.live import SETTLE_S, connect, gather_events, network_in, settle, until
@@ -97,5 +100,51 @@ def test_a_turn_of_the_loop_sends_a_part_of_a_backlog(tmp_path: Path) -> None:
         assert [frame.seq for frame in frames if isinstance(frame, Data)] == list(range(1, 502))
         most = max(sum(map(len, part)) for part in taker.flushed)
         assert most <= 2 * (AT_ONCE_BYTES + len(TEXT) + 100)
+
+    asyncio.run(run())
+
+
+class SlowTaker(Taker):
+    """The end of a link that takes nothing unless it is told to."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        return sum(len(frame) for part in self.flushed for frame in part) - self.taken_bytes
+
+    taken_bytes = 0
+
+
+@pytest.mark.spec("LV-6")
+def test_what_is_on_disk_stays_there_until_it_is_taken(tmp_path: Path) -> None:
+    """A page is sent message by message, each under its number; what comes later waits behind."""
+    events = [
+        Event(publisher="p", seq=seq, time_us=0, attributes={"text": TEXT}) for seq in range(1, 501)
+    ]
+    part = KeptPart("", "x", list(enumerate(events)))
+
+    async def run() -> None:
+        server = BrokerServer(config_in(tmp_path))
+        await server.start()
+        taker, driver = SlowTaker(), server.driver
+        server.sessions.links["x"] = taker  # type: ignore[assignment]
+        driver.spill._sizes[1] = driver.spill._pages.write(1, entries(part), sync=False)
+        paged = Paged(11, Stretch(1, 0, 500, 500, 0))
+        last = Data(511, 0, Events(events=(events[0],)))
+        turn = Turn([Transmit("x", paged), Transmit("x", last)], [], TimePassed())
+        driver.release(driver.prepare(turn))
+        await until(lambda: taker.waiting_bytes > AT_ONCE_BYTES)
+        await asyncio.sleep(0.1)
+        assert taker.waiting_bytes < 3 * AT_ONCE_BYTES
+        taker.taken_bytes = 10**9
+        await until(lambda: not driver.has_backlog)
+        taker.flush()
+        del server.sessions.links["x"]
+        driver.spill._sizes.clear()
+        await server.stop(drain_s=0)
+        frames = [decode(frame) for part in taker.flushed for frame in part]
+        assert frames[:500] == [
+            Data(seq, 0, Events(events=(event,))) for seq, event in enumerate(events, 11)
+        ]
+        assert frames[500:] == [last]
 
     asyncio.run(run())

@@ -52,6 +52,7 @@ LATE_S = 2.0
 """How long an event of the witness may take, on a slow machine."""
 
 LIMITS = {
+    "spill_bytes_max": 0,
     "memory_bytes_max": BUDGET,
     "queue_bytes_per_client_max": 8 * MIB,
     "in_flight_bytes_max": 2 * MIB,

@@ -6,6 +6,7 @@ have been away for the longest time. Only when there are none left do others go,
 If the filters of all of them are too many, those with the most filters are forgotten first.
 """
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -70,7 +71,7 @@ class Absence(BrokerComponent):
         del now
         self._leave(link)
 
-    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         del unconfirmed, now
         self._leave(link)
 

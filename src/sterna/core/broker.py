@@ -6,6 +6,7 @@ from typing import Any
 from sterna.core.absence import Absence
 from sterna.core.arrangement import PartsOf
 from sterna.core.component import Component
+from sterna.core.depot import Stretch
 from sterna.core.facts import Accepted, ClientForgotten, ForgottenEarly
 from sterna.core.handover.declining import Declining
 from sterna.core.hooks import BrokerHooks, find
@@ -30,6 +31,7 @@ from sterna.core.routing.options import RoutingOptions
 from sterna.core.routing.router import Router
 from sterna.core.settings import Settings
 from sterna.core.sizes import NO_LOAD, Load
+from sterna.core.spilling import Spilling
 from sterna.model.event import Event
 from sterna.model.filters.long_texts import LongTexts
 from sterna.model.prediction import Predictor
@@ -75,6 +77,8 @@ class Broker(Node):
             LookedUp: self._looked_up,
             MemoryShort: self._memory_short,
         }
+        self.spilling = Spilling(self, self._sessions)
+        self._handlers |= self.spilling.handlers()
 
     def _assemble(self) -> None:
         super()._assemble()
@@ -167,11 +171,13 @@ class Broker(Node):
         self.router.advertising(given.link, is_known=given.advertises, now=now)
         super().link_made(given, now)
 
-    def to_send_again(self, link: LinkId, given_up: list[Message]) -> list[Message]:
+    def to_send_again(
+        self, link: LinkId, given_up: list[Message | Stretch]
+    ) -> list[Message | Stretch]:
         """Between brokers; a client says by itself what it has, when it introduces itself."""
         if self.peers[link] is Peer.CLIENT:
             return []
-        return [message for message in given_up if message.is_said_once]
+        return [part for part in given_up if part.is_said_once]
 
     def frames_received(self, link: LinkId, now: Time) -> None:
         for received in self.hooks.frames_received:
@@ -204,7 +210,9 @@ class Broker(Node):
             looked_up(given.question, given.events, now)
 
     def _memory_short(self, given: MemoryShort, now: Time) -> None:
-        bytes_max = given.away_bytes_max
+        bytes_max, spilled_bytes = given.away_bytes_max, given.spilled_bytes
+        if spilled_bytes and any(each(spilled_bytes, now) for each in self.hooks.discard_spilled):
+            return
         for keep_less in self.hooks.keep_less:
             keep_less(bytes_max, now)
         # What components keep is theirs to decide; nobody else looks after these.

@@ -232,11 +232,11 @@ class Client(Node):
         self.offers.link_up(now)
         self._send_farewell(now)
 
-    def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         self.offers.take_back(unconfirmed)
         super().link_reset(link, unconfirmed, now)
 
-    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         if self.link == link:
             self.link = None
             self._unknown()

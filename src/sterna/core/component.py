@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
+from sterna.core.depot import PageId
 from sterna.core.facts import Fact
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import Message, SubscriptionChange
@@ -127,7 +128,7 @@ class Component:
     def link_new(self, link: LinkId, now: Time) -> None:
         """A link is up for the first time, or its other end has lost its state."""
 
-    def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         """The other end has lost its state and did not confirm these; `link_new` follows."""
 
     def link_up(self, link: LinkId, now: Time) -> None:
@@ -136,7 +137,7 @@ class Component:
     def link_down(self, link: LinkId, now: Time) -> None:
         """A link is lost; it may come back."""
 
-    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         """A link is lost for good, and with it what the other end has not confirmed."""
 
     def wake(self, now: Time) -> None:
@@ -188,6 +189,34 @@ class BrokerComponent(Component):
 
     def keep_less(self, bytes_max: int, now: Time) -> None:
         """Keep no more than about so many bytes of memory for all clients that are away."""
+
+    def discard_spilled(self, bytes_: int, now: Time) -> bool:
+        """Discard about so many bytes of what is kept in pages for clients that are away.
+
+        Whether there was something.
+        """
+        del bytes_, now
+        return False
+
+    def to_spill(self, client: LinkId, bytes_max: int) -> Sequence[tuple[int, Event]]:
+        """The oldest events in memory that it keeps for a client, with numbers of its own.
+
+        About so many bytes of memory. They may be written to a page; then `spilled` is called.
+        """
+        del client, bytes_max
+        return ()
+
+    def still_kept(self, client: LinkId, events: Sequence[tuple[int, Event]]) -> Collection[int]:
+        """Of events that could be spilled, the numbers of those that are still kept in memory."""
+        del client, events
+        return ()
+
+    def spilled(self, client: LinkId, number: int, page: PageId, place: int) -> None:
+        """One of these events is in a page, and need not be in memory any more."""
+
+    def pages(self) -> Iterable[PageId]:
+        """The pages that it refers to."""
+        return ()
 
     def forget_away(self, client: LinkId, now: Time) -> bool:
         """There are too many clients that are away: forget this one now, if it `keeps` it.

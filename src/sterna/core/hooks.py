@@ -30,6 +30,7 @@ class BrokerHooks:
     claimed: Hook
     kept: Hook
     keep_less: Hook
+    discard_spilled: Hook
     forget_away: Hook
     earlier: Hook
     foresees: Hook

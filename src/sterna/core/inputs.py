@@ -96,6 +96,39 @@ class MemoryShort(Input, frozen=True, kw_only=True):
 
     away_bytes_max: int
     """About how many bytes of memory it may take from now on."""
+    spilled_bytes: int = 0
+    """About how many bytes of what was spilled of it are to be discarded instead, if there are any:
+    then there is room on disk for what is in memory."""
+
+
+class QueueSpilled(Input, frozen=True, kw_only=True):
+    """Messages that wait for a link were written to a page, and need not be in memory any more.
+
+    They have consecutive numbers. The driver has made sure that they still wait.
+    """
+
+    link: LinkId
+    first: int
+    """The number of the first of them."""
+    count: int
+    page: int
+    place: int
+    """Where the first of them is in the page."""
+
+
+class KeptSpilled(Input, frozen=True, kw_only=True):
+    """Events that are kept for a client were written to a page, and need not be in memory.
+
+    The driver has made sure that they are still kept.
+    """
+
+    component: str
+    """The name of the component that keeps them."""
+    client: NodeId
+    page: int
+    runs: tuple[tuple[int, int, int], ...]
+    """Of each run of consecutive events the number of the first, its place in the page, and how
+    many they are."""
 
 
 class LookedUp(Input, frozen=True, kw_only=True):

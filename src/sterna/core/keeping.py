@@ -50,6 +50,9 @@ class Writer:
             len(self.events) - 1
         )  # fmt: skip
 
+    def more(self, numbers: int) -> None:
+        """So many more things are kept, of which each is only a few numbers."""
+
     def message(self, message: Message) -> int:
         """Keep a message; return its number."""
         if type(message) is Events:

@@ -13,48 +13,33 @@ Whoever notices begins anew, under another incarnation and over another connecti
 numbered from 1 again. What is certainly there is not sent again, and the rest is.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
+from sterna.core.depot import PageId, Stretch
+from sterna.core.frames import Ack, Data, Frame, Paged, Resume
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
 from sterna.core.names import NEVER, Time
 from sterna.core.sizes import Load, load
+from sterna.core.unacknowledged import KeptPaged, Unacknowledged
 
-
-class Frame(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """What goes over a connection."""
-
-
-class Data(Frame, frozen=True):
-    """A message with its number, and up to where the sender has received everything."""
-
-    seq: int
-    acknowledged: int
-    message: Message
-
-
-class Ack(Frame, frozen=True):
-    """Acknowledges everything up to this number."""
-
-    acknowledged: int
-
-
-class Resume(Frame, frozen=True):
-    """The first frame on a new connection: sender, addressee, and what was received so far."""
-
-    incarnation: int
-    """The sender's incarnation: a new number after it has lost its state of this link."""
-    partner: int | None
-    """The incarnation of the other end that the sender remembers; None if it remembers none."""
-    acknowledged: int
-    answers: bool
-    """Whether this answers a Resume of the other end; if not, it asks for one."""
+__all__ = [
+    "RELIABLE",
+    "Ack",
+    "Data",
+    "Frame",
+    "KeptSession",
+    "LinkSession",
+    "LinkTiming",
+    "Mismatch",
+    "Paged",
+    "Resume",
+    "State",
+]
 
 
 class LinkTiming(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +87,8 @@ class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
     transmitted: int | None = None
     """The number of the last message that was ever transmitted; None if the last one was."""
     begins_anew: bool = False
+    paged: list[KeptPaged] = []
+    """What is in pages."""
 
 
 class Mismatch(NamedTuple):
@@ -120,7 +107,6 @@ class LinkSession:
         *("_ack_at", "_ack_due", "_begins_anew", "_early", "_expected", "_next_seq", "_resend_at"),
         *("_resend_wait", "_timing", "_transmitted", "_unacknowledged", "given_up", "incarnation"),
         *("has_news", "is_remembered", "mismatch", "outbox", "partner", "state", "wake_at"),
-        *("_loads", "_queued_bytes", "_queued_events"),
     )
 
     def __init__(self, incarnation: int, timing: LinkTiming) -> None:
@@ -129,7 +115,7 @@ class LinkSession:
         self.state = State.CLOSED
         self.outbox: list[Frame] = []
         self.wake_at: Time = NEVER
-        self.given_up: list[Message] | None = None
+        self.given_up: list[Message | Stretch] | None = None
         """Set when the messages of this link are numbered anew: what the other end may not have."""
         self.is_remembered = False
         """Whether the other end has kept its state then, so that it can do with those messages."""
@@ -142,11 +128,7 @@ class LinkSession:
         self._transmitted = 0
         """The number of the last message that was ever transmitted, when the link was last open."""
         self._begins_anew = False
-        self._unacknowledged: deque[Data] = deque()
-        self._loads: deque[Load] = deque()
-        """How much each of the oldest of these is. Others were not looked at: most messages are
-        acknowledged before anybody asks how much is queued."""
-        self._queued_events = self._queued_bytes = 0
+        self._unacknowledged = Unacknowledged()
         self._expected = 1
         self._early: dict[int, Message] = {}
         self._ack_due = 0
@@ -157,31 +139,40 @@ class LinkSession:
     @property
     def backlog(self) -> int:
         """How many messages are not acknowledged yet."""
+        return self._unacknowledged.backlog
+
+    @property
+    def parts(self) -> int:
+        """How many parts they are in; see `unconfirmed`."""
         return len(self._unacknowledged)
 
     def queued(self, weigh: Callable[[Message], Load] = load) -> Load:
         """How much is not acknowledged yet; `weigh` says how much a message is."""
-        count = len(self._unacknowledged) - len(self._loads)
-        newest = list(islice(reversed(self._unacknowledged), count))
-        for frame in reversed(newest):
-            size = weigh(frame.message)
-            self._loads.append(size)
-            self._queued_events += size.events
-            self._queued_bytes += size.bytes
-        return Load(self._queued_events, self._queued_bytes)
+        return self._unacknowledged.load(weigh)
 
-    def unconfirmed(self) -> list[Message]:
-        """The messages that the other end has not acknowledged."""
-        return [frame.message for frame in self._unacknowledged]
+    def unconfirmed(self) -> Iterator[Message | Stretch]:
+        """The messages that the other end has not acknowledged, oldest first, lazily."""
+        return self._unacknowledged.parts()
 
-    def unconfirmed_at(self, place: int) -> tuple[Message, Load]:
-        """One of the messages that are not acknowledged, and its size; the oldest is at 0."""
-        self.queued()  # So all are weighed.
-        return self._unacknowledged[place].message, self._loads[place]
+    def unconfirmed_at(self, place: int) -> tuple[Message | Stretch, Load]:
+        """One part of what is not acknowledged, and its size; the oldest is at 0."""
+        return self._unacknowledged.at(place)
 
-    def unconfirmed_first(self) -> Iterator[Message]:
-        """The messages that the other end has not acknowledged, oldest first."""
-        return (frame.message for frame in self._unacknowledged)
+    def to_spill(self, bytes_max: int) -> Sequence[Data]:
+        """The oldest consecutive messages in memory that may be spilled: about so many bytes."""
+        return self._unacknowledged.to_spill(bytes_max)
+
+    def holds(self, frames: Sequence[Data]) -> Sequence[Data]:
+        """Of frames that could be spilled, those that still can."""
+        return self._unacknowledged.holds(frames)
+
+    def spill(self, first: int, count: int, page: PageId, place: int) -> None:
+        """Messages with consecutive numbers are in a page now, the first of them at a place."""
+        self._unacknowledged.spill(first, count, page, place)
+
+    def pages(self) -> list[PageId]:
+        """The pages that hold messages which are not acknowledged."""
+        return list(self._unacknowledged.pages())
 
     @property
     def oldest_unconfirmed(self) -> int | None:
@@ -219,6 +210,19 @@ class LinkSession:
             self.outbox.append(frame)
             self._ack_due = 0
             self._ack_at = NEVER
+            if self._resend_at == NEVER:
+                self._expect_answer(now)
+
+    def send_again(self, part: Message | Stretch, now: Time) -> None:
+        """Send a part of what was given up, under new numbers."""
+        if not isinstance(part, Stretch):
+            self.send(part, now)
+            return
+        frame = Paged(self._next_seq, part)
+        self._next_seq += part.count
+        self._unacknowledged.put(frame)
+        if self.state is State.OPEN:
+            self.outbox.append(frame)
             if self._resend_at == NEVER:
                 self._expect_answer(now)
 
@@ -284,15 +288,14 @@ class LinkSession:
 
     def keep(self, writer: Writer) -> "KeptSession":
         """What a snapshot has to hold; between turns, when nothing waits in the outbox."""
+        unacknowledged, paged = self._unacknowledged.keep(writer)
         return KeptSession(
             incarnation=self.incarnation,
             partner=self.partner,
             state=self.state,
             next_seq=self._next_seq,
-            unacknowledged=[
-                (frame.seq, frame.acknowledged, writer.message(frame.message))
-                for frame in self._unacknowledged
-            ],
+            unacknowledged=unacknowledged,
+            paged=paged,
             expected=self._expected,
             early={seq: writer.message(message) for seq, message in self._early.items()},
             ack_due=self._ack_due,
@@ -308,10 +311,7 @@ class LinkSession:
         """Go on with what a snapshot has held."""
         self.partner, self.state = kept.partner, kept.state
         self._next_seq, self._expected = kept.next_seq, kept.expected
-        self._unacknowledged.extend(
-            Data(seq, acknowledged, reader.message(number))
-            for seq, acknowledged, number in kept.unacknowledged
-        )
+        self._unacknowledged = Unacknowledged.restored(kept.unacknowledged, kept.paged, reader)
         self._early = {seq: reader.message(number) for seq, number in kept.early.items()}
         self._ack_due, self._ack_at = kept.ack_due, kept.ack_at
         self._resend_at, self._resend_wait = kept.resend_at, kept.resend_wait
@@ -362,8 +362,7 @@ class LinkSession:
     def _number_anew(self) -> None:
         self.has_news = True
         self.given_up = [*(self.given_up or ()), *self.unconfirmed()]
-        self._unacknowledged.clear()
-        self._count_again()
+        self._unacknowledged = Unacknowledged()
         self._next_seq = 1
         self._transmitted = 0
 
@@ -371,7 +370,7 @@ class LinkSession:
 
     def _mismatch(self, frame: Resume) -> Mismatch | None:
         """How what the other end remembers differs from what this end does, if it does."""
-        confirmed = self._next_seq - 1 - len(self._unacknowledged)
+        confirmed = self._next_seq - 1 - self.backlog
         acknowledged = frame.acknowledged
         if frame.partner == self.incarnation:
             if confirmed <= acknowledged <= self._transmitted:
@@ -394,9 +393,14 @@ class LinkSession:
         self._begins_anew = True
         left = [*(self.given_up or ()), *self.unconfirmed()]
         self.given_up = None
-        self._unacknowledged = deque(Data(n, 0, message) for n, message in enumerate(left, 1))
-        self._count_again()
-        self._next_seq = len(left) + 1
+        self._unacknowledged = Unacknowledged()
+        self._next_seq = 1
+        for part in left:
+            if isinstance(part, Stretch):
+                self.send_again(part, 0)
+            else:
+                self._unacknowledged.append(Data(self._next_seq, 0, part))
+                self._next_seq += 1
         self._transmitted = 0
         self._expected = 1
         self._early.clear()
@@ -411,20 +415,11 @@ class LinkSession:
             self._notice(Mismatch(acknowledged - self._next_seq + 1, 0))
             self.close()
             return
-        while waiting and waiting[0].seq <= acknowledged:
-            waiting.popleft()
-            if self._loads:
-                events, size = self._loads.popleft()
-                self._queued_events -= events
-                self._queued_bytes -= size
+        waiting.confirm(acknowledged)
         self._resend_wait = self._timing.resend_us or 0
         self._resend_at = NEVER
         if waiting:
             self._expect_answer(now)
-
-    def _count_again(self) -> None:
-        self._loads.clear()
-        self._queued_events = self._queued_bytes = 0
 
     def _acknowledge(self) -> None:
         self.outbox.append(Ack(self._expected - 1))

@@ -10,6 +10,7 @@ from sterna.core import inputs
 from sterna.core.actions import Action, Reconnect, Transmit
 from sterna.core.arrangement import Arrangement, PartsOf, check
 from sterna.core.component import Component, Handler
+from sterna.core.depot import Depot, NoDepot, Stretch, Unconfirmed, count, messages_in
 from sterna.core.facts import Attached, Detached, Fact, LinkReset, MemoriesDiffer
 from sterna.core.inputs import Input
 from sterna.core.keeping import Part, Reader, Record, Writer
@@ -42,7 +43,11 @@ class Turn(msgspec.Struct, gc=False):
             return True
         if isinstance(self.cause, inputs.Received):
             return any(type(frame) is Data for frame in self.cause.frames)
-        return not isinstance(self.cause, inputs.TimePassed | inputs.LinkDown)
+        return not isinstance(self.cause, _HARMLESS)
+
+
+_HARMLESS = inputs.TimePassed | inputs.LinkDown | inputs.QueueSpilled | inputs.KeptSpilled
+"""Inputs that may get lost with what follows them: what was spilled is in memory again then."""
 
 
 NODE = "node"
@@ -71,10 +76,13 @@ class KeptNode(msgspec.Struct, frozen=True, kw_only=True):
     """The components that the settings had removed, and that were not done yet."""
     worked_by: dict[str, Settings] = {}
     """The last settings that had these components; without them, the present ones count."""
+    last_page: int = 0
 
 
-KEPT_NODE = Record(2, KeptNode, {1: (KeptNode, lambda kept: kept)})
-"""Version 1 has no settings of components that end."""
+KEPT_NODE = Record(
+    3, KeptNode, {1: (KeptNode, lambda kept: kept), 2: (KeptNode, lambda kept: kept)}
+)
+"""Version 1 has no settings of components that end, and version 2 no pages."""
 
 
 class Node(ABC):
@@ -114,6 +122,10 @@ class Node(ABC):
         """The incarnation of the next session: never one that was used, whatever was forgotten."""
         self.unweighed = 0
         """How many bytes of the present input no component has counted yet."""
+        self.depot: Depot = NoDepot()
+        """Where what was spilled can be read; for the driver to set."""
+        self.last_page = 0
+        """The number of the last page that the node was told of."""
         self.awaited: dict[LinkId, None] = {}
         """The links over which components wait for the next frames, or for the end of these."""
         self._used: dict[LinkId, LinkSession] = {}
@@ -196,17 +208,21 @@ class Node(ABC):
         """How much the other end of a link has not confirmed yet."""
         return self._sessions[link].queued(weigh)
 
-    def unconfirmed(self, link: LinkId) -> list[Message]:
+    def unconfirmed(self, link: LinkId) -> Unconfirmed:
         """The messages that the other end of a link has not confirmed yet."""
-        return self._sessions[link].unconfirmed()
+        return Unconfirmed(self._sessions[link].unconfirmed(), self.depot)
 
     def unconfirmed_first(self, link: LinkId) -> Iterator[Message]:
         """The messages that the other end of a link has not confirmed yet, oldest first, lazily."""
-        return self._sessions[link].unconfirmed_first()
+        return messages_in(self._sessions[link].unconfirmed(), self.depot)
 
-    def unconfirmed_at(self, link: LinkId, place: int) -> tuple[Message, Load]:
-        """One of the messages that are not confirmed yet, and its size; the oldest is at 0."""
+    def unconfirmed_at(self, link: LinkId, place: int) -> tuple[Message | Stretch, Load]:
+        """One of the parts of what is not confirmed yet, and its size; the oldest is at 0."""
         return self._sessions[link].unconfirmed_at(place)
+
+    def parts(self, link: LinkId) -> int:
+        """How many parts of what is not confirmed yet there are; see `unconfirmed_at`."""
+        return self._sessions[link].parts
 
     def oldest_unconfirmed(self, link: LinkId) -> int | None:
         """The number of the oldest message that is not confirmed yet; None if there is none."""
@@ -246,6 +262,7 @@ class Node(ABC):
             deadlines={each.name: each.deadline for each in self.components if each.name},
             ending=[each.name for each in self.arrangement.ending],
             worked_by={e.name: self.arrangement.worked_by[e.name] for e in self.arrangement.ending},
+            last_page=self.last_page,
         )
         parts = [
             Part(each.name, each.version, each.keep(writer))
@@ -267,7 +284,7 @@ class Node(ABC):
         """Continue with what a snapshot has held, by the names of components."""
         node: KeptNode = kept[NODE]
         self.incarnation, self.next_session = node.incarnation, node.next_session
-        self.deadline = node.deadline
+        self.deadline, self.last_page = node.deadline, node.last_page
         for each in node.links:
             session = LinkSession(each.session.incarnation, self._timing)
             session.restore(each.session, reader)
@@ -307,7 +324,7 @@ class Node(ABC):
         """Frames that components have waited for have come over a link, and were handled."""
         del link, now
 
-    def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         """The other end has lost its state, or begins anew, and did not confirm these messages."""
         for component in self.components:
             component.link_reset(link, unconfirmed, now)
@@ -322,7 +339,7 @@ class Node(ABC):
         for component in self.components:
             component.link_down(link, now)
 
-    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         """A link is lost for good, and with it what the other end has not confirmed."""
         for component in self.components:
             component.link_gone(link, unconfirmed, now)
@@ -378,17 +395,17 @@ class Node(ABC):
         self.up[link] = None
         self.state(Attached(at=self.id, time=now, link=link, peer=self.peers[link]))
         given_up, session.given_up = session.given_up, None
-        again: list[Message] = []
+        again: list[Message | Stretch] = []
         if given_up is not None:
             again = self.to_send_again(link, given_up) if session.is_remembered else []
-            lost = len(given_up) - len(again)
+            lost = count(given_up) - count(again)
             self.state(LinkReset(at=self.id, time=now, link=link, given_up=lost))
-            self.link_reset(link, given_up, now)
+            self.link_reset(link, Unconfirmed(given_up, self.depot), now)
         if given_up is not None or link not in self.known:
             self.known[link] = None
             self.link_new(link, now)
-        for message in again:
-            session.send(message, now)
+        for part in again:
+            session.send_again(part, now)
         self.link_up(link, now)
 
     def _begin_anew(
@@ -400,7 +417,9 @@ class Node(ABC):
         self.state(MemoriesDiffer(at=self.id, time=now, link=link, **mismatch._asdict()))
         self.act(Reconnect(link))
 
-    def to_send_again(self, link: LinkId, given_up: list[Message]) -> list[Message]:
+    def to_send_again(
+        self, link: LinkId, given_up: list[Message | Stretch]
+    ) -> list[Message | Stretch]:
         """What of these has to be sent again, to another end that has kept its state otherwise.
 
         Components do the rest: they introduce this node again, or announce what is wanted.
@@ -454,7 +473,7 @@ class Node(ABC):
         link = given.link
         self._link_down(inputs.LinkDown(link=link), now)
         if link in self._sessions:
-            self.link_gone(link, self._sessions[link].unconfirmed(), now)
+            self.link_gone(link, self.unconfirmed(link), now)
             del self._sessions[link], self.peers[link]
             self.known.pop(link, None)
             self.awaited.pop(link, None)

@@ -219,7 +219,7 @@ class Publishing:
         self._undo.clear()
         return tuple(self._announced.values())
 
-    def take_back(self, unconfirmed: list[Message]) -> None:
+    def take_back(self, unconfirmed: Sequence[Message]) -> None:
         """Send again to the next broker, in order, what may not have arrived."""
         changes = [
             (change, before)

@@ -25,15 +25,21 @@ class Load(NamedTuple):
     events: int
     bytes: int
     """About how many bytes that takes on its way."""
+    spared_bytes: int = 0
+    """About how many bytes less it takes in memory, because it is spilled."""
 
     @property
     def memory_bytes(self) -> int:
         """About how many bytes that takes in memory."""
-        return self.bytes + EVENT_BYTES * self.events
+        return self.bytes + EVENT_BYTES * self.events - self.spared_bytes
 
     def plus(self, other: "Load") -> "Load":
         """How much both are together."""
-        return Load(self.events + other.events, self.bytes + other.bytes)
+        return Load(
+            self.events + other.events,
+            self.bytes + other.bytes,
+            self.spared_bytes + other.spared_bytes,
+        )
 
 
 NO_LOAD = Load(0, 0)

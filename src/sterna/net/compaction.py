@@ -8,10 +8,12 @@ import contextlib
 import gc
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
 from sterna.errors import SternaError
+from sterna.net.depot import beside
 from sterna.net.engine import Listener, loading, recover_old, replay
 from sterna.net.nodes import OLDER_KINDS, STATE_KIND, broker_of
 from sterna.net.state import encode_state
@@ -24,8 +26,9 @@ from sterna.net.storage.snapshots import write_snapshot
 
 def compact(directory: Path, position: int, path: Path) -> int:
     """Write the state that the first so many records of a log lead to; return its size in bytes."""
-    recovery = read(REAL, directory, (STATE_KIND, *OLDER_KINDS), loading(broker_of), position)
-    recovered = recover_old(directory, recovery, broker_of)
+    make = partial(broker_of, depot=beside(directory))
+    recovery = read(REAL, directory, (STATE_KIND, *OLDER_KINDS), loading(make), position)
+    recovered = recover_old(directory, recovery, make)
     if recovered is None:
         raise LogError(f"{directory} is empty")
     time = replay(recovered, Listener())[1]

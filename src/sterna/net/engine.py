@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from sterna import plugins
 from sterna.core.actions import Action
+from sterna.core.depot import PageUnreadableError
 from sterna.core.facts import Fact
 from sterna.core.inputs import Configured, Input, LinkDown, TimePassed
 from sterna.core.link import Data, Frame
@@ -225,6 +226,8 @@ def handle(node: Node, given: Input, now: Time, listener: Listener) -> Turn:
         return node.handle(given, now)
     except LocalProtocolError:
         raise  # The application receives the error.
+    except PageUnreadableError:
+        raise  # What was acknowledged is not there: nothing may go on as if it had never been.
     except Exception as error:  # noqa: BLE001 - whatever it is, others must not suffer.
         listener.stumbled(given, error)
         return Turn([], [], given)
@@ -278,6 +281,8 @@ class Engine(Generic[N]):
         self._is_stopping = False
         """Whether no more snapshots are begun, except for the last one."""
         self._is_over = False
+        self.has_failed = False
+        """Whether it has ended because of an error: then nobody knows the state of the node."""
 
     @property
     def snapshots(self) -> Snapshots | None:
@@ -301,7 +306,11 @@ class Engine(Generic[N]):
             except LogError as error:
                 self.fail(error)
                 return
-        turn = handle(self.node, given, now, self.driver)
+        try:
+            turn = handle(self.node, given, now, self.driver)
+        except PageUnreadableError as error:
+            self.fail(error)
+            return
         prepared = self.driver.prepare(turn)
         self._wake_in_time()
         if self._log is None:
@@ -473,6 +482,7 @@ class Engine(Generic[N]):
     def fail(self, error: BaseException) -> None:
         """Stop for good after an error: nothing more is released."""
         if not self._is_over:
+            self.has_failed = True
             self._end()
             self.driver.failed(error if isinstance(error, Exception) else RuntimeError(error))
 

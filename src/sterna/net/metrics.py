@@ -41,6 +41,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     unfinished_bytes: int = 0
     memory_bytes: int = 0
     memory_bytes_max: int = 0
+    spilled_bytes: int = 0
     peers_waiting: int = 0
     in_flight_bytes: int = 0
     log_bytes: int = 0
@@ -244,6 +245,11 @@ def _gauge_families(gauges: Gauges) -> Iterator[Metric]:
             gauges.memory_bytes,
         ),
         ("memory_bytes_max", "How much it may take.", gauges.memory_bytes_max),
+        (
+            "spilled_bytes",
+            "Bytes of queues that are on disk instead of in memory; spill_bytes_max limits them.",
+            gauges.spilled_bytes,
+        ),
         (
             "peers_waiting",
             "Peers that are not read because the targets of their events take no more.",

@@ -6,6 +6,7 @@ from sterna import plugins
 from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
 from sterna.core.catalogue import LIVE
+from sterna.core.depot import Depot
 from sterna.core.link import LinkTiming
 from sterna.core.lives import NOTHING_KNOWN, SESSIONS_MAX, Earlier, first_seq, incarnation
 from sterna.core.names import NodeId
@@ -46,11 +47,14 @@ def settings_of(config: BrokerConfig) -> Settings:
     )
 
 
-def broker_of(began: Began) -> Broker:
+def broker_of(began: Began, depot: Depot | None = None) -> Broker:
     """The broker whose log begins like this, before the first input."""
-    return make_broker(
+    broker = make_broker(
         began.node, began.settings, timing=AT_A_BROKER, incarnation=began.incarnation
     )
+    if depot is not None:
+        broker.depot = depot
+    return broker
 
 
 def new_broker(name: NodeId, settings: Settings) -> Began:

@@ -50,6 +50,8 @@ _Doing: Any = (
     | inputs.ArchiveChanged
     | inputs.LookedUp
     | inputs.MemoryShort
+    | inputs.QueueSpilled
+    | inputs.KeptSpilled
     | inputs.Configured
 )
 

@@ -36,6 +36,8 @@ ITEM_S_MIN = 4e-6
 """The least estimate for an item, even if less was measured: the next may be larger."""
 BASE_S = 0.001
 """The most that a snapshot of an empty state takes, in seconds."""
+NUMBERS = 8
+"""So many small things take about as long as an event."""
 LARGE_BYTES = 1 << 20
 """After a snapshot of this size, the next one is made by the second process without a try."""
 INTERVALS_MAX = 4
@@ -281,8 +283,11 @@ class _LimitedWriter(Writer):
         self._count()
         return super().message(message)
 
-    def _count(self) -> None:
-        self.items += 1
+    def more(self, numbers: int) -> None:
+        self._count(numbers // NUMBERS)
+
+    def _count(self, items: int = 1) -> None:
+        self.items += items
         if self.items > self._items_max:
             raise _TooMuch
 

@@ -13,6 +13,7 @@ from sterna.core.assembly import client_settings
 from sterna.core.broker import Broker
 from sterna.core.client import Client
 from sterna.core.facts import Fact, Settled
+from sterna.core.frames import Data, Frame, Resume, sendable
 from sterna.core.inputs import (
     Attach,
     Configured,
@@ -23,7 +24,6 @@ from sterna.core.inputs import (
     Received,
     TimePassed,
 )
-from sterna.core.link import Data, Frame, Resume
 from sterna.core.lives import NOTHING_KNOWN
 from sterna.core.messages import Message
 from sterna.core.names import NEVER, NodeId, Peer, Time
@@ -220,7 +220,8 @@ class Network:
                 state(fact)
         for action in turn.actions:
             if type(action) is Transmit:
-                self._transmit(host.pipes[action.link], action.frame)
+                for frame in sendable(action.frame, node.depot):
+                    self._transmit(host.pipes[action.link], frame)
             else:
                 self._act(host, action)
         if node.deadline < host.waking_at:
@@ -278,9 +279,8 @@ class Network:
 
     def _transmit(self, pipe: Pipe, frame: Frame) -> None:
         connection = pipe.connection
-        if connection.troubles:
-            return
-        if pipe.source.behind and pipe.source.behind[pipe.target.node.id]:
+        behind = pipe.source.behind
+        if connection.troubles or (behind and behind[pipe.target.node.id]):
             return
         pipe.frames += 1
         fate = FIRST

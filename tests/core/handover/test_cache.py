@@ -1,10 +1,14 @@
 """What is kept for a client that is away, against a plain model of rings with times."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.core.handover.cache import Cache, after
+from sterna.core.depot import Depot, MemoryDepot, NoDepot
+from sterna.core.handover.cache import Cache, KeptCache, after, read
+from sterna.core.handover.spilled import InPage
+from sterna.core.keeping import Reader, Writer
 from sterna.core.names import NEVER
 from sterna.core.sizes import weight
 from sterna.model.event import Event, EventId
@@ -15,10 +19,30 @@ def event(seq: int, publisher: str = "p") -> Event:
     return Event(publisher=publisher, seq=seq, time_us=0, attributes={})
 
 
+def seqs(events: list[Event | InPage], depot: Depot) -> list[int]:
+    return [each.seq for each in read(events, depot)]
+
+
+def spill(cache: Cache, depot: MemoryDepot) -> None:
+    """The two oldest events in memory go to a page."""
+    page, chosen = len(depot.pages) + 1, cache.to_spill(10**6)[:2]
+    depot.pages[page] = [each for _, each in chosen]
+    for place, (number, _) in enumerate(chosen):
+        cache.spill(number, page, place)
+
+
+def restored(cache: Cache, new: Cache) -> Cache:
+    writer = Writer()
+    kept = msgspec.msgpack.decode(msgspec.msgpack.encode(cache.keep_all(writer)), type=KeptCache)
+    new.restore(kept, Reader(writer.events, ()))
+    return new
+
+
 STEPS = st.lists(
     st.one_of(
         st.sets(st.sampled_from("abc"), min_size=1).map(sorted),
         st.integers(1, 7),  # So much time passes.
+        st.booleans(),  # Something is spilled, and maybe the cache is restored from a snapshot.
     ),
     max_size=30,
 )
@@ -27,20 +51,25 @@ STEPS = st.lists(
 @pytest.mark.spec("PM-3")
 @examples(200)
 @given(STEPS, st.integers(1, 4), st.one_of(st.none(), st.integers(1, 20)))
-def test_rings_and_times(steps: list[list[str] | int], events_max: int, ttl_us: int | None) -> None:
-    cache = Cache(events_max, ttl_us)
+def test_rings_and_times(
+    steps: list[list[str] | int | bool], events_max: int, ttl_us: int | None
+) -> None:
+    cache, depot = Cache(events_max, ttl_us), MemoryDepot()
     rings: dict[str, list[tuple[int, int]]] = {name: [] for name in "abc"}
     gone: list[int] = []
     kept: set[int] = set()
     now = 0
     for seq, step in enumerate(steps, 1):
-        if isinstance(step, int):
+        if isinstance(step, bool):
+            spill(cache, depot)
+            cache = restored(cache, Cache(events_max, ttl_us)) if step else cache
+        elif isinstance(step, int):
             now += step
-            gone += [each.seq for each in cache.expire(now)]
+            gone += seqs(cache.expire(now), depot)
             for ring in rings.values():
                 ring[:] = [each for each in ring if ttl_us is None or each[1] + ttl_us > now]
         else:
-            gone += [each.seq for each in cache.keep(event(seq), step, now)]
+            gone += seqs(cache.keep(event(seq), step, now), depot)
             kept.add(seq)
             for name in step:
                 rings[name] = [*rings[name], (seq, now)][-events_max:]
@@ -54,7 +83,7 @@ def test_rings_and_times(steps: list[list[str] | int], events_max: int, ttl_us: 
         elif oldest is not None:
             assert due == oldest + ttl_us
     expected = sorted({seq for ring in rings.values() for seq, _ in ring})
-    assert [each.seq for each in cache.take()] == expected
+    assert seqs(cache.take(), depot) == expected
     assert len(cache) == 0
     assert cache.take() == []
 
@@ -84,7 +113,7 @@ def test_so_many_bytes(kept_for: list[tuple[set[str], int]], bytes_max: int) -> 
     gone, left = [], []
     for seq, (names, size) in enumerate(kept_for, 1):
         kept = Event(publisher="p", seq=seq, time_us=0, payload=b"x" * size)
-        gone += [each.seq for each in cache.keep(kept, sorted(names), 0)]
+        gone += seqs(cache.keep(kept, sorted(names), 0), NoDepot())
         left.append(kept)
         while sum(map(weight, left)) > bytes_max:
             left.pop(0)

@@ -22,6 +22,7 @@ has lost its memory is asked again. A neighbour that does not take part in the p
 message of it; the answer names that neighbour instead.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
@@ -253,7 +254,7 @@ class Echoes(BrokerComponent):
         if self.broker.peers.get(link) is Peer.CLIENT:  # Handover may have forgotten it already.
             self._do_without(link, now)
 
-    def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         """The other end knows nothing of its own questions, nor of those it was asked."""
         del unconfirmed
         self._drop_all(link, now)
@@ -262,7 +263,7 @@ class Echoes(BrokerComponent):
         for number in self._concerned.get(link, {}):
             self._questions[number].links[link] = Progress.TO_ASK
 
-    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         del unconfirmed
         self._mute.pop(link, None)
         self._drop_all(link, now)

@@ -5,7 +5,7 @@ Whatever it is, what it missed elsewhere may still be on its way; until that has
 *waits* and gets nothing else (the paper's blocking flag).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -13,10 +13,11 @@ import msgspec
 
 from sterna.core import facts
 from sterna.core.broker import Broker
-from sterna.core.handover.cache import Cache, KeptCache
+from sterna.core.handover.cache import Cache, KeptCache, read
 from sterna.core.handover.messages import Arrival, Replayed, Request
 from sterna.core.handover.missed import Missed
 from sterna.core.handover.options import HandoverOptions
+from sterna.core.handover.spilled import InPage
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Events, Message
 from sterna.core.names import NodeId, RouteId, Time
@@ -202,7 +203,7 @@ class Guests(dict[NodeId, Guest]):
         """Take what is kept for a guest, without what has just expired."""
         guest = self[client]
         self._discard(broker, client, guest.cache.expire(now), now)
-        return guest.cache.take()
+        return read(guest.cache.take(), broker.depot)
 
     def expire(self, broker: Broker, now: Time, look_again: Callable[[Time], None]) -> None:
         """Discard what has expired, and ask to be called when the next expiry is due."""
@@ -219,17 +220,21 @@ class Guests(dict[NodeId, Guest]):
         as for any other that has to lose something.
         """
         sizes = {client: self[client].cache.load.memory_bytes for client in self.away()}
-        level, left = 0, memory_bytes
-        for place, size in enumerate(sorted(sizes.values())):
-            level = left // (len(sizes) - place)
-            if size > level:
-                break
-            left -= size
-        else:
-            return  # There is room for all.
+        level = _level(sizes.values(), memory_bytes)
         for client, size in sizes.items():
-            if size > level:
+            if level is not None and size > level:
                 self._discard(broker, client, self[client].cache.shrink(level), now)
+
+    def discard_spilled(self, broker: Broker, bytes_: int, now: Time) -> bool:
+        """Discard about so many bytes of what was spilled for guests that are away, from those for
+        which the most was. Whether there was something.
+        """
+        sizes = {client: self[client].cache.spilled_bytes for client in self.away()}
+        level = _level(sizes.values(), max(0, sum(sizes.values()) - bytes_))
+        for client, size in sizes.items():
+            if level is not None and size > level:
+                self._discard(broker, client, self[client].cache.discard_spilled(level), now)
+        return any(sizes.values())
 
     def not_received(
         self, broker: Broker, client: NodeId, told: Arrival | Request, unconfirmed: list[Event]
@@ -246,9 +251,11 @@ class Guests(dict[NodeId, Guest]):
             or _matching_here(broker, client, guest, event)
         ]
 
-    def _discard(self, broker: Broker, client: NodeId, events: list[Event], now: Time) -> None:
-        if events:
-            guest = self[client]
+    def _discard(
+        self, broker: Broker, client: NodeId, discarded: list[Event | InPage], now: Time
+    ) -> None:
+        if discarded:
+            guest, events = self[client], read(discarded, broker.depot)
             guest.missed.add(event.id for event in events)
             for event in events:
                 guest.moving.pop(event.id, None)
@@ -303,6 +310,17 @@ class Guests(dict[NodeId, Guest]):
                 latest=each.latest,
             )
             guest.cache.restore(each.cache, reader)
+
+
+def _level(sizes: Collection[int], total: int) -> int | None:
+    """The size that none may exceed for all to have no more than a total; None if they have not."""
+    left = total
+    for place, size in enumerate(sorted(sizes)):
+        level = left // (len(sizes) - place)
+        if size > level:
+            return level
+        left -= size
+    return None
 
 
 def events_in(messages: Iterable[Message]) -> list[Event]:

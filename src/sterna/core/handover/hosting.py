@@ -6,12 +6,13 @@ client that sends a farewell, or is away for too long, is forgotten, and its dep
 to all brokers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar, Self
 
 from sterna.core import facts
 from sterna.core.actions import Disconnect
 from sterna.core.component import BrokerComponent
+from sterna.core.depot import PageId
 from sterna.core.handover.courier import Courier
 from sterna.core.handover.guests import (
     Guest,
@@ -324,16 +325,17 @@ class Hosting(BrokerComponent):
             self.returning.pop(link, None)
             self.broker.forget(link, now)
 
-    def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         del now
         guest = self.guests.get(link)
         if guest is not None:
             guest.pass_through(Moment.LINK_RESET)
+            unconfirmed = [*unconfirmed]
             guest.lost += events_in(unconfirmed)
             guest.moving |= moving_in(unconfirmed)
             guest.missed = Missed((*missed_in(unconfirmed), *guest.missed))
 
-    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         """A guest that the driver has sent away for good, such as one with the name of a broker."""
         del unconfirmed
         guest = self.guests.pop(link, None)
@@ -370,6 +372,25 @@ class Hosting(BrokerComponent):
                 sent_bytes -= sent[client]
                 self.forget_away(client, now)
         self.guests.keep_less(self.broker, bytes_max - sent_bytes, now)
+
+    def discard_spilled(self, bytes_: int, now: Time) -> bool:
+        return self.guests.discard_spilled(self.broker, bytes_, now)
+
+    def to_spill(self, client: LinkId, bytes_max: int) -> Sequence[tuple[int, Event]]:
+        guest = self.guests.get(client)
+        return () if guest is None else guest.cache.to_spill(bytes_max)
+
+    def still_kept(self, client: LinkId, events: Sequence[tuple[int, Event]]) -> Collection[int]:
+        guest = self.guests.get(client)
+        return () if guest is None else guest.cache.still_in_memory(events)
+
+    def spilled(self, client: LinkId, number: int, page: PageId, place: int) -> None:
+        guest = self.guests.get(client)
+        if guest is not None:
+            guest.cache.spill(number, page, place)
+
+    def pages(self) -> Iterable[PageId]:
+        return {page: None for guest in self.guests.values() for page in guest.cache.pages()}
 
     def forget_away(self, client: LinkId, now: Time) -> bool:
         guest = self.guests.get(client)

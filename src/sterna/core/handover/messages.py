@@ -55,6 +55,8 @@ class Welcome(Message, frozen=True, kw_only=True):
 class Replayed(Message, frozen=True, kw_only=True):
     """Border broker -> client: what was kept for you while you were away."""
 
+    is_said_once: ClassVar[bool] = True
+
     events: tuple[Event, ...]
     missed: tuple[EventId, ...] = ()
     """Events that were discarded before they could be replayed."""

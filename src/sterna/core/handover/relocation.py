@@ -94,7 +94,9 @@ class Relocation(Hosting):
 
     name = "relocation"
     handles = (*Hosting.handles, Arrival, Resubscribe, Fetch, Replay)
+    version = 2
     Kept = KeptRelocation
+    older = {1: (KeptRelocation, lambda kept: kept)}  # noqa: RUF012 - a constant.
 
     def __init__(self, options: HandoverOptions | None = None) -> None:
         super().__init__(options)
@@ -155,7 +157,7 @@ class Relocation(Hosting):
             forget_absent(self.broker, client, now)
             self._replay(request, (), (), {}, 0, now, forgotten=True)
             return
-        unconfirmed = self.broker.unconfirmed(client)
+        unconfirmed = [*self.broker.unconfirmed(client)]
         guest.moving |= moving_in(unconfirmed)
         lost = [*guest.lost, *events_in(unconfirmed)]
         lost = self.guests.not_received(self.broker, client, request, lost)
@@ -340,7 +342,7 @@ class Relocation(Hosting):
             else:
                 self._await_news(stranger, now)
 
-    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         """Requests that went over the link, or waited for it, wait for another way."""
         super().link_gone(link, unconfirmed, now)
         if self.broker.peers[link] is not Peer.BROKER:

@@ -419,10 +419,10 @@ class Recent(BrokerComponent):
     def link_up(self, link: LinkId, now: Time) -> None:
         self._serve(link, now)
 
-    def link_reset(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         self.link_gone(link, unconfirmed, now)
 
-    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         del unconfirmed, now
         self._windows.forget(link)
         for id_ in list(self._open.get(link, ())):

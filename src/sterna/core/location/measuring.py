@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
@@ -112,7 +113,7 @@ class Measuring(Component):
         Measuring.link_down(self, link, now)
         Measuring.link_up(self, link, now)
 
-    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         del unconfirmed, now
         self._trips.pop(link, None)
         self._delays.pop(link, None)

@@ -12,7 +12,7 @@ instance changes (Fiege, 5.4). For the same reason, routes of many clients with 
 represent each other, as long as they cover the same locations together.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Self
@@ -306,7 +306,7 @@ class Moving(Measuring, BrokerComponent):
         self.broker.router.tell(now)
         self._tell(now)
 
-    def link_gone(self, link: LinkId, unconfirmed: list[Message], now: Time) -> None:
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         super().link_gone(link, unconfirmed, now)
         self._forget(link)
         self._told.pop(link, None)

@@ -9,7 +9,7 @@ ring is cut by the brokers at its ends. All brokers agree on it, and brokers tha
 network cut none that others would keep: a broker that sees a ring at all sees all of it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -81,7 +81,7 @@ class Members(BrokerComponent):
             self._received[link], self._announced[link] = {}, {}
             self._announce(now)
 
-    def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:
+    def link_gone(self, link: LinkId, _unconfirmed: Sequence[Message], now: Time) -> None:
         if link in self._received:
             del self._received[link], self._announced[link]
             self._announce(now)

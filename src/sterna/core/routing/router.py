@@ -366,7 +366,7 @@ class Router(BrokerComponent):
             self._expect_no_more(link)
             self.tell(now)
 
-    def link_gone(self, link: LinkId, _unconfirmed: list[Message], now: Time) -> None:
+    def link_gone(self, link: LinkId, _unconfirmed: Sequence[Message], now: Time) -> None:
         self._expect_no_more(link)
         self._advertising.pop(link, None)
         self._outdated.end(link)

@@ -8,6 +8,7 @@ from time import monotonic, thread_time
 from typing import NamedTuple
 
 from sterna.core.broker import Broker
+from sterna.core.depot import Stretch
 from sterna.core.inputs import MemoryShort
 from sterna.core.messages import Events, Message
 from sterna.core.names import NodeId, Peer
@@ -16,6 +17,7 @@ from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.driver import BrokerDriver
 from sterna.net.broker.pausing import Pausing
 from sterna.net.broker.sessions import Session, Sessions
+from sterna.net.broker.spilling import Wanted
 from sterna.wire.frames import Role
 
 log = logging.getLogger("sterna.broker")
@@ -28,6 +30,9 @@ COUNTING_SHARE = 50
 
 UNCHECKED_S_MAX = 1.0
 """But there is a check at least once in so many seconds."""
+
+DOWN, AWAY = "down", "away"
+"""The kinds of queues that are spilled: for neighbours that are down, for clients that are away."""
 
 SAMPLES = 16
 """So many messages for a client tell how much of what it was sent is for it alone."""
@@ -63,9 +68,15 @@ class Memory(NamedTuple):
     neighbours: Mapping[NodeId, int]
     here: Mapping[NodeId, int]
     """By connected client."""
-    away: int
+    absent: Mapping[NodeId, int]
+    """By client that is away."""
     unfinished: int
     in_flight: int
+
+    @property
+    def away(self) -> int:
+        """What waits for clients that are away."""
+        return sum(self.absent.values())
 
     @property
     def total(self) -> int:
@@ -106,9 +117,13 @@ class Budget:
         self._arrived_bytes = 0
         """How many bytes of unfinished frames have arrived since these were last counted."""
         self._overdue: frozenset[NodeId] = frozenset()
+        """Those for whom sources wait."""
+        self._hopeless: frozenset[NodeId] = frozenset()
+        """The neighbours among them of whose queues nothing more can be spilled."""
         self._left_bytes = 0
         """What still waited for clients that are away when the core was last asked for less."""
         self._not_before = 0.0
+        self._spill = driver.spill
 
     @property
     def bytes_max(self) -> int:
@@ -126,6 +141,11 @@ class Budget:
         """Whenever so many bytes were received, it is time for a check."""
         return self.bytes_max // 64
 
+    @property
+    def next_check_s(self) -> float | None:
+        """In how many seconds there should be a check; None if nobody waits for one."""
+        return max(0.0, self._not_before - monotonic()) if self._overdue else None
+
     # ---- Counting
 
     def count(self) -> Memory:
@@ -135,9 +155,10 @@ class Budget:
 
     def _count(self) -> Memory:
         node, links = self._driver.node, self._sessions.links
-        events = size = away = 0
+        events = size = 0
         neighbours: dict[NodeId, int] = {}
         here: dict[NodeId, int] = {}
+        absent: dict[NodeId, int] = {}
         sent: dict[NodeId, int] = {}
         for link, peer in node.peers.items():
             queued, session = node.queued(link), links.get(link)
@@ -148,7 +169,7 @@ class Budget:
             if peer is Peer.BROKER:
                 neighbours[link] = memory + kept.memory_bytes
             elif session is None:
-                away += memory + kept.memory_bytes
+                absent[link] = memory + kept.memory_bytes
             else:
                 here[link] = session.waiting_bytes + kept.memory_bytes
                 sent[link] = queued.memory_bytes
@@ -165,7 +186,7 @@ class Budget:
             queued=Load(events, size),
             neighbours=neighbours,
             here=here,
-            away=away,
+            absent=absent,
             unfinished=self._unfinished_bytes(),
             in_flight=self._pausing.in_flight_bytes,
         )
@@ -188,7 +209,8 @@ class Budget:
         counting_s = thread_time() - began_s
         self._not_before = now + min(UNCHECKED_S_MAX, COUNTING_SHARE * counting_s)
         self._check_frames(memory.unfinished - shares.unfinished, now)
-        self._check_neighbours(memory.neighbours, shares.neighbours)
+        self._relieve(memory, shares)
+        self._check_neighbours(memory, shares)
         self._check_away(memory.away, shares.away)
         was_used_up, self.is_used_up = self.is_used_up, memory.total > self.bytes_max * 9 // 10
         if self.is_used_up and not was_used_up:
@@ -235,30 +257,63 @@ class Budget:
                 reason = "too much memory is taken by unfinished frames (memory_bytes_max)"
                 self._sessions.refuse(session, reason)
 
-    def _check_neighbours(self, queues: Mapping[NodeId, int], share: int) -> None:
-        """Have sources wait for the neighbours with the longest queues, if all take too much."""
-        overdue: frozenset[NodeId] = frozenset()
-        if sum(queues.values()) > share:
-            fair = share // sum(1 for size in queues.values() if size)
-            overdue = frozenset(link for link, size in queues.items() if size > fair)
-        for link in sorted(overdue - self._overdue):
+    def _relieve(self, memory: Memory, shares: Shares) -> None:
+        """Spill what waits for neighbours and clients that are not there, from half a share on."""
+        links = self._sessions.links
+        down = {link: size for link, size in memory.neighbours.items() if link not in links}
+        neighbours = sum(memory.neighbours.values())
+        self._spill.relieve(
+            Wanted(AWAY, memory.absent, _excess(memory.away, shares.away), shares.away),
+            Wanted(DOWN, down, _excess(neighbours, shares.neighbours), shares.neighbours),
+        )
+
+    def _check_neighbours(self, memory: Memory, shares: Shares) -> None:
+        """Have sources wait for the neighbours with the longest queues, if all take too much.
+
+        As long as what is kept for clients that are away can be spilled, but has not been yet,
+        sources wait for those as well.
+        """
+        overdue = _longest(memory.neighbours, shares.neighbours)
+        hopeless = frozenset() if self._spill.helps(DOWN) else overdue
+        for link in sorted(hopeless - self._hopeless):
             log.warning(
-                "%d bytes wait for %s (memory_bytes_max): whoever publishes what goes there waits",
-                *(queues[link], link),
+                "%d bytes wait for %s (memory_bytes_max, spill_bytes_max): whoever publishes what "
+                "goes there waits",
+                *(memory.neighbours[link], link),
             )
+        self._hopeless = hopeless
+        if self._spill.helps(AWAY):
+            overdue |= _longest(memory.absent, shares.away)
         self._overdue = overdue
         self._pausing.queued(overdue)
 
     def _check_away(self, size: int, share: int) -> None:
         """Have the core keep less for clients that are away."""
-        if size > max(share, self._left_bytes + share // 16):
-            self._driver.give(MemoryShort(away_bytes_max=share - share // 16))
+        if size > max(share, self._left_bytes + share // 16) and not self._spill.helps(AWAY):
+            room_bytes = share // 2 if self._spill.is_full else 0
+            short = MemoryShort(away_bytes_max=share - share // 16, spilled_bytes=room_bytes)
+            self._driver.give(short)
+            self._spill.tidy()
             self._left_bytes = self.count().away
             log.warning(
-                "what waits for clients that are away took %d bytes (memory_bytes_max): the oldest "
-                "was discarded, and clients with too much were forgotten",
+                "what waits for clients that are away took %d bytes (memory_bytes_max, "
+                "spill_bytes_max): the oldest was discarded, and clients with too much were "
+                "forgotten",
                 size,
             )
+
+
+def _excess(size: int, share: int) -> int:
+    """How much should be spilled: nothing up to half a share, then down to a quarter of it."""
+    return size - share // 4 if size > share // 2 else 0
+
+
+def _longest(queues: Mapping[NodeId, int], share: int) -> frozenset[NodeId]:
+    """Those that have more than a fair part, if all together take more than their share."""
+    if sum(queues.values()) <= share:
+        return frozenset()
+    fair = share // sum(1 for size in queues.values() if size)
+    return frozenset(link for link, size in queues.items() if size > fair)
 
 
 class Weighing:
@@ -283,7 +338,7 @@ def own_part(node: Broker, link: NodeId, samples: int) -> float:
     The same event may be queued for many clients, and is in memory once. Python counts by how many
     it is referred to. A few messages are looked at, others each time.
     """
-    count = node.backlog(link)
+    count = node.parts(link)
     own = total = 0.0
     for _ in range(min(samples, count)):
         message, size = node.unconfirmed_at(link, randrange(count))  # noqa: S311 - it keeps no secret.
@@ -292,9 +347,9 @@ def own_part(node: Broker, link: NodeId, samples: int) -> float:
     return own / total if total else 1.0
 
 
-def _holders(message: Message) -> int:
+def _holders(message: Message | Stretch) -> int:
     """About how many queues hold the events of a message."""
-    events = getattr(message, "events", ())
+    events = () if isinstance(message, Stretch) else getattr(message, "events", ())
     if not events:
         return 1
     event = events[0]

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from sterna.core.actions import Action, Disconnect, LookUp, Reconnect, Transmit
 from sterna.core.broker import Broker
+from sterna.core.depot import PageUnreadableError
 from sterna.core.facts import Fact, ForgottenEarly, MemoriesDiffer, RingFound
 from sterna.core.history.recent import Recent
 from sterna.core.inputs import ArchiveChanged, Input, LookedUp, Received
-from sterna.core.link import Data
+from sterna.core.link import Data, Paged
 from sterna.core.names import LinkId
 from sterna.core.node import Turn
 from sterna.core.overlay.members import Members
@@ -20,6 +21,7 @@ from sterna.model.event import Event
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.journaling import Journalist
 from sterna.net.broker.opening import configure, lock, log_options, open_engine
+from sterna.net.broker.spilling import Spill
 from sterna.net.engine import Driver, Engine, without_message
 from sterna.net.historian import Historian
 from sterna.net.metrics import Metrics
@@ -42,6 +44,9 @@ AT_ONCE_BYTES = 2**20
 
 SLICE_S = 0.01
 """For how many seconds frames are encoded and sent before others have their turn."""
+
+FULL_S = 0.005
+"""How many seconds later a session is looked at again that has not taken enough."""
 
 Sending = tuple[bytes, ...] | Transmit | None
 """A frame as bytes, or before it is encoded; None ends the session."""
@@ -66,6 +71,7 @@ class BrokerDriver(Driver):
         self, configuration: Configuration, metrics: Metrics, server: "BrokerServer"
     ) -> None:
         self.journalist = Journalist(self._journal_failed)
+        self.spill = Spill(configuration)
         self._configuration = configuration
         self._metrics = metrics
         self._server = server
@@ -100,7 +106,8 @@ class BrokerDriver(Driver):
     def open(self) -> None:
         """Continue where the log ends."""
         self._unlock = lock(self._configuration.config)
-        self.engine, self.log = open_engine(self._configuration, self, self.journalist)
+        self.engine, self.log = open_engine(self._configuration, self, self.journalist, self.spill)
+        self.spill.open(self.engine, self.log)
         configure(self.engine, self._configuration)
         self._tell_of_the_archive()
         recent = self.node.part(Recent.name)
@@ -128,6 +135,7 @@ class BrokerDriver(Driver):
             self.journalist.close(finish=self._server.failure is None)
         finally:
             self.journalist.end()
+            self.spill.close()
             self._historian.stop()
             self._unlock()
 
@@ -174,7 +182,7 @@ class BrokerDriver(Driver):
             if type(action) is Transmit:
                 session = links.get(action.link)
                 if session is not None:
-                    if has_backlog and left_bytes <= 0:
+                    if type(action.frame) is Paged or (has_backlog and left_bytes <= 0):
                         sendings.append((session, action))
                         continue
                     try:
@@ -269,9 +277,16 @@ class BrokerDriver(Driver):
         """Send a part of what waits, to one session after the other."""
         began = perf_counter()
         size_bytes = frames = 0
+        is_full = False
         while self._backlogs and size_bytes < AT_ONCE_BYTES and perf_counter() < began + SLICE_S:
             session, waiting = next(iter(self._backlogs.items()))
-            data = waiting.popleft()
+            if _is_paged(waiting[0]):
+                if session.waiting_bytes > AT_ONCE_BYTES:
+                    is_full = True  # The rest can stay on disk until it has taken that.
+                    break
+                if not self._take_from_page(waiting):
+                    return
+            data = waiting.popleft() if waiting else ()
             if not waiting:
                 del self._backlogs[session]
             if isinstance(data, Transmit):
@@ -285,6 +300,8 @@ class BrokerDriver(Driver):
             if data is None:
                 session.close()
                 continue
+            if not data:
+                continue
             size_bytes += session.put(data)
             frames += 1
             self._dirty[session] = None
@@ -295,7 +312,25 @@ class BrokerDriver(Driver):
             first = next(iter(self._backlogs))  # It is the turn of another one.
             self._backlogs[first] = self._backlogs.pop(first)
             # As long as it took, so that half of the time is for others.
-            self._loop.call_later(perf_counter() - began, self._send_some)
+            wait_s = max(perf_counter() - began, FULL_S if is_full else 0)
+            self._loop.call_later(wait_s, self._send_some)
+
+    def _take_from_page(self, waiting: "deque[Sending]") -> bool:
+        """Read the next message that waits in a page; False if it cannot be read."""
+        action = cast("Transmit", waiting.popleft())
+        paged = cast("Paged", action.frame)
+        stretch = paged.stretch
+        if not self.spill.has(stretch.page):
+            return True  # Nobody waits for it any more.
+        try:
+            message = self.spill.depot.message(stretch.page, stretch.place)
+        except PageUnreadableError as error:
+            self.engine.fail(error)
+            return False
+        if stretch.count > 1:
+            waiting.appendleft(Transmit(action.link, paged.without(1)))
+        waiting.appendleft(Transmit(action.link, Data(paged.seq, 0, message)))
+        return True
 
     def _forget(self, session: "Session") -> None:
         self._dirty.pop(session, None)
@@ -368,6 +403,10 @@ class BrokerDriver(Driver):
 
     def _journal_failed(self, error: Exception) -> None:
         self.engine.fail(error)
+
+
+def _is_paged(sending: Sending) -> bool:
+    return type(sending) is Transmit and type(sending.frame) is Paged
 
 
 def _has_backlog(actions: Sequence[Action]) -> bool:

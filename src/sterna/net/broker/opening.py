@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from sterna.core.broker import Broker
@@ -9,8 +10,9 @@ from sterna.core.inputs import Configured
 from sterna.errors import StartError
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.journaling import Journalist
+from sterna.net.broker.spilling import Spill
 from sterna.net.config import BrokerConfig, Durability
-from sterna.net.engine import Driver, Engine, loading, recover
+from sterna.net.engine import Driver, Engine, Recovered, loading, recover
 from sterna.net.nodes import OLDER_KINDS, STATE_KIND, broker_of, new_broker
 from sterna.net.records import Began
 from sterna.net.storage import Log, LogOptions
@@ -24,14 +26,14 @@ LOG = "log"
 
 
 def open_engine(
-    configuration: Configuration, driver: Driver, journalist: Journalist
+    configuration: Configuration, driver: Driver, journalist: Journalist, spill: Spill
 ) -> tuple[Engine[Broker], Log | None]:
     """A broker's engine and log, with its node restored; nothing stays open on an error."""
-    config = configuration.config
+    config, make = configuration.config, partial(broker_of, depot=spill.depot)
     new = new_broker(config.name, configuration.settings)
     if config.durability.level is Durability.NONE:
         journalist.open(config, log_end=None)
-        engine = Engine(broker_of(new), driver, new)
+        engine = Engine(make(new), driver, new)
         if journalist.journal is not None:
             engine.inputs = journalist.journal.last_position.position
         return engine, None
@@ -39,11 +41,13 @@ def open_engine(
         Path(config.data) / LOG,
         kind=STATE_KIND,
         older=OLDER_KINDS,
-        load=loading(broker_of),
+        load=loading(make),
         options=log_options(config),
     )
     try:
-        return _recover(opened, recovery, new, configuration, driver, journalist), opened
+        found = recover(opened, recovery, new, make)
+        spill.loaded(found.node, found.position)
+        return _recover(opened, recovery, found, new, configuration, driver, journalist), opened
     except BaseException:
         opened.close()
         raise
@@ -86,13 +90,13 @@ def log_options(config: BrokerConfig) -> LogOptions:
 def _recover(
     opened: Log,
     recovery: Recovery,
+    found: Recovered[Broker],
     new: Began,
     configuration: Configuration,
     driver: Driver,
     journalist: Journalist,
 ) -> Engine[Broker]:
     config = configuration.config
-    found = recover(opened, recovery, new, broker_of)
     if found.began.node != config.name:
         raise StartError(
             f"the data in {config.data} is of broker {found.began.node!r}, not of "

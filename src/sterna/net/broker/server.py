@@ -71,6 +71,7 @@ class BrokerServer:
             self.pausing,
             lambda: sum(door.strangers_bytes for door in self._doors),
         )
+        self.driver.spill.when_spilled(self._check_memory_soon)
         parts = Parts(
             self.configuration,
             self.driver,
@@ -220,6 +221,12 @@ class BrokerServer:
             if memory is not None:
                 self._limits.check_queues(memory.here, self.budget.shares.here)
 
+    def _check_memory_soon(self) -> None:
+        """Some of what waits is on disk now: publishers may be waiting for that."""
+        delay_s = self.budget.next_check_s
+        if delay_s is not None:
+            asyncio.get_running_loop().call_later(delay_s, self.check_memory)
+
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
@@ -249,6 +256,7 @@ class BrokerServer:
             unfinished_bytes=memory.unfinished,
             memory_bytes=memory.total,
             memory_bytes_max=self.budget.bytes_max,
+            spilled_bytes=self.driver.spill.used_bytes,
             peers_waiting=self.pausing.waiting,
             in_flight_bytes=self.pausing.in_flight_bytes,
             log_bytes=0 if kept is None else kept.bytes_on_disk,

@@ -256,6 +256,14 @@ class LimitsConfig(ConfigSection, frozen=True, kw_only=True):
             "is four times `queue_bytes_max`."
         ),
     ] = None
+    spill_bytes_max: Annotated[
+        Bound,
+        means(
+            "About how much disk space queues for neighbours that are down and for clients that "
+            "are away may take in `data`, beyond the memory that they have. Only then do "
+            "publishers wait, and is the oldest discarded. With 0, nothing is written to disk."
+        ),
+    ] = 4 * GIB
     frame_s: Annotated[
         Seconds,
         means(

@@ -225,6 +225,12 @@ class Log:
         return self._bytes_written - self._bytes_at_snapshot
 
     @property
+    def horizon(self) -> int:
+        """No recovery begins with an earlier state than the one at this position."""
+        snapshots = self._snapshots
+        return snapshots[0].position if len(snapshots) == 2 else 0
+
+    @property
     def snapshot_due(self) -> bool:
         options = self.options
         return (
@@ -410,7 +416,7 @@ class Log:
         with self._writing:
             removed: list[LogFile] = [*self._snapshots[:-2]]
             del self._snapshots[:-2]
-            horizon = self._snapshots[0].position if len(self._snapshots) == 2 else 0
+            horizon = self.horizon
             unneeded = sum(1 for segment in self._segments[1:] if segment.first <= horizon)
             removed += self._segments[:unneeded]
             del self._segments[:unneeded]
