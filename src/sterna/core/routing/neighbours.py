@@ -39,9 +39,6 @@ from sterna.core.routing.strategies import KeptStage, difference, stages
 from sterna.core.routing.table import RoutingTable
 from sterna.model.filters import Filter
 
-Advertisements = Mapping[LinkId, Mapping[RouteId, Route]]
-"""What was advertised over each link."""
-
 STEPS_MAX = 50
 """How many steps are done in one turn of what may take several."""
 
@@ -53,7 +50,7 @@ class Neighbours:
         self,
         options: RoutingOptions,
         subscriptions: RoutingTable,
-        advertisements: Advertisements,
+        advertisements: Mapping[LinkId, Mapping[RouteId, Route]],
         name: NameRoute,
     ) -> None:
         self._options = options
@@ -198,7 +195,9 @@ class Neighbours:
         gate = self.gate(link)
         if gate is not None and gate.is_expecting:
             return self._told[link].subscriptions.chain.waits
-        return self._preparing.waits_for(link) or self.has_new
+        return self._preparing.waits_for(link) or any(
+            neighbour.subscriptions.chain.has_new for neighbour in self._told.values()
+        )
 
     def many_come(self) -> None:
         """Many subscriptions are about to come in this turn, and nobody relies on them yet.
@@ -210,11 +209,6 @@ class Neighbours:
         for neighbour in self._told.values():
             if neighbour.subscriptions.chain is not self._interest:
                 neighbour.subscriptions.chain.many_come()
-
-    @property
-    def has_new(self) -> bool:
-        """Whether some of those that have come are not announced yet."""
-        return any(neighbour.subscriptions.chain.has_new for neighbour in self._told.values())
 
     def all_have_come(self) -> None:
         """Somebody relies on them from now on."""
@@ -279,11 +273,10 @@ class Neighbours:
 
     def take_unadvertised(self) -> list[LinkId]:
         """The neighbours that have advertised less since this was asked, once all is done."""
-        if self.ending or not self.unadvertised:
+        if self.ending:
             return []
-        links = [link for link in self.unadvertised if self.gate(link) is not None]
-        self.unadvertised.clear()
-        return links
+        links, self.unadvertised = self.unadvertised, {}
+        return [link for link in links if self.gate(link) is not None]
 
     def subscription_removed(self, link: LinkId, route: Route) -> None:
         """Somebody at the end of a link has unsubscribed."""
