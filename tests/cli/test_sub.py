@@ -93,6 +93,42 @@ def test_with_a_state_the_next_call_goes_on(network: LocalNetwork, tmp_path: Pat
     assert numbers(sterna(*options, "--count", "2")[1]) == [3, 4]
 
 
+@pytest.mark.spec("LV-2")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_printed_is_not_printed_again(
+    network: LocalNetwork, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Somebody ends it while it waits for more; the last event is confirmed, as all before."""
+    topic = f"again-{number.name}"
+    options = ["sub", network.url("B1"), f"topic = '{topic}'", "--json"]
+    options += ["--client", topic, "--state", str(tmp_path / "state")]
+    with running(*options) as process:
+        subscribed(network, topic)
+        publish(network, topic, 1)
+        assert process.stdout is not None
+        assert numbers(process.stdout.readline()) == [1]
+        process.send_signal(number)
+        assert process.communicate(timeout=WAIT_S)[0] == ""
+    assert process.returncode == 0
+    publish(network, topic, 2)
+
+    assert numbers(sterna(*options, "--count", "1")[1]) == [2]
+
+
+@pytest.mark.spec("LV-2")
+def test_what_could_not_be_printed_comes_again(network: LocalNetwork, tmp_path: Path) -> None:
+    options = ["sub", network.url("B1"), "topic = 'unprinted'", "--json", "--count", "1"]
+    options += ["--client", "unprinted", "--state", str(tmp_path / "state")]
+    with Path("/dev/full").open("wb") as full:
+        process = subprocess.Popen([COMMAND, *options], stdout=full, stderr=subprocess.PIPE)
+        subscribed(network, "unprinted")
+        publish(network, "unprinted", 1)
+        process.communicate(timeout=WAIT_S)
+    assert process.returncode == 2
+
+    assert numbers(sterna(*options)[1]) == [1]
+
+
 def test_ctrl_c_ends_it_and_the_network_forgets_it(network: LocalNetwork) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         with running("sub", network.url("B1"), "topic = 'end'", "--client", "ending") as process:

@@ -24,10 +24,12 @@ def print_json(document: object, *, indent: int | None = 2) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=plain, indent=indent) + "\n")
 
 
-def fail(message: str, *, as_json: bool = False, **details: object) -> NoReturn:
+def fail(
+    message: str, *, as_json: bool = False, status: int = ERROR, **details: object
+) -> NoReturn:
     """End the command with an error that says what to do."""
     if as_json:
         print_json({"error": message, **details})
     else:
         errors.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
-    raise typer.Exit(ERROR)
+    raise typer.Exit(status)

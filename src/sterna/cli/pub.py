@@ -19,12 +19,15 @@ import typer
 from sterna.cli.attributes import parse_assignments
 from sterna.cli.output import fail, print_json
 from sterna.cli.talking import Also, ClientName, Url, talk
-from sterna.errors import SternaError
+from sterna.errors import SternaError, TimedOutError
 from sterna.net.client import Client, connect
 from sterna.net.client.handles import Receipt
 from sterna.net.client.window import Window
 
 LINE_BYTES_MAX = 2**23
+
+STOP_S = 5.0
+"""How long it waits for the broker, when it is stopped, to say what was acknowledged."""
 
 _READ_BYTES = 2**18
 _BESIDES = {"publisher", "seq", "time_us"}
@@ -61,7 +64,8 @@ def pub(
     (`payload_base64` if it is no text). They are published as fast as the broker takes them. A bad
     line ends it, and nothing after that line is published.
 
-    Exit status: 0 when a broker has all events for good, 2 on an error.
+    Exit status: 0 when a broker has all events for good, 2 on an error, 130 when Ctrl-C has ended
+    it before that (143: SIGTERM).
     """
     tally = PublishTally()
     if assignments and assignments != ["-"]:
@@ -73,12 +77,17 @@ def pub(
         if sys.stdin is None:
             fail("standard input is closed", as_json=as_json)
         events = read_events()
-    is_done = talk(_publish(tally, [url, *(also or [])], client, events), as_json=as_json)
+    stopped_by = talk(_publish(tally, [url, *(also or [])], client, events), as_json=as_json)
     said = f"{tally.acknowledged:,} event{'s'[: tally.acknowledged != 1]} acknowledged"
     if tally.problem is not None:
         fail(f"{tally.problem}; {said}", as_json=as_json, acknowledged=tally.acknowledged)
-    if not is_done:
-        fail(f"stopped; {said}", as_json=as_json, acknowledged=tally.acknowledged)
+    if stopped_by is not None:
+        fail(
+            f"stopped; {said}",
+            as_json=as_json,
+            status=128 + stopped_by,
+            acknowledged=tally.acknowledged,
+        )
     if as_json:
         print_json(
             {
@@ -133,6 +142,12 @@ async def _publish_all(client: Client, events: Events, tally: PublishTally) -> N
                         tally.acknowledged = mark.published
     except LineError as error:
         tally.problem = str(error)
+    except asyncio.CancelledError:  # Somebody ends it: what was published stays so.
+        if receipt is not None:
+            with contextlib.suppress(TimedOutError):
+                await receipt.wait(STOP_S)
+                tally.acknowledged = window.published
+        raise
     if receipt is not None:
         await receipt
         tally.acknowledged = window.published

@@ -72,8 +72,10 @@ def sub(
 ) -> None:
     """Subscribe, and print events as they arrive.
 
-    With `--client` and `--state`, the next call continues where this one ended, and gets what
-    arrived meanwhile. Ctrl-C ends it.
+    With `--client` and `--state`, the next call continues where this one ended: it gets what
+    arrived meanwhile, and nothing that was printed before. Ctrl-C and SIGTERM end it.
+
+    Exit status: 0 ended by Ctrl-C, SIGTERM, `--count` or its reader (such as head), 2 on an error.
     """
     where = _filter(texts, as_json=as_json)
     try:
@@ -92,11 +94,13 @@ def sub(
             places = walk.split(",") if walk else []
             if at is not None or places:
                 connected.move(at if at is not None else places[0])
-            subscription = connected.subscribe(where, past=beginning)
+            subscription = connected.subscribe(
+                where, past=beginning, acknowledge="auto" if state is None else "manual"
+            )
             movements = [_walk(connected, places, stay_s)] if places else []
             movements += [_roam(connected, roam.split(","), stay_s)] if roam else []
             writer = Writer(
-                write_json if as_json else write_text, is_careful=state is not None, count=count
+                write_json if as_json else write_text, confirms=state is not None, count=count
             )
             await _first(writer.write_all(subscription), *movements)
 
@@ -110,12 +114,10 @@ def sub(
 class Writer:
     """Writes events to standard output."""
 
-    def __init__(
-        self, form: Callable[[Event], str], *, is_careful: bool, count: int | None
-    ) -> None:
+    def __init__(self, form: Callable[[Event], str], *, confirms: bool, count: int | None) -> None:
         self._form = form
-        self._is_careful = is_careful
-        """Whether each event has to be written before the next one is asked for."""
+        self._confirms = confirms
+        """Whether each event is acknowledged once it is written: then it is not printed again."""
         self._count = count
 
     async def write_all(self, subscription: Subscription) -> None:
@@ -124,8 +126,10 @@ class Writer:
         async for event in subscription:
             sys.stdout.write(self._form(event) + "\n")
             written += 1
-            if self._is_careful or not subscription.waiting:
+            if self._confirms or not subscription.waiting:
                 sys.stdout.flush()
+            if self._confirms:
+                subscription.acknowledge(event)
             if written == self._count:
                 return
             if written % 1000 == 0:

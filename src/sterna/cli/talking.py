@@ -23,8 +23,8 @@ ClientName = Annotated[
 ]
 
 
-def talk(what: Coroutine[Any, Any, None], *, as_json: bool) -> bool:
-    """Run a coroutine; return whether it ended by itself, and not by Ctrl-C or SIGTERM."""
+def talk(what: Coroutine[Any, Any, None], *, as_json: bool) -> signal.Signals | None:
+    """Run a coroutine; return the signal that ended it (Ctrl-C is SIGINT), or None."""
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_until_stopped(what))
@@ -32,21 +32,21 @@ def talk(what: Coroutine[Any, Any, None], *, as_json: bool) -> bool:
         fail(str(error), as_json=as_json)
 
 
-async def _until_stopped(what: Coroutine[Any, Any, None]) -> bool:
+async def _until_stopped(what: Coroutine[Any, Any, None]) -> signal.Signals | None:
     task = asyncio.ensure_future(what)
     loop = asyncio.get_running_loop()
-    is_stopped = False
+    stopped_by: signal.Signals | None = None
 
-    def stop() -> None:
-        nonlocal is_stopped
-        is_stopped = True
+    def stop(number: signal.Signals) -> None:
+        nonlocal stopped_by
+        stopped_by = number
         task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, stop, number)
     try:
         await task
     except asyncio.CancelledError:
-        if not is_stopped:
+        if stopped_by is None:
             raise
-    return not is_stopped
+    return stopped_by
