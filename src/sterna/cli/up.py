@@ -1,12 +1,12 @@
 """`sterna up`: a network of brokers on this machine."""
 
 import os
-import re
 import signal
 import socket
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -17,14 +17,25 @@ from sterna.cli.output import NO, errors, fail, print_json
 from sterna.errors import SternaError
 from sterna.net.address import PORT
 from sterna.net.config import BrokerConfig, ConfigError, variable
+from sterna.net.home import brokers_in, data_in
 from sterna.net.local import HOST, LocalNetwork
 
+BROKERS = 4
+"""How many brokers a new network has, unless somebody says how many."""
+
 _LOOK_S = 0.2
-_NAME = re.compile(r"B\d+")
 
 
 def up(
-    brokers: Annotated[int, typer.Option(min=1, max=64, help="How many.")] = 4,
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=64,
+            help=f"How many; {BROKERS} unless the directory holds a network.",
+            show_default=False,
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -34,7 +45,7 @@ def up(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where their data is; a new directory if not given."),
+        typer.Option(metavar="DIR", help="A directory for it, or with it; a new one if not given."),
     ] = None,
     port: Annotated[
         int | None,
@@ -42,7 +53,8 @@ def up(
             metavar="FIRST",
             min=0,
             max=65535,
-            help=f"The first port; 0: any. Without it from {PORT} on, or any if those are taken.",
+            help=f"The first port; 0: any. Without it those that the network has; a new one has "
+            f"those from {PORT} on, or any if they are taken.",
             show_default=False,
         ),
     ] = None,
@@ -53,23 +65,33 @@ def up(
     """Start a tree of brokers; Ctrl-C stops it.
 
     Each broker is a process of its own. Their addresses are printed when they are all connected.
-    With `--data`, the network goes on with what is there.
+    With `--data`, a network that is in the directory continues as it is: with its brokers, their
+    addresses, configurations and data. `--config` and `--port` change it, once it has started.
 
     Exit status: 0 stopped, 1 all brokers have ended by themselves, 2 it cannot start.
     """
     try:
+        found = {} if data is None else brokers_in(data, os.environ)
         # A name in the file or the environment is for none of them.
-        common = BrokerConfig.load(config, {**os.environ, variable("", "name"): "B1"})
+        common = (
+            None
+            if found and config is None
+            else BrokerConfig.load(config, {**os.environ, variable("", "name"): "B1"})
+        )
     except ConfigError as error:
         fail("\n       ".join(error.problems), as_json=as_json, problems=error.problems)
+    count = _count(data, found, brokers, as_json=as_json)
     directory = data or Path(tempfile.mkdtemp(prefix="sterna-"))
-    _check_directory(directory, brokers, as_json=as_json)
     has_ended = False
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:
         network = LocalNetwork(
-            brokers, directory=directory, config=common, first_port=_first_port(port, brokers)
+            count,
+            directory=directory,
+            config=common,
+            first_port=port if found else _first_port(port, count),
+            found=found,
         )
         with network:
             _tell(network, as_json=as_json)
@@ -89,17 +111,18 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _check_directory(directory: Path, brokers: int, *, as_json: bool) -> None:
-    """Check that a network continues with the brokers it had: links to others would be missing."""
-    had = {
-        path.parent.name for path in directory.glob("B*/data") if _NAME.fullmatch(path.parent.name)
-    }
-    if had and len(had) != brokers:
+def _count(
+    directory: Path | None, found: Collection[str], brokers: int | None, *, as_json: bool
+) -> int:
+    """How many brokers there are to be. A network continues with those it had, for their links."""
+    had = len(found) or (0 if directory is None else len(data_in(directory)))
+    if had and brokers not in {None, had}:
         fail(
-            f"{directory} has the data of {len(had)} brokers: start as many with "
-            f"--brokers {len(had)}, or give another directory with --data",
+            f"{directory} holds {had} brokers: start as many with --brokers {had}, or give "
+            "another directory with --data",
             as_json=as_json,
         )
+    return had or brokers or BROKERS
 
 
 def _first_port(asked: int | None, count: int) -> int | None:
