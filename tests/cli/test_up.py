@@ -205,10 +205,11 @@ def test_a_change_that_does_not_start_changes_nothing(tmp_path: Path) -> None:
         status, _, err = sterna("up", "--data", str(tmp_path / "data"), "--port", str(taken - 1))
         assert (status, "cannot listen on" in err, "--port" in err) == (2, True, True)
         assert configurations(tmp_path / "data") == before
-    release = lock_directory(tmp_path / "data" / "B2" / "data")
-    status, _, err = sterna("up", "--data", str(tmp_path / "data"), "--port", "0")
+    release = lock_directory(tmp_path / "data" / "B2" / "data" / "log")
+    with running("up", "--data", str(tmp_path / "data"), "--port", "0") as process:
+        err = process.communicate(timeout=WAIT_S)[1].replace("\n", " ")
     release()
-    assert (status, "B2 did not start" in err, "in use" in err) == (2, True, True)
+    assert (process.returncode, "B2 did not start" in err, "in use" in err) == (2, True, True)
     assert configurations(tmp_path / "data") == before
 
 
