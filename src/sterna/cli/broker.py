@@ -17,6 +17,9 @@ from sterna.net.config import BrokerConfig, ConfigError, variable
 if TYPE_CHECKING:
     from sterna.net.broker import BrokerServer
 
+EXAMPLE_NAME = "b1"
+"""What a broker is called in a printed file if nobody has named it."""
+
 
 def broker(
     config: Annotated[
@@ -37,7 +40,8 @@ def broker(
     print_config: Annotated[
         bool,
         typer.Option(
-            "--print-config", help="Print the whole configuration, as a file, and do nothing else."
+            "--print-config",
+            help="Print the whole configuration, as a file to begin with, and do nothing else.",
         ),
     ] = False,
     check: Annotated[
@@ -55,6 +59,8 @@ def broker(
 
     Exit status: 0 stopped, 1 it cannot start or go on, 2 the configuration is wrong.
     """
+    if print_config and name is None and config is None:
+        name = os.environ.get(variable("", "name"), EXAMPLE_NAME)
     given = {"name": name, "listen": listen, "data": None if data is None else str(data.absolute())}
     options = {key: value for key, value in given.items() if value is not None}
     read = partial(_read, config, options, join or [])
