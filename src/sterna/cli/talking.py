@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,13 @@ Also = Annotated[
 ]
 ClientName = Annotated[
     str | None, typer.Option("--client", metavar="NAME", help="What this client is called.")
+]
+
+Journal = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Keep a journal of what happens at this client, for the audit."
+    ),
 ]
 
 
