@@ -213,6 +213,32 @@ def test_a_change_that_does_not_start_changes_nothing(tmp_path: Path) -> None:
     assert configurations(tmp_path / "data") == before
 
 
+def test_a_detached_network_runs_until_it_is_taken_down(tmp_path: Path) -> None:
+    options = ["--brokers", "2", "--port", "0", "--data", str(tmp_path / "net"), "--detach"]
+    with running("up", *options, "--json") as process:
+        out, err = process.communicate(timeout=WAIT_S)
+    brokers = json.loads(out)["brokers"]
+    try:
+        assert (process.returncode, err) == (0, "")
+        assert ask(brokers[1]["url"], "topology")["links"] == [["B1", "B2"]]
+        status, out, err = sterna("up", *options)
+        assert (status, out, "runs already" in err) == (2, "", True)
+    finally:
+        status, _, err = sterna("down", "--data", str(tmp_path / "net"))
+    assert (status, "stopped" in err) == (0, True)
+    assert not any(is_alive(broker["pid"]) for broker in brokers)
+    assert sterna("down", "--data", str(tmp_path / "net"))[0] == 1
+
+
+def test_a_detached_network_that_does_not_start_says_why(tmp_path: Path) -> None:
+    with LocalNetwork(1, directory=tmp_path / "first") as network:
+        port = str(network.addresses["B1"].port)
+        options = ["--brokers", "1", "--port", port, "--data", str(tmp_path / "second")]
+        status, out, err = sterna("up", "--detach", *options)
+        assert (status, out, "cannot listen on" in err) == (2, "", True)
+    assert sterna("down", "--data", str(tmp_path / "second"))[0] == 1
+
+
 def test_ports() -> None:
     assert _first_port(0, 4) is None
     assert _first_port(9000, 4) == 9000

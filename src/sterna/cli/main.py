@@ -33,6 +33,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.command(name="up")(up_command.up)
+app.command(name="down")(up_command.down)
 app.command(name="broker")(broker_command.broker)
 app.command(name="pub")(pub_command.pub)
 app.command(name="sub")(sub_command.sub)

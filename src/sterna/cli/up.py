@@ -1,15 +1,17 @@
 """`sterna up`: a network of brokers on this machine."""
 
+import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Collection
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,11 +19,14 @@ from sterna.cli.output import NO, errors, fail, print_json
 from sterna.errors import SternaError
 from sterna.net.address import PORT
 from sterna.net.config import BrokerConfig, ConfigError, variable
-from sterna.net.home import brokers_in, data_in
-from sterna.net.local import HOST, LocalNetwork
+from sterna.net.home import brokers_in, data_in, runner_of
+from sterna.net.local import HOST, LocalNetwork, wait_for
 
 BROKERS = 4
 """How many brokers a new network has, unless somebody says how many."""
+
+DOWN_S = 120.0
+"""How long a network may take to stop: each broker has its time, one after the other."""
 
 _LOOK_S = 0.2
 
@@ -58,6 +63,10 @@ def up(
             show_default=False,
         ),
     ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", "-d", help="Go on in the background; `sterna down` stops it."),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the addresses as a JSON line.")
     ] = False,
@@ -82,6 +91,9 @@ def up(
         fail("\n       ".join(error.problems), as_json=as_json, problems=error.problems)
     count = _count(data, found, brokers, as_json=as_json)
     directory = data or Path(tempfile.mkdtemp(prefix="sterna-"))
+    if detach:
+        _detach(directory, count, config, port, as_json=as_json)
+        return
     has_ended = False
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
@@ -105,6 +117,71 @@ def up(
     if has_ended:
         errors.print(f"all brokers have ended; see {directory}/B*/broker.log", markup=False)
         raise typer.Exit(NO)
+
+
+def down(
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="The directory of the network.", show_default=False)
+    ],
+) -> None:
+    """Stop a network that `sterna up` has started, in this terminal, another one or none.
+
+    Its data stays; `sterna up --data DIR` continues it.
+
+    Exit status: 0 stopped, 1 it did not run, 2 on an error.
+    """
+    pid = runner_of(data)
+    if pid is None:
+        errors.print(f"no network runs in {data}", markup=False, soft_wrap=True)
+        raise typer.Exit(NO)
+    try:
+        os.kill(pid, signal.SIGTERM)
+        wait_for(lambda: runner_of(data) is None, f"process {pid} does not stop", limit_s=DOWN_S)
+    except ProcessLookupError:
+        pass  # It has just ended.
+    except OSError as error:
+        fail(f"cannot stop process {pid}: {error.strerror}")
+    except SternaError as error:
+        fail(str(error))
+    errors.print(f"stopped; their data stays in {data}", markup=False, soft_wrap=True)
+
+
+def _detach(
+    directory: Path, brokers: int, config: Path | None, port: int | None, *, as_json: bool
+) -> None:
+    """Have another process do it, which nothing of this terminal ends."""
+    options = ["--brokers", str(brokers), "--data", str(directory.absolute()), "--json"]
+    options += [] if config is None else ["--config", str(config.absolute())]
+    options += [] if port is None else ["--port", str(port)]
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "up.log").open("w+", encoding="utf-8") as messages:
+        process = subprocess.Popen(  # noqa: S603 - our own program.
+            [sys.executable, "-m", "sterna.cli", "up", *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None  # noqa: S101 - as it was made.
+        try:
+            line = process.stdout.readline()
+            if not line.endswith("}\n"):  # It has ended, and says why.
+                line += process.communicate()[0]
+        except BaseException:
+            process.terminate()
+            raise
+        process.stdout.close()
+        messages.seek(0)
+        told: dict[str, Any] = json.loads(line) if line else {"error": messages.read().strip()}
+    if "error" in told:
+        fail(told["error"] or "the network did not start", as_json=as_json)
+    if as_json:
+        sys.stdout.write(line)
+        return
+    for broker in told["brokers"]:
+        sys.stdout.write(f"{broker['name']} {broker['url']}\n")
+    errors.print(f"stop it with: sterna down --data {directory}", markup=False, soft_wrap=True)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
