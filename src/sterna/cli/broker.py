@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
+from sterna.cli.addressing import with_scheme
 from sterna.cli.output import fail, print_json
 from sterna.net.address import Address, AddressError
 from sterna.net.config import BrokerConfig, ConfigError, variable
@@ -63,7 +64,7 @@ def broker(
         name = os.environ.get(variable("", "name"), EXAMPLE_NAME)
     given = {"name": name, "listen": listen, "data": None if data is None else str(data.absolute())}
     options = {key: value for key, value in given.items() if value is not None}
-    read = partial(_read, config, options, join or [])
+    read = partial(_read, config, options, [with_scheme(url) for url in join or []])
     try:
         loaded = read()
     except ConfigError as error:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sterna.cli.output import NO, Json, console, errors, fail, print_json
-from sterna.cli.talking import Url
+from sterna.cli.talking import Url, broker_of
 from sterna.errors import SternaError
 from sterna.net.observer import ask, clients_of
 
@@ -16,7 +16,7 @@ Only = Annotated[
 ]
 
 
-def clients(url: Url, as_json: Json = False) -> None:
+def clients(url: Url = None, as_json: Json = False) -> None:
     """The clients of a broker: those that are here, and those that it keeps events for."""
     broker, found = _clients(url, as_json=as_json)
     if as_json:
@@ -42,7 +42,7 @@ def clients(url: Url, as_json: Json = False) -> None:
         console.print(Text(f"{broker} has no clients"))
 
 
-def subscriptions(url: Url, only: Only = None, as_json: Json = False) -> None:
+def subscriptions(url: Url = None, only: Only = None, as_json: Json = False) -> None:
     """What the clients of a broker subscribe to: a line for each, with its filter."""
     broker, found = _clients(url, as_json=as_json)
     chosen = [
@@ -64,8 +64,10 @@ def subscriptions(url: Url, only: Only = None, as_json: Json = False) -> None:
 
 
 def kick(
-    url: Url,
-    client: Annotated[str, typer.Argument(metavar="CLIENT", help="The name of the client.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="[URL] CLIENT", help="A broker, and the name of a client there."),
+    ],
     as_json: Json = False,
 ) -> None:
     """Send a client away, and forget it and what is kept for it.
@@ -75,6 +77,10 @@ def kick(
 
     Exit status: 0 it was sent away, 1 the broker knows no such client, 2 on an error.
     """
+    if len(words) > 2:
+        fail(f"give a broker and one client, not {words[2]!r} as well", as_json=as_json)
+    *given, client = words
+    url = broker_of(given[0] if given else None, as_json=as_json)
     try:
         answer = ask(url, "kick", client=client)
     except SternaError as error:
@@ -94,8 +100,8 @@ def _nothing(client: str) -> str:
     return f"{client} subscribes to nothing here"
 
 
-def _clients(url: str, *, as_json: bool) -> tuple[str, list[dict[str, Any]]]:
+def _clients(url: str | None, *, as_json: bool) -> tuple[str, list[dict[str, Any]]]:
     try:
-        return clients_of(url)
+        return clients_of(broker_of(url, as_json=as_json))
     except SternaError as error:
         fail(str(error), as_json=as_json)

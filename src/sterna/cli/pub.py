@@ -16,9 +16,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from sterna.cli.addressing import split
 from sterna.cli.attributes import parse_assignments
 from sterna.cli.output import fail, print_json
-from sterna.cli.talking import Also, ClientName, Journal, Url, talk
+from sterna.cli.talking import Also, ClientName, Journal, brokers_of, talk
 from sterna.errors import SternaError, TimedOutError
 from sterna.net.client import Client, connect
 from sterna.net.client.handles import Receipt
@@ -42,12 +43,12 @@ class LineError(SternaError, ValueError):
 
 
 def pub(
-    url: Url,
-    assignments: Annotated[
+    words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME=VALUE…",
-            help="The event's attributes; none or `-`: events from standard input.",
+            metavar="[URL] NAME=VALUE…",
+            help="A broker (see `sterna context`), and the event's attributes; none or `-`: events "
+            "from standard input.",
             show_default=False,
         ),
     ] = None,
@@ -71,6 +72,8 @@ def pub(
     Exit status: 0 when a broker has all events for good, 2 on an error, 130 when Ctrl-C has ended
     it before that (143: SIGTERM).
     """
+    word, assignments = split(words or [])
+    urls = [url for each in (word, *(also or [])) for url in brokers_of(each, as_json=as_json)]
     tally = PublishTally(shows=sys.stderr.isatty() and not as_json)
     if assignments and assignments != ["-"]:
         attributes, content = _event(assignments, payload, as_json=as_json)
@@ -82,9 +85,7 @@ def pub(
             fail("standard input is closed", as_json=as_json)
         events = read_events()
     stopped_by = talk(
-        _publish(
-            tally, lambda: connect(url, *(also or []), client=client, journal=journal), events
-        ),
+        _publish(tally, lambda: connect(*urls, client=client, journal=journal), events),
         as_json=as_json,
     )
     said = f"{tally.acknowledged:,} event{'s'[: tally.acknowledged != 1]} acknowledged"

@@ -16,9 +16,10 @@ from typing import Annotated
 import msgspec
 import typer
 
+from sterna.cli.addressing import split
 from sterna.cli.attributes import parse_assignments
 from sterna.cli.output import fail
-from sterna.cli.talking import Also, ClientName, Journal, Url, talk
+from sterna.cli.talking import Also, ClientName, Journal, brokers_of, talk
 from sterna.errors import SternaError
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter, FilterError
@@ -33,10 +34,13 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def sub(
-    url: Url,
-    texts: Annotated[
+    words: Annotated[
         list[str],
-        typer.Argument(metavar="FILTER…", help="What to subscribe to; several: whatever matches."),
+        typer.Argument(
+            metavar="[URL] FILTER…",
+            help="A broker (see `sterna context`), and what to subscribe to; several filters: "
+            "whatever matches one of them.",
+        ),
     ],
     past: Annotated[
         str | None,
@@ -101,7 +105,14 @@ def sub(
     Exit status: 0 ended by Ctrl-C, SIGTERM, `--count`, `--timeout` or its reader (such as head),
     2 on an error.
     """
+    word, texts = split(words)
+    if not texts:
+        fail('give a filter, such as "price < 3"', as_json=as_json)
     where = _filter(texts, as_json=as_json)
+    urls = [url for each in (word, *(also or [])) for url in brokers_of(each, as_json=as_json)]
+    roads = [
+        url for each in (roam or "").split(",") if each for url in brokers_of(each, as_json=as_json)
+    ]
     try:
         context = parse_assignments(variables or [])
         beginning = parse_past(past)
@@ -116,7 +127,7 @@ def sub(
         fail("a state belongs to a client: give its name with --client", as_json=as_json)
 
     async def subscribe() -> None:
-        connecting = connect(url, *(also or []), client=client, state=state, journal=journal)
+        connecting = connect(*urls, client=client, state=state, journal=journal)
         if not quiet:
             connecting.on_connection(Reporter(_say).changed)
         async with connecting as connected:
@@ -130,7 +141,7 @@ def sub(
             )
             movements: list[Awaitable[None]] = []
             movements += [_walk(connected, places, stay_s)] if places else []
-            movements += [_roam(connected, roam.split(","), stay_s)] if roam else []
+            movements += [_roam(connected, roads, stay_s)] if roads else []
             writer = Writer(write, confirms=state is not None, count=count)
             if limit_s is not None:
                 movements.append(asyncio.sleep(limit_s))
@@ -317,7 +328,7 @@ async def _roam(client: Client, urls: list[str], stay_s: float) -> None:
     for url in itertools.cycle(urls):
         await asyncio.sleep(stay_s)
         try:
-            await client.attach(url.strip())
+            await client.attach(url)
         except SternaError as error:
             _say(str(error))
 

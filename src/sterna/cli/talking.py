@@ -8,12 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
+from sterna.cli.addressing import LOCAL, VARIABLE, brokers
 from sterna.cli.output import fail
 from sterna.errors import SternaError
 from sterna.net.loop import new_event_loop
 
 Url = Annotated[
-    str, typer.Argument(metavar="URL", help="A broker, such as sterna://127.0.0.1:7461.")
+    str | None,
+    typer.Argument(
+        metavar="URL",
+        help=f"A broker: sterna://host:port, host:port or @context. Without it {VARIABLE} in the "
+        f"environment, the context in use, or {LOCAL}.",
+        show_default=False,
+    ),
 ]
 Also = Annotated[
     list[str] | None,
@@ -29,6 +36,19 @@ Journal = Annotated[
         metavar="DIR", help="Keep a journal of what happens at this client, for the audit."
     ),
 ]
+
+
+def brokers_of(word: str | None, *, as_json: bool) -> list[str]:
+    """The URLs that a word of the command line stands for, or the default ones."""
+    try:
+        return brokers(word)
+    except SternaError as error:
+        fail(str(error), as_json=as_json)
+
+
+def broker_of(word: str | None, *, as_json: bool) -> str:
+    """The first of them."""
+    return brokers_of(word, as_json=as_json)[0]
 
 
 def talk(what: Coroutine[Any, Any, None], *, as_json: bool) -> signal.Signals | None:
