@@ -108,6 +108,15 @@ class StartError(SternaError):
     """The broker cannot start; the message says what to do."""
 
 
+class NetworkRunsError(SternaError):
+    """Another process runs the network of a directory."""
+
+    def __init__(self, message: str, *, pid: int | None = None) -> None:
+        super().__init__(message)
+        self.pid = pid
+        """The process that runs it, if that is known."""
+
+
 class JournalFailedError(SternaError):
     """The journal could not be written and takes no more; says why and what to do."""
 

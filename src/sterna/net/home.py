@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from sterna.errors import SternaError
+from sterna.errors import NetworkRunsError
 from sterna.net.config import BrokerConfig, ConfigError, variable
 from sterna.net.storage.disk import REAL
 
@@ -20,15 +20,6 @@ _OF_ONE_BROKER = {
     *(variable("network", "neighbours"), variable("http", "listen")),
 }
 """Environment variables that would give all brokers what only one of them can have."""
-
-
-class NetworkRunsError(SternaError):
-    """Another process runs the network of a directory."""
-
-    def __init__(self, message: str, *, pid: int | None = None) -> None:
-        super().__init__(message)
-        self.pid = pid
-        """The process that runs it."""
 
 
 def brokers_in(
