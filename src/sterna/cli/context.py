@@ -5,12 +5,16 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from sterna.cli.addressing import Contexts, is_name, with_scheme
+from sterna.cli.addressing import LOCAL, VARIABLE, Contexts, is_name, with_scheme
 from sterna.cli.output import Json, console, errors, fail, print_json
 from sterna.errors import SternaError
 from sterna.net.address import Address
 
-app = typer.Typer(help="Name brokers, and choose those of commands that name none.")
+app = typer.Typer(
+    help="Name brokers, and choose those of commands that name none.\n\n"
+    f"Such a command uses {VARIABLE} in the environment (several: with commas between them), else "
+    f"the context in use, else {LOCAL}. `@NAME` stands for a context in all commands."
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What the context is called.")]
 

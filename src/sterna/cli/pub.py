@@ -47,8 +47,8 @@ def pub(
         list[str] | None,
         typer.Argument(
             metavar="[URL] NAME=VALUE…",
-            help="A broker (see `sterna context`), and the event's attributes; none or `-`: events "
-            "from standard input.",
+            help="A broker, as sterna://host:port, host:port or @context (without it, see `sterna "
+            "context --help`), and the event's attributes; none or `-`: lines of standard input.",
             show_default=False,
         ),
     ] = None,
@@ -74,7 +74,8 @@ def pub(
     """
     word, assignments = split(words or [])
     urls = [url for each in (word, *(also or [])) for url in brokers_of(each, as_json=as_json)]
-    tally = PublishTally(shows=sys.stderr.isatty() and not as_json)
+    is_on_terminal = sys.stderr is not None and sys.stderr.isatty()
+    tally = PublishTally(shows=is_on_terminal and not as_json)
     if assignments and assignments != ["-"]:
         attributes, content = _event(assignments, payload, as_json=as_json)
         events = repeated(attributes, content, count)

@@ -38,8 +38,8 @@ def sub(
         list[str],
         typer.Argument(
             metavar="[URL] FILTER…",
-            help="A broker (see `sterna context`), and what to subscribe to; several filters: "
-            "whatever matches one of them.",
+            help="A broker, as sterna://host:port, host:port or @context (without it, see `sterna "
+            "context --help`), and what to subscribe to; several filters: whatever matches one.",
         ),
     ],
     past: Annotated[
@@ -334,6 +334,8 @@ async def _roam(client: Client, urls: list[str], stay_s: float) -> None:
 
 
 def _say(text: str) -> None:
+    if sys.stderr is None:  # It was closed by whoever started the command.
+        return
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{text}\n")
 
