@@ -31,12 +31,16 @@ class MissingExtraError(SternaError, ImportError):
 
 
 class NotConnectedError(SternaError):
-    """No broker answers, or none of the list does."""
+    """No broker answers, or none of the list does, or not the one that was asked for."""
 
-    def __init__(self, message: str, *, brokers: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, message: str, *, brokers: tuple[str, ...] = (), instead: str | None = None
+    ) -> None:
         super().__init__(message)
         self.brokers = brokers
         """The addresses that were tried, in this order."""
+        self.instead = instead
+        """The name of the broker where the client is instead; None if it is nowhere."""
 
     @property
     def broker(self) -> str | None:
@@ -102,6 +106,15 @@ class TimedOutError(SternaError, TimeoutError):
 
 class StartError(SternaError):
     """The broker cannot start; the message says what to do."""
+
+
+class NetworkRunsError(SternaError):
+    """Another process runs the network of a directory."""
+
+    def __init__(self, message: str, *, pid: int | None = None) -> None:
+        super().__init__(message)
+        self.pid = pid
+        """The process that runs it, if that is known."""
 
 
 class JournalFailedError(SternaError):

@@ -136,6 +136,22 @@ def test_options_over_environment_over_file(
     assert printed.network.neighbours == ("sterna://127.0.0.1:9", "sterna://127.0.0.1:8")
 
 
+def test_a_printed_configuration_is_one_to_begin_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the first lines of operate.md have it: print it, check it, start it."""
+    monkeypatch.chdir(tmp_path)
+    status, out, err = sterna("broker", "--print-config")
+    file = write(tmp_path / "broker.toml", out)
+
+    assert (status, err) == (0, "")
+    assert sterna("broker", "--check", "--config", file) == (
+        *(0, "the configuration of b1 is right\n", ""),
+    )
+    monkeypatch.setenv("STERNA_NAME", "mine")
+    assert 'name = "mine"' in sterna("broker", "--print-config")[1]
+
+
 def test_check_starts_nothing(tmp_path: Path) -> None:
     data = tmp_path / "data"
 

@@ -2,6 +2,11 @@
 
 import json
 import math
+import os
+import pty
+import re
+import select
+import signal
 import subprocess
 import zlib
 from pathlib import Path
@@ -15,7 +20,7 @@ from sterna.cli.pub import LINE_BYTES_MAX, parse_line, parse_lines
 from sterna.cli.sub import write_json
 from sterna.model.event import Event, plain_attributes
 from sterna.net.local import LocalNetwork
-from tests.cli.conftest import WAIT_S, running, sterna, sterna_json, subscribed
+from tests.cli.conftest import COMMAND, WAIT_S, running, sterna, sterna_json, subscribed
 from tests.scale import examples
 
 pytestmark = pytest.mark.spec("LV-7")
@@ -24,7 +29,7 @@ pytestmark = pytest.mark.spec("LV-7")
 def published(network: LocalNetwork, topic: str, count: int) -> list[dict[str, object]]:
     """What the broker has of a topic: the last so many events of it."""
     status, out, err = sterna(
-        *("sub", network.url("B1"), f"topic = '{topic}'", "--json"),
+        *("sub", network.url("B1"), f"topic = '{topic}'", "--json", "--quiet"),
         *("--past", str(count), "--count", str(count)),
     )
     assert (status, err) == (0, "")
@@ -128,8 +133,32 @@ def test_events_are_on_their_way_before_the_input_ends(network: LocalNetwork) ->
         process.terminate()
         _, err = process.communicate(timeout=WAIT_S)
 
-    assert process.returncode == 2
-    assert "stopped" in err
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "stopped; 1 event acknowledged" in err
+
+
+def test_a_terminal_shows_how_far_it_is(network: LocalNetwork, tmp_path: Path) -> None:
+    """While there is input, and only there; a journal has what was published."""
+    terminal, end = pty.openpty()
+    journal = str(tmp_path / "journal")
+    with subprocess.Popen(
+        [COMMAND, "pub", network.url("B1"), "--journal", journal],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=end,
+        text=True,
+    ) as process:
+        os.close(end)
+        lines = [f'{{"topic": "terminal", "n": {n}}}\n' for n in range(500)]
+        while not select.select([terminal], [], [], 0)[0]:
+            feed(process, lines)
+        shown = os.read(terminal, 1000).decode()
+        out, _ = process.communicate(timeout=WAIT_S)
+    os.close(terminal)
+
+    assert re.search(r"[\d,]+ events acknowledged, [\d,]+/s", shown)
+    assert re.match(r"[\d,]+ events acknowledged by B1", out)
+    assert [*Path(journal).rglob("*.arrow*")], "facts are there"
 
 
 @pytest.mark.spec("LV-1")

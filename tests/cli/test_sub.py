@@ -36,7 +36,7 @@ def test_events_come_from_another_broker_as_they_are_published(network: LocalNet
         publish(network, "live", 1, 2, 3)
         out, err = process.communicate(timeout=WAIT_S)
 
-    assert (process.returncode, err) == (0, "")
+    assert (process.returncode, err) == (0, f"listening at B2 ({network.url('B2')})\n")
     assert numbers(out) == [2, 3]
 
 
@@ -93,9 +93,46 @@ def test_with_a_state_the_next_call_goes_on(network: LocalNetwork, tmp_path: Pat
     assert numbers(sterna(*options, "--count", "2")[1]) == [3, 4]
 
 
+@pytest.mark.spec("LV-2")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_printed_is_not_printed_again(
+    network: LocalNetwork, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Somebody ends it while it waits for more; the last event is confirmed, as all before."""
+    topic = f"again-{number.name}"
+    options = ["sub", network.url("B1"), f"topic = '{topic}'", "--json"]
+    options += ["--client", topic, "--state", str(tmp_path / "state")]
+    with running(*options) as process:
+        subscribed(network, topic)
+        publish(network, topic, 1)
+        assert process.stdout is not None
+        assert numbers(process.stdout.readline()) == [1]
+        process.send_signal(number)
+        assert process.communicate(timeout=WAIT_S)[0] == ""
+    assert process.returncode == 0
+    publish(network, topic, 2)
+
+    assert numbers(sterna(*options, "--count", "1")[1]) == [2]
+
+
+@pytest.mark.spec("LV-2")
+def test_what_could_not_be_printed_comes_again(network: LocalNetwork, tmp_path: Path) -> None:
+    options = ["sub", network.url("B1"), "topic = 'unprinted'", "--json", "--count", "1"]
+    options += ["--client", "unprinted", "--state", str(tmp_path / "state")]
+    with Path("/dev/full").open("wb") as full:
+        process = subprocess.Popen([COMMAND, *options], stdout=full, stderr=subprocess.PIPE)
+        subscribed(network, "unprinted")
+        publish(network, "unprinted", 1)
+        process.communicate(timeout=WAIT_S)
+    assert process.returncode == 2
+
+    assert numbers(sterna(*options)[1]) == [1]
+
+
 def test_ctrl_c_ends_it_and_the_network_forgets_it(network: LocalNetwork) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        with running("sub", network.url("B1"), "topic = 'end'", "--client", "ending") as process:
+        options = ["topic = 'end'", "--client", "ending", "--quiet"]
+        with running("sub", network.url("B1"), *options) as process:
             subscribed(network, "ending")
             process.send_signal(number)
             out, err = process.communicate(timeout=WAIT_S)
@@ -109,7 +146,7 @@ def test_ctrl_c_ends_it_and_the_network_forgets_it(network: LocalNetwork) -> Non
 
 def test_a_reader_that_has_seen_enough_is_no_failure(network: LocalNetwork) -> None:
     publish(network, "pipe", *range(9_000))
-    pipeline = 'set -o pipefail; "$0" sub "$1" "topic = \'pipe\'" --past 9000 --json | head -1'
+    pipeline = 'set -o pipefail; "$0" sub "$1" "topic = \'pipe\'" --past 9000 --json -q | head -1'
     piped = subprocess.run(
         ["bash", "-c", pipeline, COMMAND, network.url("B1")],  # noqa: S607
         capture_output=True,
@@ -125,7 +162,8 @@ def test_it_ends_soon_though_many_more_events_wait(network: LocalNetwork) -> Non
     """The goodbye comes behind events that nobody will take."""
     publish(network, "flood", *range(9_000))
     status, out, err = sterna(
-        "sub", network.url("B1"), "topic = 'flood'", "--past", "9000", "--count", "1", "--json"
+        *("sub", network.url("B1"), "topic = 'flood'", "--past", "9000", "--count", "1"),
+        *("--json", "--quiet"),
     )
 
     assert (status, numbers(out), err) == (0, [0], "")
@@ -139,6 +177,38 @@ def test_it_goes_to_another_broker_of_its_list(network: LocalNetwork) -> None:
     )
 
     assert (status, numbers(out)) == (0, [1])
+
+
+@pytest.mark.spec("LV-3")
+def test_it_says_when_its_broker_is_lost_and_back(tmp_path: Path) -> None:
+    with (
+        LocalNetwork(1, directory=tmp_path) as network,
+        running("sub", network.url("B1"), "a = 1", "--client", "reports") as process,
+    ):
+        assert process.stderr is not None
+        there = f"B1 ({network.url('B1')})\n"
+        assert process.stderr.readline() == f"listening at {there}"
+        network.kill("B1")
+        assert process.stderr.readline().startswith("lost B1: ")
+        network.restart("B1")
+        assert process.stderr.readline() == f"back at {there}"
+
+
+def test_it_ends_after_its_time_with_what_has_come_as_it_was_asked_to_print(
+    network: LocalNetwork, tmp_path: Path
+) -> None:
+    """A journal has all that for the audit."""
+    topic, journal = "topic = 'timed'", tmp_path / "journal"
+    assert sterna("pub", network.url("B1"), "topic=timed", "n=5", "is_new=true")[0] == 0
+
+    status, out, _ = sterna(
+        *("sub", network.url("B1"), topic, "--past", "1", "--timeout", "1s"),
+        *("--format", "{n} {is_new} {{{absent}}} {_seq} {topic}", "--journal", str(journal)),
+    )
+
+    assert status == 0
+    assert re.fullmatch(r"5 true \{\} \d+ timed\n", out)
+    assert [*journal.rglob("*.arrow*")], "facts are there"
 
 
 def test_variables_and_a_location(network: LocalNetwork) -> None:
@@ -173,7 +243,9 @@ def test_it_walks_and_roams(network: LocalNetwork) -> None:
         by_publisher.setdefault(event["publisher"], []).append(event["attributes"]["n"])
     assert sorted(numbers(out)) == [*range(60)]
     assert all(values == sorted(values) for values in by_publisher.values())
-    assert {"now at B2", "now at B1", "moved to 2nd"} <= set(err.splitlines())
+    there = f"moved from B1 to B2 ({network.url('B2')})"
+    back = f"moved from B2 to B1 ({network.url('B1')})"
+    assert {there, back, "walked to 2nd"} <= set(err.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -184,6 +256,10 @@ def test_it_walks_and_roams(network: LocalNetwork) -> None:
         ("sterna://127.0.0.1:1", ["a = 1", "--past", "1.5"]),
         ("sterna://127.0.0.1:1", ["a = 1", "--every", "5"]),
         ("sterna://127.0.0.1:1", ["a = 1", "--set", "x"]),
+        ("sterna://127.0.0.1:1", ["a = 1", "--timeout", "5"]),
+        ("sterna://127.0.0.1:1", ["a = 1", "--format", "{n"]),
+        ("sterna://127.0.0.1:1", ["a = 1", "--format", "{}"]),
+        ("sterna://127.0.0.1:1", ["a = 1", "--format", "{n:>9}"]),
         ("sterna://127.0.0.1:1", ["a = 1", "--state", "somewhere"]),
         ("http://127.0.0.1", ["a = 1"]),
     ],
@@ -238,7 +314,10 @@ def test_output_that_cannot_be_written_is_one_line(network: LocalNetwork) -> Non
     publish(network, "full", 1)
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
-            [COMMAND, "sub", network.url("B1"), "topic = 'full'", "--past", "1", "--count", "1"],
+            [
+                *(COMMAND, "sub", network.url("B1"), "topic = 'full'", "--past", "1", "--quiet"),
+                *("--count", "1"),
+            ],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,

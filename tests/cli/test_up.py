@@ -13,6 +13,7 @@ import pytest
 from sterna.cli.up import _first_port
 from sterna.net.local import LocalNetwork, wait_for
 from sterna.net.observer import ask
+from sterna.net.storage.locking import lock_directory
 from tests.cli.conftest import WAIT_S, running, sterna
 
 pytestmark = pytest.mark.spec("LV-7")
@@ -136,6 +137,106 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
 
     assert status == 2
     assert "cannot listen on" in err
+
+
+def configurations(directory: Path) -> dict[str, str]:
+    return {str(file): file.read_text() for file in sorted(directory.glob("B*/broker.toml"))}
+
+
+def ended(process: "subprocess.Popen[str]") -> None:
+    process.terminate()
+    process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+
+
+def test_a_network_that_runs_is_left_alone(tmp_path: Path) -> None:
+    """Whoever starts it a second time, with other ports, changes nothing of it."""
+    with running("up", "--brokers", "2", "--port", "0", "--data", str(tmp_path)) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline().split() for _ in range(2)]
+        before = configurations(tmp_path)
+        for options in ([], ["--port", "0"]):
+            status, out, err = sterna("up", "--data", str(tmp_path), *options)
+            assert (status, out) == (2, "")
+            assert f"runs already, by process {process.pid}" in err.replace("\n", " ")
+        assert configurations(tmp_path) == before
+        assert ask(told[0][1], "topology")["links"] == [["B1", "B2"]]
+        ended(process)
+
+
+def test_a_network_continues_as_it_was_made(tmp_path: Path) -> None:
+    """With its graph, its addresses and its number of brokers, although nobody names them again."""
+    (tmp_path / "streets.csv").write_text("1st,2nd\n2nd,3rd\n")
+    config = tmp_path / "common.toml"
+    config.write_text('[places]\ngraph = "streets.csv"\n')
+    data = tmp_path / "data"
+    made = ["--brokers", "3", "--port", "0", "--config", str(config)]
+    with running("up", "--data", str(data), "--json", *made) as process:
+        urls = [broker["url"] for broker in started(process)["brokers"]]
+        ended(process)
+    edited = data / "B2" / "broker.toml"
+    edited.write_text("# Mine.\n" + edited.read_text())
+    before = configurations(data)
+
+    with running("up", "--data", str(data), "--json") as process:
+        assert [broker["url"] for broker in started(process)["brokers"]] == urls
+        status, _, err = sterna("sub", urls[0], "x IN myloc", "--at", "nowhere")
+        assert (status, "nowhere" in err) == (2, True), "it has places, and this is none"
+        ended(process)
+    assert configurations(data) == before
+
+    with running("up", "--data", str(data), "--json", "--port", "0") as process:
+        moved = [broker["url"] for broker in started(process)["brokers"]]
+        assert not set(moved) & set(urls)
+        assert ask(moved[0], "topology")["links"] == [["B1", "B2"], ["B1", "B3"]]
+        ended(process)
+    assert all("streets.csv" in text for text in configurations(data).values())
+
+
+def test_a_change_that_does_not_start_changes_nothing(tmp_path: Path) -> None:
+    with running(
+        *("up", "--brokers", "2", "--port", "0", "--data", str(tmp_path / "data"), "--json")
+    ) as process:
+        started(process)
+        ended(process)
+    before = configurations(tmp_path / "data")
+    with LocalNetwork(1, directory=tmp_path / "other") as network:
+        taken = network.addresses["B1"].port
+        status, _, err = sterna("up", "--data", str(tmp_path / "data"), "--port", str(taken - 1))
+        assert (status, "cannot listen on" in err, "--port" in err) == (2, True, True)
+        assert configurations(tmp_path / "data") == before
+    release = lock_directory(tmp_path / "data" / "B2" / "data" / "log")
+    with running("up", "--data", str(tmp_path / "data"), "--port", "0") as process:
+        err = process.communicate(timeout=WAIT_S)[1].replace("\n", " ")
+    release()
+    assert (process.returncode, "B2 did not start" in err, "in use" in err) == (2, True, True)
+    assert configurations(tmp_path / "data") == before
+
+
+def test_a_detached_network_runs_until_it_is_taken_down(tmp_path: Path) -> None:
+    options = ["--brokers", "2", "--port", "0", "--data", str(tmp_path / "net"), "--detach"]
+    with running("up", *options, "--json") as process:
+        out, err = process.communicate(timeout=WAIT_S)
+    brokers = json.loads(out)["brokers"]
+    try:
+        assert (process.returncode, err) == (0, "")
+        assert ask(brokers[1]["url"], "topology")["links"] == [["B1", "B2"]]
+        status, out, err = sterna("up", *options)
+        assert (status, out, "runs already" in err) == (2, "", True)
+    finally:
+        status, _, err = sterna("down", "--data", str(tmp_path / "net"))
+    assert (status, "stopped" in err) == (0, True)
+    assert not any(is_alive(broker["pid"]) for broker in brokers)
+    assert sterna("down", "--data", str(tmp_path / "net"))[0] == 1
+
+
+def test_a_detached_network_that_does_not_start_says_why(tmp_path: Path) -> None:
+    with LocalNetwork(1, directory=tmp_path / "first") as network:
+        port = str(network.addresses["B1"].port)
+        options = ["--brokers", "1", "--port", port, "--data", str(tmp_path / "second")]
+        status, out, err = sterna("up", "--detach", *options)
+        assert (status, out, "cannot listen on" in err) == (2, "", True)
+    assert sterna("down", "--data", str(tmp_path / "second"))[0] == 1
 
 
 def test_ports() -> None:

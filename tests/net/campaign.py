@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from sterna.errors import SternaError
+from sterna.errors import NotConnectedError, SternaError
 from sterna.net.client import search
 from sterna.net.client.handles import Receipt, Subscription
 from sterna.sim.oracle import Oracle
@@ -212,7 +212,11 @@ class Campaign:
             self._do(f"{name} attaches", self._go(name, url))
 
     async def _go(self, name: str, url: str | None) -> None:
-        await self._clients[name].attach(url)
+        try:
+            await self._clients[name].attach(url)
+        except NotConnectedError as error:
+            if error.instead is None:
+                raise
         self._away.discard(name)
         self.seen["moves"] += 1
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
@@ -137,6 +138,32 @@ def test_a_client_that_was_refused_says_so_to_who_reads_on(network: LocalNetwork
                         call()
                 with pytest.raises(sterna.ClosedError):
                     await subscription.get(timeout=SETTLE_S)
+
+    in_time(run())
+
+
+@pytest.mark.parametrize("has_state", [False, True])
+def test_a_client_whose_name_is_taken_at_another_broker_is_told_as_well(
+    network: LocalNetwork, tmp_path: Path, *, has_state: bool
+) -> None:
+    """Two programs, one of them perhaps with a copy of the other's state: the later one stays."""
+
+    async def run() -> None:
+        name = f"double-{has_state}"
+        one, two = (tmp_path / "1", tmp_path / "2") if has_state else (None, None)
+        async with connect(network.url("B1"), client=name, state=one) as first:
+            subscription = first.subscribe("double > 0")
+            await subscription.ready(SETTLE_S)
+            if one is not None and two is not None:
+                shutil.copytree(one, two)
+            async with connect(network.url("B2"), client=name, state=two) as second:
+                with pytest.raises(sterna.ClosedError, match=r"to another broker.*a name of its"):
+                    await subscription.get(timeout=SETTLE_S)
+                with pytest.raises(sterna.ClosedError):
+                    first.publish(n=1)
+                wanted = second.subscribe("double > 0", name="again")
+                await second.publish(double=1)
+                assert (await wanted.get(SETTLE_S)).attributes == {"double": 1}
 
     in_time(run())
 

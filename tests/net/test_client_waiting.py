@@ -101,11 +101,62 @@ def test_attaching_takes_the_time_of_connecting_unless_it_is_given_its_own(
         with pytest.raises(sterna.NotConnectedError) as error:
             await client.attach(NOBODY, timeout=0.05)
         assert error.value.brokers == (NOBODY, proxy.url)
-        assert not client.is_on_its_way
+        assert client.is_on_its_way
+        await client.detach(timeout=SETTLE_S)
+        await until(lambda: not client.is_on_its_way)
         await client.detach(timeout=SETTLE_S)  # It is already.
         proxy.heal()
         await client.attach(timeout=SETTLE_S)
         await client.close(timeout=SETTLE_S)
+        await proxy.stop()
+
+    asyncio.run(run())
+
+
+def test_a_client_that_gets_elsewhere_says_where(network: LocalNetwork) -> None:
+    """The broker that it should attach to is dead; another one of its list answers."""
+
+    async def run() -> None:
+        async with connect(network.url("B1"), client="elsewhere", timeout=SETTLE_S) as client:
+            with pytest.raises(sterna.NotConnectedError, match=r"is at B1 \(.*\) instead") as error:
+                await client.attach(NOBODY)
+            assert (error.value.broker, error.value.instead) == (NOBODY, "B1")
+            assert client.is_connected
+            await client.publish(n=1).wait(SETTLE_S)
+
+    asyncio.run(run())
+    with sterna.blocking.connect(network.url("B1"), client="blocked") as blocking:
+        with pytest.raises(sterna.NotConnectedError, match="instead") as error:
+            blocking.attach(NOBODY)
+        assert error.value.instead == "B1"
+        blocking.publish(n=1).wait(SETTLE_S)
+
+
+def test_after_a_timeout_it_gets_there_when_a_broker_answers(network: LocalNetwork) -> None:
+    """Nobody has to call again, and who waits for a receipt gets it, or hears where the client is.
+
+    The same when the call itself is cancelled.
+    """
+
+    async def run() -> None:
+        proxy, client = await shut_off(network, "late")
+        with pytest.raises(sterna.NotConnectedError, match="late keeps trying"):
+            await client.attach(NOBODY, timeout=0.05)
+        receipt = client.publish(n=1)
+        with pytest.raises(sterna.TimedOutError, match=f"late looks for a broker at {NOBODY}"):
+            await receipt.wait(0.05)
+        proxy.heal()
+        await receipt.wait(SETTLE_S)
+        assert client.broker == "B1"
+
+        attaching = asyncio.ensure_future(client.attach(proxy.url))
+        await asyncio.sleep(0)  # It has begun.
+        attaching.cancel()
+        await client.publish(n=2).wait(SETTLE_S)
+        await client.detach(timeout=SETTLE_S)
+        with pytest.raises(sterna.TimedOutError, match="late is detached"):
+            await client.publish(n=3).wait(0.01)
+        await client.close(timeout=0)
         await proxy.stop()
 
     asyncio.run(run())
@@ -165,9 +216,8 @@ def test_attaching_does_not_wait_for_a_broker_that_reads_nothing(
             with pytest.raises(sterna.NotConnectedError):
                 await client.attach(network.url("B1"), timeout=0.05)
         assert not client.is_connected
-        assert not client.is_on_its_way
-        await client.attach(network.url("B1"), timeout=SETTLE_S)
-        await client.drain(timeout=SETTLE_S)
+        assert client.is_on_its_way
+        await client.drain(timeout=SETTLE_S)  # It gets there by itself.
         await client.close()
         await proxy.stop()
 

@@ -1,4 +1,4 @@
-"""A client with the name of a broker: the broker gets in, and the client has to rename."""
+"""Names that two have: a broker and a client, or two clients at different brokers."""
 
 import asyncio
 from pathlib import Path
@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 import sterna
+from sterna.core.actions import Disconnect
 from sterna.core.assembly import make_broker
 from sterna.core.catalogue import LIVE
 from sterna.core.facts import ClientForgotten
-from sterna.core.handover.messages import Arrival, Departed, Resubscribe
+from sterna.core.handover.messages import Arrival, Departed, Located, Resubscribe
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import LinkDown, LinkGone, LinkUp, Received, TimePassed
 from sterna.core.link import Data, Resume
@@ -120,3 +121,44 @@ def test_a_request_for_a_client_does_not_end_the_link_to_a_broker_of_its_name(
     broker.handle(Received(link="B3", frames=(Data(1, 0, asked),)), 4)
 
     assert broker.peers == {"B2": Peer.BROKER, "B3": Peer.BROKER}
+
+
+@pytest.mark.spec("PM-4")
+@pytest.mark.parametrize(
+    ("stay", "is_told"), [(1, True), (0, False)], ids=["a later visit", "an earlier one"]
+)
+def test_only_the_connection_of_an_earlier_visit_is_told_that_it_was_taken_over(
+    stay: int, is_told: bool
+) -> None:
+    """A client that is back before the request from where it was must be let in again."""
+    broker = make_broker("B1", Settings(handover=HandoverOptions(protocol=Handover.RELOCATION)))
+    hello = Resume(7, None, 0, True)
+    broker.handle(LinkUp(link="B3", peer=Peer.BROKER), 1)
+    broker.handle(Received(link="B3", frames=(hello,)), 2)
+    broker.handle(LinkUp(link="C", peer=Peer.CLIENT), 3)
+    new = Data(1, 0, Arrival(visit=1, born=0, stay=0, received=0))
+    broker.handle(Received(link="C", frames=(hello, new)), 4)
+
+    asked = Resubscribe(
+        client="C", number=1, born=1, stay=stay, received=0, filters=(), path=("B3",)
+    )
+    turn = broker.handle(Received(link="B3", frames=(Data(1, 0, asked),)), 5)
+
+    assert Disconnect("C", taken_over=is_told) in turn.actions
+
+
+@pytest.mark.spec("PM-4")
+def test_a_client_that_has_not_introduced_itself_yet_is_not_told() -> None:
+    """The name was born elsewhere; who connects now may be that client, on a later visit."""
+    broker = make_broker("B1", Settings(handover=HandoverOptions(protocol=Handover.RELOCATION)))
+    broker.handle(LinkUp(link="B3", peer=Peer.BROKER), 1)
+    broker.handle(Received(link="B3", frames=(Resume(7, None, 0, True),)), 2)
+    broker.handle(LinkUp(link="C", peer=Peer.CLIENT), 3)
+    new = Data(1, 0, Arrival(visit=1, born=0, stay=0, received=0))
+    broker.handle(Received(link="C", frames=(Resume(7, None, 0, True), new)), 4)
+    broker.handle(LinkUp(link="C", peer=Peer.CLIENT), 5)
+
+    located = Data(1, 0, Located(client="C", born=2))
+    turn = broker.handle(Received(link="B3", frames=(located,)), 6)
+
+    assert Disconnect("C") in turn.actions

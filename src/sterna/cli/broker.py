@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
+from sterna.cli.addressing import with_scheme
 from sterna.cli.output import fail, print_json
 from sterna.net.address import Address, AddressError
 from sterna.net.config import BrokerConfig, ConfigError, variable
 
 if TYPE_CHECKING:
     from sterna.net.broker import BrokerServer
+
+EXAMPLE_NAME = "b1"
+"""What a broker is called in a printed file if nobody has named it."""
 
 
 def broker(
@@ -37,7 +41,8 @@ def broker(
     print_config: Annotated[
         bool,
         typer.Option(
-            "--print-config", help="Print the whole configuration, as a file, and do nothing else."
+            "--print-config",
+            help="Print the whole configuration, as a file to begin with, and do nothing else.",
         ),
     ] = False,
     check: Annotated[
@@ -55,9 +60,11 @@ def broker(
 
     Exit status: 0 stopped, 1 it cannot start or go on, 2 the configuration is wrong.
     """
+    if print_config and name is None and config is None:
+        name = os.environ.get(variable("", "name"), EXAMPLE_NAME)
     given = {"name": name, "listen": listen, "data": None if data is None else str(data.absolute())}
     options = {key: value for key, value in given.items() if value is not None}
-    read = partial(_read, config, options, join or [])
+    read = partial(_read, config, options, [with_scheme(url) for url in join or []])
     try:
         loaded = read()
     except ConfigError as error:

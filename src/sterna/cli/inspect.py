@@ -7,12 +7,12 @@ from rich.text import Text
 from rich.tree import Tree
 
 from sterna.cli.output import Json, console, fail, print_json
-from sterna.cli.talking import Url
+from sterna.cli.talking import Url, broker_of
 from sterna.errors import SternaError
 from sterna.net.observer import ask
 
 
-def status(url: Url, as_json: Json = False) -> None:
+def status(url: Url = None, as_json: Json = False) -> None:
     """The state of a broker: readiness, neighbours, clients, subscriptions, log."""
     answer = _ask(url, "status", as_json=as_json)
     if as_json:
@@ -28,7 +28,7 @@ def status(url: Url, as_json: Json = False) -> None:
     console.print(table)
 
 
-def topology(url: Url, as_json: Json = False) -> None:
+def topology(url: Url = None, as_json: Json = False) -> None:
     """The network, as the broker knows it."""
     answer = _ask(url, "topology", as_json=as_json)
     if as_json:
@@ -44,7 +44,7 @@ def topology(url: Url, as_json: Json = False) -> None:
     console.print(f"{count} broker{'s'[: count != 1]}", style="dim")
 
 
-def queues(url: Url, as_json: Json = False) -> None:
+def queues(url: Url = None, as_json: Json = False) -> None:
     """What waits at a broker, and for whom."""
     answer = _ask(url, "queues", as_json=as_json)
     if as_json:
@@ -71,9 +71,9 @@ def queues(url: Url, as_json: Json = False) -> None:
         console.print(Text(f"{answer['at']} has neither neighbours nor clients"))
 
 
-def _ask(url: str, what: str, *, as_json: bool) -> Any:
+def _ask(url: str | None, what: str, *, as_json: bool) -> Any:
     try:
-        return ask(url, what)
+        return ask(broker_of(url, as_json=as_json), what)
     except SternaError as error:
         fail(str(error), as_json=as_json)
 

@@ -11,6 +11,8 @@ import typer
 from sterna import __version__
 from sterna.cli import bench as bench_command
 from sterna.cli import broker as broker_command
+from sterna.cli import clients as clients_commands
+from sterna.cli import context as context_command
 from sterna.cli import demo as demo_command
 from sterna.cli import experiment as experiment_command
 from sterna.cli import filter as filter_command
@@ -35,13 +37,18 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.command(name="up")(up_command.up)
+app.command(name="down")(up_command.down)
 app.command(name="broker")(broker_command.broker)
 app.command(name="pub")(pub_command.pub)
 app.command(name="sub")(sub_command.sub)
 app.command(name="status")(inspect_commands.status)
 app.command(name="topology")(inspect_commands.topology)
 app.command(name="queues")(inspect_commands.queues)
+app.command(name="clients")(clients_commands.clients)
+app.command(name="subscriptions")(clients_commands.subscriptions)
+app.command(name="kick")(clients_commands.kick)
 app.command(name="reload")(reload_command.reload)
+app.add_typer(context_command.app, name="context")
 app.add_typer(filter_command.app, name="filter")
 app.add_typer(sim_command.app, name="sim")
 app.add_typer(bench_command.app, name="bench")

@@ -48,10 +48,12 @@ def advise(filter_: Filter) -> None:
         warn(sentence)
 
 
-def fail(message: str, *, as_json: bool = False, **details: object) -> NoReturn:
+def fail(
+    message: str, *, as_json: bool = False, status: int = ERROR, **details: object
+) -> NoReturn:
     """End the command with an error that says what to do."""
     if as_json:
         print_json({"error": message, **details})
     else:
         errors.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
-    raise typer.Exit(ERROR)
+    raise typer.Exit(status)

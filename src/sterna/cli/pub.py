@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
@@ -16,15 +16,22 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from sterna.cli.addressing import split
 from sterna.cli.attributes import parse_assignments
 from sterna.cli.output import fail, print_json
-from sterna.cli.talking import Also, ClientName, Url, talk
-from sterna.errors import SternaError
+from sterna.cli.talking import Also, ClientName, Journal, brokers_of, talk
+from sterna.errors import SternaError, TimedOutError
 from sterna.net.client import Client, connect
 from sterna.net.client.handles import Receipt
 from sterna.net.client.window import Window
 
 LINE_BYTES_MAX = 2**23
+
+SHOW_EVERY_S = 0.5
+"""How often a terminal shows how far it is."""
+
+STOP_S = 5.0
+"""How long it waits for the broker, when it is stopped, to say what was acknowledged."""
 
 _READ_BYTES = 2**18
 _BESIDES = {"publisher", "seq", "time_us"}
@@ -36,12 +43,12 @@ class LineError(SternaError, ValueError):
 
 
 def pub(
-    url: Url,
-    assignments: Annotated[
+    words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME=VALUE…",
-            help="The event's attributes; none or `-`: events from standard input.",
+            metavar="[URL] NAME=VALUE…",
+            help="A broker, as sterna://host:port, host:port or @context (without it, see `sterna "
+            "context --help`), and the event's attributes; none or `-`: lines of standard input.",
             show_default=False,
         ),
     ] = None,
@@ -52,6 +59,7 @@ def pub(
     client: ClientName = None,
     count: Annotated[int, typer.Option(min=1, help="Publish the event so many times.")] = 1,
     also: Also = None,
+    journal: Journal = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Publish an event, or many.
@@ -61,9 +69,13 @@ def pub(
     (`payload_base64` if it is no text). They are published as fast as the broker takes them. A bad
     line ends it, and nothing after that line is published.
 
-    Exit status: 0 when a broker has all events for good, 2 on an error.
+    Exit status: 0 when a broker has all events for good, 2 on an error, 130 when Ctrl-C has ended
+    it before that (143: SIGTERM).
     """
-    tally = PublishTally()
+    word, assignments = split(words or [])
+    urls = [url for each in (word, *(also or [])) for url in brokers_of(each, as_json=as_json)]
+    is_on_terminal = sys.stderr is not None and sys.stderr.isatty()
+    tally = PublishTally(shows=is_on_terminal and not as_json)
     if assignments and assignments != ["-"]:
         attributes, content = _event(assignments, payload, as_json=as_json)
         events = repeated(attributes, content, count)
@@ -73,12 +85,20 @@ def pub(
         if sys.stdin is None:
             fail("standard input is closed", as_json=as_json)
         events = read_events()
-    is_done = talk(_publish(tally, [url, *(also or [])], client, events), as_json=as_json)
+    stopped_by = talk(
+        _publish(tally, lambda: connect(*urls, client=client, journal=journal), events),
+        as_json=as_json,
+    )
     said = f"{tally.acknowledged:,} event{'s'[: tally.acknowledged != 1]} acknowledged"
     if tally.problem is not None:
         fail(f"{tally.problem}; {said}", as_json=as_json, acknowledged=tally.acknowledged)
-    if not is_done:
-        fail(f"stopped; {said}", as_json=as_json, acknowledged=tally.acknowledged)
+    if stopped_by is not None:
+        fail(
+            f"stopped; {said}",
+            as_json=as_json,
+            status=128 + stopped_by,
+            acknowledged=tally.acknowledged,
+        )
     if as_json:
         print_json(
             {
@@ -95,24 +115,45 @@ def pub(
 class PublishTally:
     """How many events were published and acknowledged."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, shows: bool = False) -> None:
         self.acknowledged = 0
         """How many events a broker has for good."""
         self.broker: str | None = None
         self.seconds = 0.0
         self.problem: str | None = None
+        self._shows = shows
+        """Whether it is shown on a terminal while it grows."""
+        self._began = self._shown = perf_counter()
+        self._has_shown = False
+
+    def acknowledge(self, count: int) -> None:
+        """So many events are acknowledged in all; show it, and how fast that is, now and then."""
+        self.acknowledged = count
+        now = perf_counter()
+        if self._shows and now >= self._shown + SHOW_EVERY_S:
+            self._shown, self._has_shown = now, True
+            rate = count / (now - self._began)
+            sys.stderr.write(f"\r\x1b[K{count:,} events acknowledged, {rate:,.0f}/s")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        """Remove what was shown."""
+        if self._has_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 Events = AsyncIterator[Iterable[tuple[int | None, dict[str, Any], bytes]]]
 """Events, some at a time, each with the number of its line if it was one."""
 
 
-async def _publish(tally: PublishTally, urls: list[str], name: str | None, events: Events) -> None:
-    async with connect(*urls, client=name) as client:
+async def _publish(tally: PublishTally, make: Callable[[], Client], events: Events) -> None:
+    async with make() as client:
         began = perf_counter()
         try:
             await _publish_all(client, events, tally)
         finally:
+            tally.end()
             tally.seconds = perf_counter() - began
             tally.broker = client.broker
 
@@ -130,9 +171,15 @@ async def _publish_all(client: Client, events: Events, tally: PublishTally) -> N
                     if (mark := window.next()) is not None:
                         await mark.receipt
                         window.arrived()
-                        tally.acknowledged = mark.published
+                        tally.acknowledge(mark.published)
     except LineError as error:
         tally.problem = str(error)
+    except asyncio.CancelledError:  # Somebody ends it: what was published stays so.
+        if receipt is not None:
+            with contextlib.suppress(TimedOutError):
+                await receipt.wait(STOP_S)
+                tally.acknowledged = window.published
+        raise
     if receipt is not None:
         await receipt
         tally.acknowledged = window.published

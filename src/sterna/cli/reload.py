@@ -4,7 +4,7 @@ import typer
 from rich.text import Text
 
 from sterna.cli.output import NO, Json, console, errors, fail, print_json
-from sterna.cli.talking import Url
+from sterna.cli.talking import Url, broker_of
 from sterna.errors import SternaError
 from sterna.net.observer import ask
 
@@ -12,7 +12,7 @@ RELOAD_S = 60.0
 """How long it may take to read a large movement graph."""
 
 
-def reload(url: Url, as_json: Json = False) -> None:
+def reload(url: Url = None, as_json: Json = False) -> None:
     """Have a broker read its configuration again, and apply what has changed.
 
     The broker has to run on this machine. It reads the file and the options that it was started
@@ -23,7 +23,7 @@ def reload(url: Url, as_json: Json = False) -> None:
     Exit status: 0 applied, 1 the configuration is wrong, 2 the broker does not answer.
     """
     try:
-        report = ask(url, "reload", timeout_s=RELOAD_S)
+        report = ask(broker_of(url, as_json=as_json), "reload", timeout_s=RELOAD_S)
     except SternaError as error:
         fail(str(error), as_json=as_json)
     if as_json:

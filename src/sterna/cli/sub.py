@@ -10,27 +10,36 @@ import warnings
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from string import Formatter
 from typing import Annotated
 
 import msgspec
 import typer
 
+from sterna.cli.addressing import split
 from sterna.cli.attributes import parse_assignments
 from sterna.cli.output import advise, fail
-from sterna.cli.talking import Also, ClientName, Url, talk
+from sterna.cli.talking import Also, ClientName, Journal, brokers_of, talk
 from sterna.errors import FilterWarning, SternaError
 from sterna.model.duration import parse_duration
-from sterna.model.event import Event
+from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter, FilterError
 from sterna.net.client import Client, connect
+from sterna.net.client.connections import Change, Connected, Lost
 from sterna.net.client.handles import Subscription
+
+_EXPECTED = ("the client is closed", "the client has detached", "the broker refuses")
+"""Why connections end on purpose, or with an error that the command ends with."""
 
 
 def sub(
-    url: Url,
-    texts: Annotated[
+    words: Annotated[
         list[str],
-        typer.Argument(metavar="FILTER…", help="What to subscribe to; several: whatever matches."),
+        typer.Argument(
+            metavar="[URL] FILTER…",
+            help="A broker, as sterna://host:port, host:port or @context (without it, see `sterna "
+            "context --help`), and what to subscribe to; several filters: whatever matches one.",
+        ),
     ],
     past: Annotated[
         str | None,
@@ -41,12 +50,28 @@ def sub(
     count: Annotated[
         int | None, typer.Option(min=1, help="End after so many events.", show_default=False)
     ] = None,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="30s", help="End after so long, however much has arrived.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="TEXT",
+            help="Print this for each event, with the values of its attributes for `{name}`; also "
+            "`{_publisher}`, `{_seq}`, `{_time}` and `{_payload}`.",
+        ),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Do not report the connection on standard error.")
+    ] = False,
     client: ClientName = None,
     state: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Where the client remembers what it has had."),
     ] = None,
+    journal: Journal = None,
     at: Annotated[
         str | None, typer.Option("--at", metavar="LOCATION", help="Where it is, for myloc.")
     ] = None,
@@ -71,21 +96,40 @@ def sub(
 ) -> None:
     """Subscribe, and print events as they arrive.
 
-    With `--client` and `--state`, the next call continues where this one ended, and gets what
-    arrived meanwhile. Ctrl-C ends it.
+    Standard error says at which broker it listens, and when that one is lost, back, or another one.
+
+    With `--client` and `--state`, the next call continues where this one ended: it gets what
+    arrived meanwhile, and nothing that was printed before. Ctrl-C and SIGTERM end it.
+
+    Exit status: 0 ended by Ctrl-C, SIGTERM, `--count`, `--timeout` or its reader (such as head),
+    2 on an error.
     """
+    word, texts = split(words)
+    if not texts:
+        fail('give a filter, such as "price < 3"', as_json=as_json)
     where = _filter(texts, as_json=as_json)
+    urls = [url for each in (word, *(also or [])) for url in brokers_of(each, as_json=as_json)]
+    roads = [
+        url for each in (roam or "").split(",") if each for url in brokers_of(each, as_json=as_json)
+    ]
     try:
         context = parse_assignments(variables or [])
         beginning = parse_past(past)
         stay_s = parse_duration(every)
+        limit_s = None if timeout is None else parse_duration(timeout)
+        write = write_json if as_json else write_text if form is None else formatted(form)
     except (TypeError, ValueError) as error:
         fail(str(error), as_json=as_json)
+    if as_json and form is not None:
+        fail("give --json or --format, not both", as_json=as_json)
     if state is not None and client is None:
         fail("a state belongs to a client: give its name with --client", as_json=as_json)
 
     async def subscribe() -> None:
-        async with connect(url, *(also or []), client=client, state=state) as connected:
+        connecting = connect(*urls, client=client, state=state, journal=journal)
+        if not quiet:
+            connecting.on_connection(Reporter(_say).changed)
+        async with connecting as connected:
             for name, value in context.items():
                 connected.set(name, value)
             places = walk.split(",") if walk else []
@@ -93,12 +137,15 @@ def sub(
                 connected.move(at if at is not None else places[0])
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FilterWarning)  # The user has read it above.
-                subscription = connected.subscribe(where, past=beginning)
-            movements = [_walk(connected, places, stay_s)] if places else []
-            movements += [_roam(connected, roam.split(","), stay_s)] if roam else []
-            writer = Writer(
-                write_json if as_json else write_text, is_careful=state is not None, count=count
-            )
+                subscription = connected.subscribe(
+                    where, past=beginning, acknowledge="auto" if state is None else "manual"
+                )
+            movements: list[Awaitable[None]] = []
+            movements += [_walk(connected, places, stay_s)] if places else []
+            movements += [_roam(connected, roads, stay_s)] if roads else []
+            writer = Writer(write, confirms=state is not None, count=count)
+            if limit_s is not None:
+                movements.append(asyncio.sleep(limit_s))
             await _first(writer.write_all(subscription), *movements)
 
     try:
@@ -108,15 +155,38 @@ def sub(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class Reporter:
+    """Reports changes of the connection as lines for people."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._last: str | None = None
+        """The broker that was reported last."""
+
+    def changed(self, change: Change) -> None:
+        """Report one change; a `Moved` follows a `Connected`, which has said it all."""
+        match change:
+            case Connected(broker, address):
+                if self._last is None:
+                    self._say(f"listening at {broker} ({address})")
+                elif self._last == broker:
+                    self._say(f"back at {broker} ({address})")
+                else:
+                    self._say(f"moved from {self._last} to {broker} ({address})")
+                self._last = broker
+            case Lost(broker, reason) if not reason.startswith(_EXPECTED):
+                self._say(f"lost {broker}: {reason}; looking for a broker")
+            case _:
+                pass
+
+
 class Writer:
     """Writes events to standard output."""
 
-    def __init__(
-        self, form: Callable[[Event], str], *, is_careful: bool, count: int | None
-    ) -> None:
+    def __init__(self, form: Callable[[Event], str], *, confirms: bool, count: int | None) -> None:
         self._form = form
-        self._is_careful = is_careful
-        """Whether each event has to be written before the next one is asked for."""
+        self._confirms = confirms
+        """Whether each event is acknowledged once it is written: then it is not printed again."""
         self._count = count
 
     async def write_all(self, subscription: Subscription) -> None:
@@ -125,8 +195,10 @@ class Writer:
         async for event in subscription:
             sys.stdout.write(self._form(event) + "\n")
             written += 1
-            if self._is_careful or not subscription.waiting:
+            if self._confirms or not subscription.waiting:
                 sys.stdout.flush()
+            if self._confirms:
+                subscription.acknowledge(event)
             if written == self._count:
                 return
             if written % 1000 == 0:
@@ -135,11 +207,37 @@ class Writer:
 
 def write_text(event: Event) -> str:
     """An event as a line for people."""
-    moment = datetime.fromtimestamp(event.time_us / 1e6, UTC).astimezone()
     said = " ".join(f"{_plain(name)}={value!r}" for name, value in event.attributes.items())
     payload = f"  {_shown(event.payload)}" if event.payload else ""
-    time = moment.isoformat(sep=" ", timespec="milliseconds")[:23]
-    return f"{time}  {_plain(event.publisher)}  {said}{payload}"
+    return f"{_moment(event)}  {_plain(event.publisher)}  {said}{payload}"
+
+
+def formatted(form: str) -> Callable[[Event], str]:
+    """How events are written by `--format`; ValueError if it makes no sense."""
+    try:
+        parts = list(Formatter().parse(form))
+    except ValueError as error:
+        raise ValueError(
+            f"--format: {error}; write {{name}} for an attribute, {{{{ for {{"
+        ) from None
+    for _, name, spec, conversion in parts:
+        if name == "" or spec or conversion:
+            raise ValueError("--format: write {name} for an attribute, and {{ or }} for a brace")
+
+    def write(event: Event) -> str:
+        known = {
+            "_publisher": _plain(event.publisher),
+            "_seq": str(event.seq),
+            "_time": _moment(event),
+            "_payload": _shown(event.payload),
+        }
+        values = {name: _plain(_text_of(value)) for name, value in event.attributes.items()}
+        return "".join(
+            text + ("" if name is None else values.get(name, known.get(name, "")))
+            for text, name, _, _ in parts
+        )
+
+    return write
 
 
 def write_json(event: Event) -> str:
@@ -170,6 +268,16 @@ def parse_past(text: str | None) -> int | timedelta | None:
         raise ValueError(
             f"--past is a number of events (10) or a time (30s, 5m, 1h), not {text!r}"
         ) from None
+
+
+def _moment(event: Event) -> str:
+    moment = datetime.fromtimestamp(event.time_us / 1e6, UTC).astimezone()
+    return moment.isoformat(sep=" ", timespec="milliseconds")[:23]
+
+
+def _text_of(value: Scalar) -> str:
+    """A value as it is typed: true and false as in filters and in JSON."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _plain(text: str) -> str:
@@ -206,21 +314,21 @@ async def _walk(client: Client, places: list[str], stay_s: float) -> None:
     for place in itertools.chain(places[1:], itertools.cycle(places)):
         await asyncio.sleep(stay_s)
         client.move(place.strip())
-        _say(f"moved to {place.strip()}")
+        _say(f"walked to {place.strip()}")
 
 
 async def _roam(client: Client, urls: list[str], stay_s: float) -> None:
     for url in itertools.cycle(urls):
         await asyncio.sleep(stay_s)
         try:
-            await client.attach(url.strip())
+            await client.attach(url)
         except SternaError as error:
             _say(str(error))
-        else:
-            _say(f"now at {client.broker}")
 
 
 def _say(text: str) -> None:
+    if sys.stderr is None:  # It was closed by whoever started the command.
+        return
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{text}\n")
 

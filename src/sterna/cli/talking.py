@@ -3,16 +3,24 @@
 import asyncio
 import signal
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from sterna.cli.addressing import LOCAL, VARIABLE, brokers
 from sterna.cli.output import fail
 from sterna.errors import SternaError
 from sterna.net.loop import new_event_loop
 
 Url = Annotated[
-    str, typer.Argument(metavar="URL", help="A broker, such as sterna://127.0.0.1:7461.")
+    str | None,
+    typer.Argument(
+        metavar="URL",
+        help=f"A broker: sterna://host:port, host:port or @context. Without it {VARIABLE} in the "
+        f"environment, the context in use, or {LOCAL}.",
+        show_default=False,
+    ),
 ]
 Also = Annotated[
     list[str] | None,
@@ -22,9 +30,29 @@ ClientName = Annotated[
     str | None, typer.Option("--client", metavar="NAME", help="What this client is called.")
 ]
 
+Journal = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Keep a journal of what happens at this client, for the audit."
+    ),
+]
 
-def talk(what: Coroutine[Any, Any, None], *, as_json: bool) -> bool:
-    """Run a coroutine; return whether it ended by itself, and not by Ctrl-C or SIGTERM."""
+
+def brokers_of(word: str | None, *, as_json: bool) -> list[str]:
+    """The URLs that a word of the command line stands for, or the default ones."""
+    try:
+        return brokers(word)
+    except SternaError as error:
+        fail(str(error), as_json=as_json)
+
+
+def broker_of(word: str | None, *, as_json: bool) -> str:
+    """The first of them."""
+    return brokers_of(word, as_json=as_json)[0]
+
+
+def talk(what: Coroutine[Any, Any, None], *, as_json: bool) -> signal.Signals | None:
+    """Run a coroutine; return the signal that ended it (Ctrl-C is SIGINT), or None."""
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_until_stopped(what))
@@ -32,21 +60,21 @@ def talk(what: Coroutine[Any, Any, None], *, as_json: bool) -> bool:
         fail(str(error), as_json=as_json)
 
 
-async def _until_stopped(what: Coroutine[Any, Any, None]) -> bool:
+async def _until_stopped(what: Coroutine[Any, Any, None]) -> signal.Signals | None:
     task = asyncio.ensure_future(what)
     loop = asyncio.get_running_loop()
-    is_stopped = False
+    stopped_by: signal.Signals | None = None
 
-    def stop() -> None:
-        nonlocal is_stopped
-        is_stopped = True
+    def stop(number: signal.Signals) -> None:
+        nonlocal stopped_by
+        stopped_by = number
         task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, stop, number)
     try:
         await task
     except asyncio.CancelledError:
-        if not is_stopped:
+        if stopped_by is None:
             raise
-    return not is_stopped
+    return stopped_by

@@ -1,15 +1,17 @@
 """`sterna up`: a network of brokers on this machine."""
 
+import json
 import os
-import re
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,14 +19,28 @@ from sterna.cli.output import NO, errors, fail, print_json
 from sterna.errors import SternaError
 from sterna.net.address import PORT
 from sterna.net.config import BrokerConfig, ConfigError, variable
-from sterna.net.local import HOST, LocalNetwork
+from sterna.net.home import brokers_in, data_in, runner_of
+from sterna.net.local import HOST, LocalNetwork, wait_for
+
+BROKERS = 4
+"""How many brokers a new network has, unless somebody says how many."""
+
+DOWN_S = 120.0
+"""How long a network may take to stop: each broker has its time, one after the other."""
 
 _LOOK_S = 0.2
-_NAME = re.compile(r"B\d+")
 
 
 def up(
-    brokers: Annotated[int, typer.Option(min=1, max=64, help="How many.")] = 4,
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=64,
+            help=f"How many; {BROKERS} unless the directory holds a network.",
+            show_default=False,
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -34,7 +50,7 @@ def up(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where their data is; a new directory if not given."),
+        typer.Option(metavar="DIR", help="A directory for it, or with it; a new one if not given."),
     ] = None,
     port: Annotated[
         int | None,
@@ -42,10 +58,15 @@ def up(
             metavar="FIRST",
             min=0,
             max=65535,
-            help=f"The first port; 0: any. Without it from {PORT} on, or any if those are taken.",
+            help=f"The first port; 0: any. Without it those that the network has; a new one has "
+            f"those from {PORT} on, or any if they are taken.",
             show_default=False,
         ),
     ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", "-d", help="Go on in the background; `sterna down` stops it."),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the addresses as a JSON line.")
     ] = False,
@@ -53,23 +74,36 @@ def up(
     """Start a tree of brokers; Ctrl-C stops it.
 
     Each broker is a process of its own. Their addresses are printed when they are all connected.
-    With `--data`, the network goes on with what is there.
+    With `--data`, a network that is in the directory continues as it is: with its brokers, their
+    addresses, configurations and data. `--config` and `--port` change it, once it has started.
 
     Exit status: 0 stopped, 1 all brokers have ended by themselves, 2 it cannot start.
     """
     try:
+        found = {} if data is None else brokers_in(data, os.environ)
         # A name in the file or the environment is for none of them.
-        common = BrokerConfig.load(config, {**os.environ, variable("", "name"): "B1"})
+        common = (
+            None
+            if found and config is None
+            else BrokerConfig.load(config, {**os.environ, variable("", "name"): "B1"})
+        )
     except ConfigError as error:
         fail("\n       ".join(error.problems), as_json=as_json, problems=error.problems)
+    count = _count(data, found, brokers, as_json=as_json)
     directory = data or Path(tempfile.mkdtemp(prefix="sterna-"))
-    _check_directory(directory, brokers, as_json=as_json)
+    if detach:
+        _detach(directory, count, config, port, as_json=as_json)
+        return
     has_ended = False
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:
         network = LocalNetwork(
-            brokers, directory=directory, config=common, first_port=_first_port(port, brokers)
+            count,
+            directory=directory,
+            config=common,
+            first_port=port if found else _first_port(port, count),
+            found=found,
         )
         with network:
             _tell(network, as_json=as_json)
@@ -85,21 +119,87 @@ def up(
         raise typer.Exit(NO)
 
 
+def down(
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="The directory of the network.", show_default=False)
+    ],
+) -> None:
+    """Stop a network that `sterna up` has started, in this terminal, another one or none.
+
+    Its data stays; `sterna up --data DIR` continues it.
+
+    Exit status: 0 stopped, 1 it did not run, 2 on an error.
+    """
+    pid = runner_of(data)
+    if pid is None:
+        errors.print(f"no network runs in {data}", markup=False, soft_wrap=True)
+        raise typer.Exit(NO)
+    try:
+        os.kill(pid, signal.SIGTERM)
+        wait_for(lambda: runner_of(data) is None, f"process {pid} does not stop", limit_s=DOWN_S)
+    except ProcessLookupError:
+        pass  # It has just ended.
+    except OSError as error:
+        fail(f"cannot stop process {pid}: {error.strerror}")
+    except SternaError as error:
+        fail(str(error))
+    errors.print(f"stopped; their data stays in {data}", markup=False, soft_wrap=True)
+
+
+def _detach(
+    directory: Path, brokers: int, config: Path | None, port: int | None, *, as_json: bool
+) -> None:
+    """Have another process do it, which nothing of this terminal ends."""
+    options = ["--brokers", str(brokers), "--data", str(directory.absolute()), "--json"]
+    options += [] if config is None else ["--config", str(config.absolute())]
+    options += [] if port is None else ["--port", str(port)]
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "up.log").open("w+", encoding="utf-8") as messages:
+        process = subprocess.Popen(  # noqa: S603 - our own program.
+            [sys.executable, "-m", "sterna.cli", "up", *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None  # noqa: S101 - as it was made.
+        try:
+            line = process.stdout.readline()
+            if not line.endswith("}\n"):  # It has ended, and says why.
+                line += process.communicate()[0]
+        except BaseException:
+            process.terminate()
+            raise
+        process.stdout.close()
+        messages.seek(0)
+        told: dict[str, Any] = json.loads(line) if line else {"error": messages.read().strip()}
+    if "error" in told:
+        fail(told["error"] or "the network did not start", as_json=as_json)
+    if as_json:
+        sys.stdout.write(line)
+        return
+    for broker in told["brokers"]:
+        sys.stdout.write(f"{broker['name']} {broker['url']}\n")
+    errors.print(f"stop it with: sterna down --data {directory}", markup=False, soft_wrap=True)
+
+
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _check_directory(directory: Path, brokers: int, *, as_json: bool) -> None:
-    """Check that a network continues with the brokers it had: links to others would be missing."""
-    had = {
-        path.parent.name for path in directory.glob("B*/data") if _NAME.fullmatch(path.parent.name)
-    }
-    if had and len(had) != brokers:
+def _count(
+    directory: Path | None, found: Collection[str], brokers: int | None, *, as_json: bool
+) -> int:
+    """How many brokers there are to be. A network continues with those it had, for their links."""
+    had = len(found) or (0 if directory is None else len(data_in(directory)))
+    if had and brokers not in {None, had}:
         fail(
-            f"{directory} has the data of {len(had)} brokers: start as many with "
-            f"--brokers {len(had)}, or give another directory with --data",
+            f"{directory} holds {had} brokers: start as many with --brokers {had}, or give "
+            "another directory with --data",
             as_json=as_json,
         )
+    return had or brokers or BROKERS
 
 
 def _first_port(asked: int | None, count: int) -> int | None:

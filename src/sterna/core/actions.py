@@ -32,6 +32,8 @@ class Disconnect(msgspec.Struct, frozen=True, gc=False):
     """End the connection over a link, and do not come back to it by yourself."""
 
     link: LinkId
+    taken_over: bool = False
+    """Whether another client of that name is elsewhere now, so that this one must not come back."""
 
 
 class Reconnect(msgspec.Struct, frozen=True, gc=False):

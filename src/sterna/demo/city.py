@@ -4,10 +4,12 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sterna.core.facts import Fact
+from sterna.errors import NotConnectedError
 from sterna.net.client import Client, connect
 from sterna.net.client.handles import Subscription
 
@@ -124,7 +126,10 @@ class City:
         while self._goes_on():
             await vehicle.detach()
             await asyncio.sleep(rng.uniform(0, ROAM_EVERY_S / 4))  # In a tunnel.
-            await vehicle.attach(self._urls[rng.choice(list(self._urls))])
+            with suppress(
+                NotConnectedError
+            ):  # That broker is down: it is elsewhere, or on its way.
+                await vehicle.attach(self._urls[rng.choice(list(self._urls))])
             self.tally.roamed += 1
             await asyncio.sleep(rng.uniform(0.5, 1.5) * ROAM_EVERY_S)
 

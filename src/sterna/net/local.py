@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from sterna.errors import SternaError
 from sterna.extras import require
 from sterna.net.address import Address
-from sterna.net.config import BrokerConfig
+from sterna.net.config import BrokerConfig, ConfigError
+from sterna.net.home import CONFIG_NAME, claim
 from sterna.net.observer import ask
 from sterna.net.watchdog import HELD_S
 
@@ -51,34 +52,49 @@ class LocalNetwork:
         config: BrokerConfig | Mapping[str, Any] | None = None,
         first_port: int | None = None,
         links: Mapping[str, str] | None = None,
+        found: Mapping[str, BrokerConfig] | None = None,
     ) -> None:
         """Make a network; `start` starts it.
 
         `config` holds for all brokers, as a configuration or as tables and keys of a file; each
-        has its own name, addresses, data and neighbours, whatever is in there about those. `links`
-        replaces the tree: for each broker the one that it connects to.
+        has its own name, addresses, data and neighbours, whatever is in there about those. The
+        default of `first_port`, and 0, mean any ports. `links` replaces the tree: for each broker
+        the one that it connects to.
+
+        `found` are brokers that the directory holds already (`brokers_in`). They continue as they
+        are, with their addresses and links, unless `config` or `first_port` is given.
         """
         require("broker", "a network of brokers")
         self.directory = directory.absolute()
-        self.names = [f"B{number}" for number in range(1, brokers + 1)]
+        self.names = list(found) if found else [f"B{n}" for n in range(1, brokers + 1)]
+        self._reserved: list[socket.socket] = []
+        if found and first_port is None:
+            self.addresses = {name: Address.parse(each.listen) for name, each in found.items()}
+        else:
+            count = len(self.names)
+            ports = _from(first_port, count) if first_port else self._reserve(count)
+            self.addresses = {
+                name: Address(HOST, port) for name, port in zip(self.names, ports, strict=True)
+            }
         self.links = (
             dict(links)
             if links is not None
+            else _links(found)
+            if found
             else {f"B{number}": f"B{number // 2}" for number in range(2, brokers + 1)}
         )
         """For each broker but the root, the one that it connects to."""
-        self._reserved: list[socket.socket] = []
-        ports = self._reserve(brokers) if first_port is None else _from(first_port, brokers)
-        self.addresses = {
-            name: Address(HOST, port) for name, port in zip(self.names, ports, strict=True)
-        }
-        common = config if isinstance(config, BrokerConfig) else _read(config or {})
-        self.configs = {
-            name: self._config(place, name, common) for place, name in enumerate(self.names)
-        }
+        if found and config is None:
+            self.configs = {name: self._moved(each, found) for name, each in found.items()}
+        else:
+            common = config if isinstance(config, BrokerConfig) else _read(config or {})
+            self.configs = {
+                name: self._config(place, name, common) for place, name in enumerate(self.names)
+            }
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._told: set[str] = set()
         """Brokers whose end the caller knows of already."""
+        self._release: Callable[[], None] | None = None
 
     # ---- Addresses and processes
 
@@ -111,8 +127,16 @@ class LocalNetwork:
     # ---- Life
 
     def start(self) -> Self:
-        """Start all brokers, and wait until they know each other."""
+        """Start all brokers, and wait until they know each other.
+
+        NetworkRunsError if another process runs them. If they do not start, the configurations in
+        the directory are again what they were.
+        """
+        self._release = claim(self.directory)
+        files = [self.directory / name / CONFIG_NAME for name in self.names]
+        before = {file: file.read_bytes() if file.exists() else None for file in files}
         try:
+            self._check_ports()
             for name in self.names:
                 self._spawn(name)
             for name in self.names:
@@ -120,6 +144,9 @@ class LocalNetwork:
             self.wait_until_whole()
         except BaseException:
             self.stop(patience_s=1.0)
+            for file, content in before.items():
+                if content is not None and file.read_bytes() != content:
+                    file.write_bytes(content)
             raise
         return self
 
@@ -160,6 +187,9 @@ class LocalNetwork:
             self._let_go(name)
         while self._reserved:
             self._reserved.pop().close()
+        if self._release is not None:
+            self._release()
+            self._release = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -251,6 +281,28 @@ class LocalNetwork:
             http=http,
         )
 
+    def _check_ports(self) -> None:
+        """SternaError if a port is taken, before anything is written."""
+        for address in self.addresses.values():
+            try:
+                with socket.create_server((address.host, address.port)):
+                    pass
+            except OSError as error:
+                raise SternaError(
+                    f"cannot listen on {address}: {error.strerror or error}; choose other ports "
+                    "(`sterna up --port`, 0: any)"
+                ) from None
+
+    def _moved(self, config: BrokerConfig, found: Mapping[str, BrokerConfig]) -> BrokerConfig:
+        """The configuration of a broker that was found, at its address and with its neighbours'."""
+        urls = {Address.parse(each.listen).url: self.url(name) for name, each in found.items()}
+        neighbours = tuple(urls.get(url, url) for url in config.network.neighbours)
+        return replace(
+            config,
+            listen=str(self.addresses[config.name]),
+            network=replace(config.network, neighbours=neighbours),
+        )
+
     def _spawn(self, name: str) -> None:
         file = self._write_config(name)
         self._let_go(name)
@@ -267,8 +319,9 @@ class LocalNetwork:
     def _write_config(self, name: str) -> Path:
         directory = self.directory / name
         directory.mkdir(parents=True, exist_ok=True)
-        file = directory / "broker.toml"
-        file.write_text(self.configs[name].to_toml(), encoding="utf-8")
+        file = directory / CONFIG_NAME
+        if not file.exists() or not _holds(file, self.configs[name]):
+            file.write_text(self.configs[name].to_toml(), encoding="utf-8")
         return file
 
     def _let_go(self, name: str) -> None:
@@ -326,6 +379,25 @@ def wait_for(condition: Callable[[], bool], problem: str, *, limit_s: float = ST
 
 def _from(first: int, count: int) -> Sequence[int]:
     return range(first, first + count)
+
+
+def _links(found: Mapping[str, BrokerConfig]) -> dict[str, str]:
+    """For each broker the other one that it connects to, if it does."""
+    names = {Address.parse(config.listen).url: name for name, config in found.items()}
+    return {
+        name: names[url]
+        for name, config in found.items()
+        for url in config.network.neighbours
+        if url in names
+    }
+
+
+def _holds(file: Path, config: BrokerConfig) -> bool:
+    """Whether a file says what a configuration does, perhaps in words of its own."""
+    try:
+        return BrokerConfig.load(file) == config
+    except ConfigError:
+        return False
 
 
 def _read(tables: Mapping[str, Any]) -> BrokerConfig:

@@ -32,10 +32,23 @@ ANSWER_BYTES_MAX = 2**30
 _READ_BYTES = 2**16
 
 
-def ask(url: str, what: str, *, timeout_s: float = 5.0) -> Any:
-    """What a broker answers to `status`, `topology` or `queues`."""
+def ask(url: str, what: str, *, client: str = "", timeout_s: float = 5.0) -> Any:
+    """What a broker answers to `status`, `topology` or `queues`, or to `kick` with a client."""
     with Observer(url, timeout_s=timeout_s) as observer:
-        return observer.ask(what)
+        return observer.ask(what, client=client)
+
+
+def clients_of(url: str, *, timeout_s: float = 5.0) -> tuple[str, list[dict[str, Any]]]:
+    """The name of a broker and its clients, each with its subscriptions; asked for in parts."""
+    found: dict[str, dict[str, Any]] = {}
+    start: int | None = 0
+    name = ""
+    with Observer(url, timeout_s=timeout_s) as observer:
+        while start is not None:
+            answer = observer.ask("clients", start=start)
+            found |= {client["name"]: client for client in answer["clients"]}
+            name, start = answer["at"], answer["following"]
+    return name, list(found.values())
 
 
 class Observer:
@@ -59,10 +72,12 @@ class Observer:
     def __exit__(self, *raised: object) -> None:
         self._socket.close()
 
-    def ask(self, what: str, *, start: int = 0, end: int = 0) -> Any:
-        """The broker's answer; `start` and `end` go with questions for `facts`."""
+    def ask(self, what: str, *, start: int = 0, end: int = 0, client: str = "") -> Any:
+        """The broker's answer; `start` and `end` go with `facts`, and `client` with `kick`."""
         try:
-            self._socket.sendall(self._to_say + control(Ask(what=what, start=start, end=end)))
+            self._socket.sendall(
+                self._to_say + control(Ask(what=what, start=start, end=end, client=client))
+            )
             self._to_say = b""
             return self._answer(what, monotonic() + self._timeout_s)
         except MalformedError as error:

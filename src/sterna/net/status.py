@@ -1,13 +1,17 @@
 """A broker's reports about itself."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import sterna
-from sterna.core.names import Peer
+from sterna.core.names import LinkId, Peer
 from sterna.wire.frames import Role
 
 if TYPE_CHECKING:
     from sterna.net.broker import BrokerServer
+
+PAGE = 1_000
+"""About how many clients, or subscriptions of clients, one answer has: the loop is for all."""
 
 
 def status(server: "BrokerServer") -> dict[str, Any]:
@@ -104,3 +108,43 @@ def queues(server: "BrokerServer") -> dict[str, Any]:
             }
         )
     return {"at": server.config.name, "queues": waiting}
+
+
+def clients(server: "BrokerServer", start: int) -> dict[str, Any]:
+    """The clients of the broker with their subscriptions: some of them, from a position on."""
+    node = server.node
+    links = [link for link, peer in node.peers.items() if peer is Peer.CLIENT]
+    found: list[dict[str, Any]] = []
+    count = 0
+    for link in links[start : start + PAGE]:
+        session = server.sessions.links.get(link)
+        filters = _filters(server, link)
+        found.append(
+            {
+                "name": link,
+                "is_here": session is not None,
+                "address": None if session is None else session.address,
+                "kept_events": node.kept(link).events,
+                "unconfirmed_messages": node.backlog(link),
+                "subscriptions": filters,
+            }
+        )
+        count += len(filters)
+        if count >= PAGE:
+            break
+    following = start + len(found)
+    return {
+        "at": server.config.name,
+        "clients": found,
+        "following": following if following < len(links) else None,
+    }
+
+
+def _filters(server: "BrokerServer", link: LinkId) -> list[dict[str, str]]:
+    """What a client subscribes to; a subscription that follows it, as the client has written it."""
+    known: dict[str, str] = {}
+    for kind, routes in server.node.claimed(link):
+        if kind != "advertisement" and isinstance(routes, Mapping):
+            for id_, route in routes.items():
+                known[str(id_).removeprefix(f"{link}/")] = str(route.filter)
+    return [{"name": name, "filter": filter_} for name, filter_ in known.items()]

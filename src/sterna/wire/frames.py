@@ -88,12 +88,15 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=14):
     """Observer -> broker: a question about the broker."""
 
     what: str
-    """`status`, `topology`, `queues`, `journal` (which positions there are), `facts` (of some of
-    these positions) or `reload` (read the configuration again)."""
+    """`status`, `topology`, `queues`, `clients` (some at a time), `journal` (which positions there
+    are), `facts` (of some of these positions), `reload` (read the configuration again) or `kick`
+    (send a client away)."""
     start: Natural = 0
-    """The first position of the facts."""
+    """The first position of the facts, or of the clients."""
     end: Natural = 0
     """The position after the last of the facts."""
+    client: str = ""
+    """The client to send away."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=15):

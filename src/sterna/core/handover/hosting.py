@@ -220,8 +220,9 @@ class Hosting(BrokerComponent):
             self._send_news(link, now)
         if not self.trails.locate(message, link, now):
             return
-        if client in self.guests and self.guests[client].visit < message.born:
-            self.forget(client, now)
+        guest = self.guests.get(client)
+        if guest is not None and guest.visit < message.born:
+            self.forget(client, now, taken_over=guest.visit > 0 and guest.is_here)
         self.announce(message, link, now)
         self.learned(client, now)
 
@@ -286,12 +287,17 @@ class Hosting(BrokerComponent):
                 del self.returning[client]
                 self._receive(client, arrival, now)
 
-    def forget(self, client: NodeId, now: Time) -> None:
-        """The client is elsewhere: drop everything about it."""
+    def forget(self, client: NodeId, now: Time, *, taken_over: bool = False) -> None:
+        """The client is elsewhere: drop everything about it.
+
+        If a later visit has `taken_over` from the one that is here, and its connection is still up,
+        it is the connection of another client of the same name, which is told. If it is what a
+        client has left behind that has moved, nobody is at its other end.
+        """
         del self.guests[client]
         self.returning.pop(client, None)
         if self.broker.is_connected(client):
-            self.broker.act(Disconnect(client))
+            self.broker.act(Disconnect(client, taken_over))
         self.broker.forget(client, now)
 
     def clear(self, client: NodeId, now: Time) -> None:

@@ -173,7 +173,9 @@ class Relocation(Hosting):
                 request, lost, kept, missed, guest.moving, guest.published, guest.departing, visit
             )
             self.promises[client, guest.awaits] = promise
-        self.forget(client, now)
+        # A later visit than this one has asked, if it was welcomed on this one before.
+        is_later = guest.stay == guest.visit <= request.stay
+        self.forget(client, now, taken_over=is_later and guest.is_here)
 
     def on_replay(self, message: Replay, _link: LinkId, now: Time) -> None:
         """What a guest missed has arrived. (Fig. 10, line 23; on the way, Fig. 11, line 22)"""

@@ -28,7 +28,7 @@ from sterna.net.client.connections import Change
 from sterna.net.client.handles import Acknowledge
 from sterna.net.client.publications import checked_event, checked_item
 from sterna.net.client.transport import Transport
-from sterna.net.client.waiting import renamed
+from sterna.net.client.waiting import Problem, renamed
 
 Answer = TypeVar("Answer")
 
@@ -167,7 +167,7 @@ class Client:
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until a broker has accepted all events; TimedOutError after `timeout` seconds."""
-        self._wait(self._outgoing.drain, timeout, "no broker has accepted all events")
+        self._wait(self._outgoing.drain, timeout, self._unaccepted("all events"))
 
     def subscribe(
         self,
@@ -223,7 +223,9 @@ class Client:
     def attach(self, url: str | None = None, *, timeout: float | None = None) -> None:
         """Connect or reconnect, to a given broker or to any of the list; wait until that is done.
 
-        NotConnectedError after `timeout` seconds; the default is the timeout of `connect`.
+        NotConnectedError if the given broker does not answer and the client is at another one of
+        its list now (`instead`), or if none has answered after `timeout` seconds; the client keeps
+        trying in the background then. The default is the timeout of `connect`.
         """
         self._wait(lambda: self._client.attach(url, timeout=timeout))
 
@@ -259,7 +261,7 @@ class Client:
         self,
         what: Callable[[], Coroutine[Any, Any, Answer]],
         timeout: float | None = None,
-        problem: str = "this was not done",
+        problem: Problem = "this was not done",
     ) -> Answer:
         """Run a coroutine in the thread, after everything that was published before."""
 
@@ -268,6 +270,9 @@ class Client:
             return await what()
 
         return self._thread.wait(do, timeout, problem)
+
+    def _unaccepted(self, what: str) -> Callable[[], str]:
+        return self._client._publications.unaccepted(what)
 
     def _do(self, what: Callable[[], Answer]) -> Answer:
         """Run a function in the thread, in the same way."""

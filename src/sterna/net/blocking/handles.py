@@ -43,7 +43,7 @@ class Receipt:
 
         TimedOutError after `timeout` seconds.
         """
-        return self._client._wait(self._accepted, timeout, "no broker has accepted the event")
+        return self._client._wait(self._accepted, timeout, self._client._unaccepted("the event"))
 
     async def _accepted(self) -> EventId:
         if self._problem is not None:

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from sterna.errors import ClosedError
-from sterna.net.client.waiting import time_limit
+from sterna.net.client.waiting import Problem, time_limit
 from sterna.net.loop import new_event_loop
 
 Answer = TypeVar("Answer")
@@ -26,7 +26,7 @@ class LoopThread:
         self,
         what: Callable[[], Coroutine[Any, Any, Answer]],
         timeout: float | None = None,
-        problem: str = "this was not done",
+        problem: Problem = "this was not done",
     ) -> Answer:
         """Run a coroutine in the thread, and wait for it; TimedOutError says `problem`."""
 

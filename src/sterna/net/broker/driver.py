@@ -48,8 +48,13 @@ SLICE_S = 0.01
 FULL_S = 0.005
 """How many seconds later a session is looked at again that has not taken enough."""
 
-Sending = tuple[bytes, ...] | Transmit | None
-"""A frame as bytes, or before it is encoded; None ends the session."""
+Sending = tuple[bytes, ...] | Transmit | Disconnect | Reconnect
+"""A frame as bytes, or before it is encoded, or the end of the session."""
+
+TAKEN_OVER_ELSEWHERE = (
+    "another client of the same name has connected to another broker, and has taken over; give "
+    "each client a name of its own"
+)
 
 
 class Prepared(NamedTuple):
@@ -197,7 +202,7 @@ class BrokerDriver(Driver):
                         left_bytes -= sum(map(len, data))
             elif isinstance(action, Disconnect | Reconnect):
                 if action.link in links:
-                    sendings.append((links[action.link], None))
+                    sendings.append((links[action.link], action))
             elif type(action) is LookUp:  # It changes nothing, so it need not wait.
                 self._historian.look_up(action)
         self._bodies.clear()
@@ -234,10 +239,10 @@ class BrokerDriver(Driver):
                 size_bytes += session.put(data)
                 frames += 1
                 self._dirty[session] = None
-            elif data is not None or session in self._backlogs:
-                self._wait_behind(session, data)
+            elif isinstance(data, Disconnect | Reconnect) and session not in self._backlogs:
+                _end(session, data)
             else:
-                session.close()
+                self._wait_behind(session, data)
         self._metrics.sent(size_bytes, frames)
         self._released.append(arrived)
         self._flush_soon()
@@ -289,17 +294,18 @@ class BrokerDriver(Driver):
             data = waiting.popleft() if waiting else ()
             if not waiting:
                 del self._backlogs[session]
+            if isinstance(data, Disconnect | Reconnect):
+                _end(session, data)
+                continue
             if isinstance(data, Transmit):
                 action = data
                 try:
                     data = session.encode(action.frame, self._bodies)
                 except Exception as error:  # noqa: BLE001 - others must not suffer.
-                    data = self._encoded_instead(session, action, None, error)
-                    if data is None:
+                    instead = self._encoded_instead(session, action, None, error)
+                    if instead is None:
                         continue
-            if data is None:
-                session.close()
-                continue
+                    data = instead
             if not data:
                 continue
             size_bytes += session.put(data)
@@ -413,3 +419,12 @@ def _has_backlog(actions: Sequence[Action]) -> bool:
     """Whether some link gets much; a little for each of many is mostly the same, encoded once."""
     links = {action.link for action in actions if type(action) is Transmit}
     return len(actions) > FEW_ACTIONS * max(1, len(links))
+
+
+def _end(session: "Session", action: Disconnect | Reconnect) -> None:
+    """End a session; a client that must not come back is told why."""
+    if isinstance(action, Disconnect) and action.taken_over:
+        log.warning("%s is refused: %s", session.peer, TAKEN_OVER_ELSEWHERE)
+        session.refuse(TAKEN_OVER_ELSEWHERE, final=True)
+    else:
+        session.close()

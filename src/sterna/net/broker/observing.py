@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sterna.core.names import Peer
 from sterna.net.broker.sessions import Sessions
 from sterna.net.http import Pages
 from sterna.net.librarian import QUESTIONS, Librarian
-from sterna.net.status import queues, status, topology
+from sterna.net.status import clients, queues, status, topology
 from sterna.wire.frames import Answer, Ask
 
 if TYPE_CHECKING:
@@ -17,9 +18,13 @@ if TYPE_CHECKING:
     from sterna.net.broker.server import BrokerServer
 
 
-RELOAD = "reload"
+CLIENTS, KICK, RELOAD = "clients", "kick", "reload"
 
-NOT_FROM_ELSEWHERE = "only peers on the broker's own machine may have it reload its configuration"
+NOT_FROM_ELSEWHERE = {
+    RELOAD: "only peers on the broker's own machine may have it reload its configuration",
+    KICK: "only peers on the broker's own machine may send clients away",
+}
+KICKED = "its operator has sent this client away (`sterna kick`)"
 
 
 class Observers:
@@ -38,8 +43,17 @@ class Observers:
 
     def asked(self, session: "NativeSession", asked: Ask) -> None:
         """Answer an observer, at once or when the answer is found."""
+        if asked.what in NOT_FROM_ELSEWHERE and not session.is_local:
+            self._sessions.refuse(session, NOT_FROM_ELSEWHERE[asked.what], final=True)
+            return
         if asked.what == RELOAD:
             self._asked_to_reload(session)
+            return
+        if asked.what == KICK:
+            self._asked_to_kick(session, asked.client)
+            return
+        if asked.what == CLIENTS:
+            session.say(Answer(what=CLIENTS, answer=clients(self._server, asked.start)))
             return
         document = self._documents.get(asked.what)
         if document is not None:
@@ -47,7 +61,7 @@ class Observers:
         elif asked.what in QUESTIONS:
             self._asked_journal(session, asked)
         else:
-            known = [*self._documents, *QUESTIONS, RELOAD]
+            known = [*self._documents, CLIENTS, *QUESTIONS, RELOAD, KICK]
             self._sessions.refuse(session, f"ask for one of {', '.join(known)}")
 
     def pages(self) -> Pages:
@@ -70,10 +84,16 @@ class Observers:
             driver.tell()
             self._librarian.answer(session, asked, journal)
 
+    def _asked_to_kick(self, session: "NativeSession", client: str) -> None:
+        """Send a client away for good, and forget what is kept for it."""
+        is_known = self._server.node.peers.get(client) is Peer.CLIENT
+        was_here = client in self._sessions.links
+        if is_known:
+            self._sessions.send_away(client, KICKED)
+        answer = {"at": self._server.config.name, "is_known": is_known, "was_here": was_here}
+        session.say(Answer(what=KICK, answer=answer))
+
     def _asked_to_reload(self, session: "NativeSession") -> None:
-        if not session.is_local:
-            self._sessions.refuse(session, NOT_FROM_ELSEWHERE, final=True)
-            return
         task = asyncio.create_task(self._reload(session))
         self._reloads.add(task)
         task.add_done_callback(self._reloads.discard)

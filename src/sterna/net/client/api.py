@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from sterna.core.facts import Fact
 from sterna.core.inputs import Advertise, Input, Leave, MoveTo, SetVariable, Subscribe
-from sterna.errors import NotConnectedError, SternaError
+from sterna.errors import SternaError
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 from sterna.net import clock
@@ -24,6 +24,7 @@ from sterna.net.client.keeper import Keeper
 from sterna.net.client.life import Life
 from sterna.net.client.publications import Publications, checked_event
 from sterna.net.client.transport import Tcp, Transport
+from sterna.net.client.travel import Travel
 from sterna.net.client.waiting import renamed, time_limit
 
 log = logging.getLogger("sterna.client")
@@ -95,10 +96,12 @@ class Client:
         self._keeper = Keeper(life, self._driver, transport or Tcp(), self._changes)
         self._deliveries = Deliveries(life, self._driver, self._keeper)
         self._publications = Publications(life, self._driver, self._keeper)
+        self._travel = Travel(life, self._keeper)
         self._driver.serve(self._keeper, self._deliveries, self._publications)
         for part in (self._keeper, self._changes, self._deliveries):
             life.at_end(part.end)
         life.at_end(self._publications.node_changed)
+        life.at_end(self._travel.stop)
 
     def __repr__(self) -> str:
         return f"<Client {self.name!r}, {self._keeper.told(self._changes.now)}>"
@@ -123,7 +126,7 @@ class Client:
         try:
             self._driver.open(self._state)
             self._keeper.broker = self._keeper.welcomed_by = self._driver.link
-            await self.attach()
+            await self._travel.arrive(self._addresses, self._timeout, goes_on=False)
         except BaseException:  # Nobody will close it.
             await self._close(0)
             raise
@@ -242,7 +245,7 @@ class Client:
         as the network takes them, with at most `window` in flight. TimedOutError after `timeout`
         seconds.
         """
-        async with time_limit(timeout, "no broker has accepted all events"):
+        async with time_limit(timeout, self._publications.unaccepted("all events")):
             return await self._publications.publish_all(events, window)
 
     async def drain(self, timeout: float | None = None) -> None:
@@ -250,7 +253,7 @@ class Client:
 
         DiscardedError if the client discarded some of them since the last call.
         """
-        async with time_limit(timeout, "no broker has accepted all events"):
+        async with time_limit(timeout, self._publications.unaccepted("all events")):
             await self._publications.drain()
 
     def subscribe(
@@ -308,34 +311,31 @@ class Client:
     async def attach(self, url: str | None = None, *, timeout: float | None = None) -> None:
         """Connect or reconnect, to a given broker or to any of the list; wait until that is done.
 
-        NotConnectedError after `timeout` seconds; the default is the timeout of `connect`.
+        NotConnectedError if the given broker does not answer and the client is at another one of
+        its list now (`instead`), or if none has answered after `timeout` seconds; the client keeps
+        trying in the background then. The default is the timeout of `connect`.
         """
         self._life.check()
-        first = [] if url is None else [Address.from_url(url)]
+        wanted = None if url is None else Address.from_url(url)
+        first = [] if wanted is None else [wanted]
         addresses = [*first, *(each for each in self._addresses if each not in first)]
-        try:
-            async with asyncio.timeout(self._timeout if timeout is None else timeout):
-                if url is not None:
-                    await self.detach()
-                self._keeper.keep(addresses)
-                await self._keeper.welcome()
-        except TimeoutError:
-            await self._keeper.let_go(at_once=True)
-            tried = tuple(address.url for address in addresses)
-            raise NotConnectedError(
-                f"no broker answers at {', '.join(tried)}; is one running (`sterna up`)?",
-                brokers=tried,
-            ) from None
+        self._send_pending()
+        limit_s = self._timeout if timeout is None else timeout
+        await self._travel.arrive(addresses, limit_s, wanted=wanted)
 
     async def detach(self, *, timeout: float | None = None) -> None:
         """Disconnect. The network keeps events for the client meanwhile.
 
         TimedOutError if the connection has not ended after `timeout` seconds; it still will.
         """
-        self._publications.flush()
-        self._keeper.flush()
+        self._send_pending()
+        self._travel.stop()
         async with time_limit(timeout, "the connection has not ended"):
             await self._keeper.let_go()
+
+    def _send_pending(self) -> None:
+        self._publications.flush()
+        self._keeper.flush()
 
     def connections(self) -> Connections:
         """Return an iterator over changes of the connection: `Connected`, `Lost` and `Moved`.

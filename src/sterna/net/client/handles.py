@@ -44,7 +44,7 @@ class Receipt:
 
         TimedOutError after `timeout` seconds.
         """
-        async with time_limit(timeout, "no broker has accepted the event"):
+        async with time_limit(timeout, self._publications.unaccepted("the event")):
             return await self
 
 

@@ -58,7 +58,7 @@ class Keeper:
         self._driver = driver
         self._changes = changes
         self._search = Search(self, life, transport)
-        self._address = Address("", 0)
+        self.address = Address("", 0)
         """The address that the connection leads to."""
         self._wanted: LinkId | None = None
         """The broker that the core wants to be connected to."""
@@ -94,6 +94,16 @@ class Keeper:
         """Whether it looks for a broker, and none accepts and delivers events yet."""
         return self._search.is_on and not self.is_welcome
 
+    @property
+    def whereabouts(self) -> str:
+        """Where the client is, for people to read."""
+        if self.is_welcome:
+            return f"{self._life.name} is at {self.broker}"
+        if not self._search.is_on:
+            return f"{self._life.name} is detached"
+        tried = ", ".join(address.url for address in self._search.addresses)
+        return f"{self._life.name} looks for a broker at {tried}"
+
     def keep(self, addresses: Sequence[Address]) -> None:
         """Connect to one of these addresses, and again whenever that connection is lost."""
         if not self._search.is_on:
@@ -106,21 +116,23 @@ class Keeper:
             self._life.check()
             await self._life.change()
 
-    async def let_go(self, *, at_once: bool = False) -> None:
-        """End the connection and look for no other one; if the core is attached, it detaches.
-
-        With `at_once`, it does not wait until everything is sent; what is not sent yet goes over
-        the next connection.
-        """
+    async def let_go(self) -> None:
+        """End the connection and look for no other one; if the core is attached, it detaches."""
         if self._search.is_on or self.connection is not None:
             if self._driver.link is not None:
                 self._driver.give(Detach())
             else:
                 self._hang_up()
         while self._search.is_on or self.connection is not None:
-            if at_once and self.connection is not None and self.connection.is_over:
-                self.connection.abort()
             await self._life.change()
+
+    async def hurry(self) -> None:
+        """Do not wait until all is sent over a connection that ends; it goes over the next one."""
+        ending = self.connection
+        if ending is not None and ending.is_over:
+            ending.abort()
+            while self.connection is ending:
+                await self._life.change()
 
     def end(self) -> None:
         """End the connection and the search, because the client has ended."""
@@ -157,7 +169,7 @@ class Keeper:
         if not self.is_welcome and self._greeted is not None and self._driver.is_welcome:
             broker, before = self._greeted, self.welcomed_by
             self.is_welcome, self.welcomed_by = True, broker
-            self._changes.tell(Connected(broker, self._address.url))
+            self._changes.tell(Connected(broker, self.address.url))
             if before is not None and before != broker:
                 self._changes.tell(Moved(before, broker))
             self._life.changed()
@@ -207,7 +219,7 @@ class Keeper:
 
     def dialled(self, connection: Connection, address: Address) -> None:
         """A connection is established: begin the handshake."""
-        self.connection, self._address = connection, address
+        self.connection, self.address = connection, address
         self.is_paused = False
         self._reason = None
         connection.say(_hello(self._life.name, self._driver.digest))
@@ -231,7 +243,7 @@ class Keeper:
                 self._life.fail(
                     ClosedError(
                         f"the broker refuses {self._life.name}: {said.reason}",
-                        broker=self._greeted or self._address.url,
+                        broker=self._greeted or self.address.url,
                     )
                 )
             case Refusal():

@@ -3,7 +3,7 @@
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from sterna.core.inputs import PublishMany
@@ -117,6 +117,10 @@ class Publications:
         if seq <= self._driver.accepted:
             return "accepted"
         return "not accepted before the end" if self._life.is_over else "waits for a broker"
+
+    def unaccepted(self, what: str) -> Callable[[], str]:
+        """What to tell those who have waited too long for a broker to accept something."""
+        return lambda: f"{self._keeper.whereabouts}, and no broker has accepted {what}"
 
     async def drain(self) -> None:
         """Wait until all are accepted; DiscardedError if some were discarded since last time."""

@@ -2,14 +2,17 @@
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from sterna.errors import TimedOutError
 
+Problem = str | Callable[[], str]
+"""What has not happened in time, for people to read; a function says it when it is so."""
+
 
 @asynccontextmanager
-async def time_limit(timeout: float | None, problem: str) -> AsyncIterator[None]:
+async def time_limit(timeout: float | None, problem: Problem) -> AsyncIterator[None]:
     """TimedOutError if the block takes longer than `timeout` seconds; None means no limit."""
     limit = asyncio.timeout(timeout)
     try:
@@ -21,9 +24,10 @@ async def time_limit(timeout: float | None, problem: str) -> AsyncIterator[None]
         raise timed_out(timeout, problem) from None
 
 
-def timed_out(timeout: float | None, problem: str) -> TimedOutError:
+def timed_out(timeout: float | None, problem: Problem) -> TimedOutError:
     """The error for a call that has timed out."""
-    return TimedOutError(f"{problem} in {timeout or 0:g} s", timeout=timeout)
+    said = problem if isinstance(problem, str) else problem()
+    return TimedOutError(f"{said} in {timeout or 0:g} s", timeout=timeout)
 
 
 def renamed(old: str, value: float | None, timeout: float | None) -> float | None:
