@@ -23,8 +23,8 @@ from tests.net.test_hostile_pressure import status
 MIB = 2**20
 BUDGET = 16 * MIB
 GROWTH_BYTES_MAX = BUDGET + 64 * MIB
-PAYLOAD = bytes(4_000)
-MANY = 24_000
+PAYLOAD = bytes(2_000)
+MANY = 48_000
 """So many events are about 100 MB: six times the budget."""
 
 SAID = "wait for B2 (memory_bytes_max, spill_bytes_max)"
@@ -101,8 +101,8 @@ class Growth:
 async def publish(client: Client, numbers: range) -> float:
     """Publish with acknowledgements; return how long it took."""
     began = time.monotonic()
-    for first in range(numbers.start, numbers.stop, 500):
-        some = range(first, min(first + 500, numbers.stop))
+    for first in range(numbers.start, numbers.stop, 1_000):
+        some = range(first, min(first + 1_000, numbers.stop))
         await client.publish_all(({"far": n}, PAYLOAD) for n in some)
     return time.monotonic() - began
 
@@ -171,7 +171,7 @@ async def wait_until_gone(network: LocalNetwork) -> None:
 @pytest.mark.spec("LV-6", "LV-1")
 def test_what_is_kept_for_clients_that_are_away_is_on_disk(tmp_path: Path) -> None:
     """Far more than their share of memory: all get everything, also after kill -9."""
-    count, each = 40, 400
+    count, each = 40, 800
 
     async def run(network: LocalNetwork) -> None:
         async with AsyncExitStack() as stack:
@@ -187,11 +187,11 @@ def test_what_is_kept_for_clients_that_are_away_is_on_disk(tmp_path: Path) -> No
                 await client.detach()
             before = await warm_up(network)
             async with Growth(network, before) as growth, asyncio.timeout(120):
-                for first in range(0, each, 100):
+                for first in range(0, each, 200):
                     for n in range(count):
-                        some = range(first, first + 100)
+                        some = range(first, first + 200)
                         await loud.publish_all(({"n": n, "i": i}, PAYLOAD) for i in some)
-                    if first == 100:
+                    if first == 200:
                         await asyncio.to_thread(network.kill, "B1")
                         await asyncio.to_thread(network.restart, "B1")
                 memory = (await status(network, "B1"))["memory"]
@@ -217,7 +217,7 @@ def test_what_is_kept_for_clients_that_are_away_is_on_disk(tmp_path: Path) -> No
 @pytest.mark.spec("LV-6", "LV-1")
 def test_clients_that_come_back_together_get_everything(tmp_path: Path) -> None:
     """Together they take more than the share of connected clients: some have to come again."""
-    count, each = 20, 300
+    count, each = 20, 600
 
     async def run(network: LocalNetwork) -> None:
         async with AsyncExitStack() as stack:
@@ -283,7 +283,7 @@ def test_publishers_wait_when_the_disk_has_what_it_may(tmp_path: Path) -> None:
 @pytest.mark.spec("LV-6")
 def test_the_oldest_is_discarded_when_the_disk_has_what_it_may(tmp_path: Path) -> None:
     """It is the oldest, and the clients are told; what is on disk counts as kept."""
-    count, each = 10, 900
+    count, each = 10, 1_800
 
     async def run(network: LocalNetwork) -> None:
         async with AsyncExitStack() as stack:
@@ -297,9 +297,9 @@ def test_the_oldest_is_discarded_when_the_disk_has_what_it_may(tmp_path: Path) -
             await settle(network, [*clients, loud])
             for client in clients:
                 await client.detach()
-            for first in range(0, each, 100):
+            for first in range(0, each, 200):
                 for n in range(count):
-                    some = range(first, first + 100)
+                    some = range(first, first + 200)
                     await loud.publish_all(({"n": n, "i": i}, PAYLOAD) for i in some)
             missed = 0
             for client, subscription in zip(clients, subscriptions, strict=True):
