@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sterna.core.names import LocalProtocolError
+    from sterna.core.depot import PageUnreadableError
     from sterna.core.protocol import UnknownProtocolError
     from sterna.errors import (
         ArchiveError,
@@ -94,6 +95,7 @@ __all__ = [
     "NetworkRunsError",
     "NeverSettlesError",
     "NotConnectedError",
+    "PageUnreadableError",
     "PipelineError",
     "PluginError",
     "Receipt",
@@ -121,6 +123,7 @@ __all__ = [
 
 _LAZY = {
     "sterna.core.names": ("LocalProtocolError",),
+    "sterna.core.depot": ("PageUnreadableError",),
     "sterna.core.protocol": ("UnknownProtocolError",),
     "sterna.errors": (
         *("ArchiveError", "ClosedError", "DiscardedError", "EventTooLargeError"),

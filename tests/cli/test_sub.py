@@ -290,7 +290,7 @@ def test_a_string_in_double_quotes_is_warned_about_once(network: LocalNetwork) -
     publish(network, "quotes", 1)
     status, out, err = sterna(
         *("sub", network.url("B1"), "topic = 'quotes'", 'service = "parking"'),
-        *("--past", "1", "--count", "1", "--json"),
+        *("--past", "1", "--count", "1", "--json", "--quiet"),
     )
 
     assert (status, numbers(out)) == (0, [1])

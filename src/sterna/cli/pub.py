@@ -46,7 +46,7 @@ def pub(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[URL] NAME=VALUE…",
+            metavar="URL NAME=VALUE…",
             help="A broker, as sterna://host:port, host:port or @context (without it, see `sterna "
             "context --help`), and the event's attributes; none or `-`: lines of standard input.",
             show_default=False,

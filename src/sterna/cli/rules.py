@@ -9,6 +9,7 @@ from typing import Any, TextIO
 import typer
 from typer.core import TyperGroup
 
+from sterna.cli import addressing
 from sterna.cli.output import warn
 from sterna.model.spelling import near_names
 
@@ -119,7 +120,7 @@ def known_variables() -> list[str]:
     own = [variable("", key.name) for key in keys(BrokerConfig)]
     for name, section in sections(BrokerConfig).items():
         own += [variable(name, key.name) for key in keys(section)]
-    return [*own, *OTHER_VARIABLES]
+    return [*own, addressing.VARIABLE, *OTHER_VARIABLES]
 
 
 def _sections() -> tuple[str, ...]:

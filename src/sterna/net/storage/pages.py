@@ -93,7 +93,7 @@ class Pages:
         """The pages that are there, and how many bytes they take."""
         try:
             names = self._disk.names(self.directory)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         numbers = [
             int(name.removesuffix(PAGE_ENDING))
