@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sterna.core.names import LocalProtocolError
     from sterna.core.depot import PageUnreadableError
+    from sterna.core.names import LocalProtocolError
     from sterna.core.protocol import UnknownProtocolError
     from sterna.errors import (
         ArchiveError,
