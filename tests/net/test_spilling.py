@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from sterna.errors import SternaError
-from sterna.net.config import LimitsConfig
+from sterna.net.config import Durability, LimitsConfig
 from sterna.net.local import LocalNetwork
 from tests.net.live import SETTLE_S, Client, connect, network_in, settle, until
 from tests.net.test_budget import wait_for
@@ -57,7 +57,7 @@ def with_room_at_b2(network: LocalNetwork) -> LocalNetwork:
 
 
 def pages(network: LocalNetwork) -> list[Path]:
-    return sorted((network.data("B1") / "spill").glob("*.page"))
+    return sorted(network.data("B1").glob("spill*/*.page"))
 
 
 async def warm_up(network: LocalNetwork) -> int:
@@ -415,4 +415,29 @@ def test_without_a_log_pages_go_with_the_memory(tmp_path: Path, again: str) -> N
 
     durability = {"level": "none"}
     with with_room_at_b2(network_in(tmp_path, 2, limits=LIMITS, durability=durability)) as network:
+        asyncio.run(run(network))
+
+
+@pytest.mark.spec("LV-6", "LV-9")
+def test_a_while_without_a_log_costs_nothing_that_is_on_disk(tmp_path: Path) -> None:
+    """The log, which nobody touches meanwhile, still refers to the pages."""
+
+    async def run(network: LocalNetwork) -> None:
+        async with (
+            connect(network.url("B2"), client="far", timeout=60) as far,
+            connect(network.url("B1"), client="loud", timeout=60) as loud,
+        ):
+            got = await spill_for_a_neighbour(network, far, loud)
+            for level in (Durability.NONE, Durability.BATCH):
+                config = network.configs["B1"]
+                await asyncio.to_thread(network.end, "B1")
+                changed = replace(config.durability, level=level)
+                network.configs["B1"] = replace(config, durability=changed)
+                await asyncio.to_thread(network.restart, "B1")
+            assert pages(network)
+            await asyncio.to_thread(network.restart, "B2")
+            await until(lambda: len(got) >= MANY // 8)
+            assert got == list(range(MANY // 8))
+
+    with with_room_at_b2(network_of(tmp_path, 2)) as network:
         asyncio.run(run(network))

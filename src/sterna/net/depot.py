@@ -14,6 +14,9 @@ from sterna.wire.codec import Bodies, MalformedError, decode_stored, encode
 SPILL = "spill"
 """The directory of the pages, in that of the broker."""
 
+UNLOGGED = "spill-unlogged"
+"""The directory of pages of a broker without a log; they are worth nothing after its end."""
+
 
 class DiskDepot:
     """Reads messages and events from pages."""

@@ -368,6 +368,56 @@ def test_a_snapshot_before_the_link_stands(after: int) -> None:
     assert pair[0].filters("m") == {*NARROW, "m = 1"}
 
 
+def test_a_snapshot_before_a_link_stands_that_is_told_everything() -> None:
+    """The names of later routes are those that the broker gives without the snapshot, too."""
+    pair = [Standing(Strategy.FLOODING) for _ in range(2)]
+    for each in pair:
+        each.subscribe("d", *NARROW[: MANY + 1])
+        for _ in each.turns():
+            pass
+        each.come("m", Peer.BROKER)
+    pair[1].restart()
+    assert encode_node(pair[0].broker) == encode_node(pair[1].broker)
+    for each in pair:
+        each.subscribe("c", "m = 1")
+        each.greet("m")
+
+    assert pair[0].sent == pair[1].sent
+
+
+@pytest.mark.parametrize("strategy", [Strategy.COVERING, Strategy.MERGING])
+def test_who_subscribes_to_what_another_was_expected_to_is_known_at_once(
+    strategy: Strategy,
+) -> None:
+    """Many neighbours hear of what is expected later; but somebody relies on it now."""
+    standing = Standing(strategy)
+    for number in range(FEW_TOLD):
+        standing.connect(f"n{number}", Peer.BROKER)
+    for _ in standing.turns():
+        pass
+    standing.ahead("c", SubscriptionChange(added=routes("c", *NARROW)), introduces=True)
+    last = NARROW[-1]
+    assert not standing.asks_for(last)
+
+    standing.subscribe("d", last)
+
+    assert all(standing.asks_for(last, link=link) for link in ("n", "n0", f"n{FEW_TOLD - 1}"))
+
+
+def test_advertisements_that_end_at_once_are_no_longer_counted_on() -> None:
+    standing = Standing(advertisements=True)
+    texts = [f"n = {number}" for number in range(MANY + 8)]
+    standing.advertise("n", *texts)
+    for _ in standing.turns():
+        pass
+
+    standing.say("n", AdvertisementChange(removed=tuple(f"n/{text}" for text in texts)))
+    for _ in standing.turns():
+        pass
+
+    assert not standing.broker.router._neighbours.unadvertised
+
+
 def test_a_link_that_never_stands() -> None:
     standing = crowded()
     before = encode_node(standing.broker)

@@ -51,6 +51,9 @@ class ModelDisk:
     def read(self, path: Path) -> bytes:
         return bytes(self._names[path].content)
 
+    def read_at(self, path: Path, offset: int, size: int) -> bytes:
+        return self.read(path)[offset : offset + size]
+
     def create(self, path: Path) -> "ModelFile":
         self.step("create")
         if path in self._names:

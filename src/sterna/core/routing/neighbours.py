@@ -375,7 +375,7 @@ class Neighbours:
     def waits(self) -> bool:
         """Whether something is left to do in later turns."""
         return (
-            bool(self.leaving or self.ending)
+            bool(self.leaving or self.ending or self.unadvertised)
             or any(
                 told.chain.waits
                 for neighbour in self._told.values()

@@ -145,7 +145,8 @@ class Router(BrokerComponent):
 
     def on_subscription_change(self, message: SubscriptionChange, link: LinkId, now: Time) -> None:
         self._outdated.hear(message, link)
-        if self._change_subscriptions(message, link):
+        self._change_subscriptions(message, link)
+        if message.added:  # Others may have been given ahead that hide them.
             self._neighbours.all_have_come()
         for changed in self.broker.hooks.subscriptions_changed:
             changed(message, link, now)
@@ -230,28 +231,24 @@ class Router(BrokerComponent):
         self._neighbours.leaving.extend((link, route) for route in routes)
         self._offers.expect_no_more(link)
 
-    def _change_subscriptions(self, message: SubscriptionChange, link: LinkId) -> bool:
-        """Enter and remove subscriptions; return whether some were known already."""
-        found = False
+    def _change_subscriptions(self, message: SubscriptionChange, link: LinkId) -> None:
+        """Enter and remove subscriptions."""
         for said in message.added:
             if not said.filter.is_bound:
                 continue  # It means nothing here.
             known = self.subscriptions.routes(link).get(said.id)
             if known is not None:  # Announced twice: the last announcement counts.
                 if known.filter == said.filter:
-                    found = True
                     continue
                 self._remove_subscription(link, said.id)
             route = self.subscriptions.take_expected(link, said)
             if route is not None:
                 self.subscriptions.add(link, said.id, route)
-                found = True
                 continue
             route = Route(self._name(), said.filter)
             self.subscriptions.add(link, said.id, route)
             self._neighbours.subscription_added(link, route)
         self._remove_subscriptions(link, message.removed)
-        return found
 
     def on_advertisement_change(
         self, message: AdvertisementChange, link: LinkId, now: Time
@@ -489,7 +486,6 @@ class Router(BrokerComponent):
                 self._neighbours.restore_broker(link, each)
             else:
                 self._neighbours.restore_publisher(link, each)
-        self._named = kept.names
         self.broker.awaited |= dict.fromkeys(kept.subscriptions.expected)
         self._neighbours.leaving.extend(kept.leaving)
         self._neighbours.ending.extend(kept.ending)
@@ -498,3 +494,4 @@ class Router(BrokerComponent):
         self.broker.awaited |= dict.fromkeys(kept.expected_offers)
         self._neighbours.restore_preparing(kept.preparing)
         self._neighbours.unadvertised |= dict.fromkeys(kept.unadvertised)
+        self._named = kept.names  # Last: chains that are made again have used some names.

@@ -282,13 +282,16 @@ class BrokerDriver(Driver):
         """Send a part of what waits, to one session after the other."""
         began = perf_counter()
         size_bytes = frames = 0
-        is_full = False
+        full: dict[Session, None] = {}
         while self._backlogs and size_bytes < AT_ONCE_BYTES and perf_counter() < began + SLICE_S:
             session, waiting = next(iter(self._backlogs.items()))
-            if _is_paged(waiting[0]):
-                if session.waiting_bytes > AT_ONCE_BYTES:
-                    is_full = True  # The rest can stay on disk until it has taken that.
+            if _is_paged(waiting[0]) and session.waiting_bytes > AT_ONCE_BYTES:
+                full[session] = None  # The rest can stay on disk until it has taken that.
+                if all(each in full for each in self._backlogs):
                     break
+                self._backlogs[session] = self._backlogs.pop(session)
+                continue
+            while waiting and _is_paged(waiting[0]):
                 if not self._take_from_page(waiting):
                     return
             data = waiting.popleft() if waiting else ()
@@ -318,6 +321,7 @@ class BrokerDriver(Driver):
             first = next(iter(self._backlogs))  # It is the turn of another one.
             self._backlogs[first] = self._backlogs.pop(first)
             # As long as it took, so that half of the time is for others.
+            is_full = all(each in full for each in self._backlogs)
             wait_s = max(perf_counter() - began, FULL_S if is_full else 0)
             self._loop.call_later(wait_s, self._send_some)
 

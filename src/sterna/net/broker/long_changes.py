@@ -41,7 +41,11 @@ def takes_long(frame: Frame, node: Broker, link: LinkId) -> bool:
         return node.router.takes_long(None, link)
     if routes_in(frame) > ROUTES_MAX:
         return True
-    return type(frame) is Data and node.router.takes_long(frame.message, link)
+    if type(frame) is not Data:
+        return False
+    message = frame.message
+    changes = _changes(message) if isinstance(message, Arrival) else (message,)
+    return any(node.router.takes_long(change, link) for change in changes)
 
 
 class LongChange:

@@ -22,7 +22,7 @@ from sterna.core.spilling import KeptPart, QueuedPart
 from sterna.errors import StartError
 from sterna.net.broker.configuration import Configuration
 from sterna.net.config import Durability
-from sterna.net.depot import SPILL, DiskDepot, entries
+from sterna.net.depot import SPILL, UNLOGGED, DiskDepot, entries
 from sterna.net.engine import Engine
 from sterna.net.storage import REAL, Disk, Log
 from sterna.net.storage.pages import Pages
@@ -52,7 +52,8 @@ class Spill:
         """The size of the pages that queues are in."""
         self._configuration = configuration
         self._is_durable = configuration.config.durability.level is not Durability.NONE
-        self._pages = Pages(Path(configuration.config.data) / SPILL, disk)
+        name = SPILL if self._is_durable else UNLOGGED  # The log may still need the other pages.
+        self._pages = Pages(Path(configuration.config.data) / name, disk)
         self.depot = DiskDepot(self._pages)
         self._engine: Engine[Broker]
         """Set as soon as there are pages that may be looked at."""

@@ -41,6 +41,10 @@ class Disk(Protocol):
 
     def read(self, path: Path) -> bytes: ...
 
+    def read_at(self, path: Path, offset: int, size: int) -> bytes:
+        """A part of a file; less if it ends before."""
+        ...
+
     def create(self, path: Path) -> File:
         """A new file; an error if there is one of this name."""
         ...
@@ -108,6 +112,11 @@ class RealDisk:
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
+
+    def read_at(self, path: Path, offset: int, size: int) -> bytes:
+        with path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            return file.read(size)
 
     def create(self, path: Path) -> RealFile:
         return RealFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)

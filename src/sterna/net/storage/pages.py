@@ -8,8 +8,8 @@ A page is durable before anything refers to it. So a page that is referred to is
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
 
@@ -24,6 +24,9 @@ PAGE_ENDING = ".page"
 
 HELD_BYTES_MAX = 8 << 20
 """About how many bytes of pages that were read last are held in memory."""
+
+ENDS_MAX = 1_000_000
+"""Of about so many entries it is remembered where they are; eight bytes each."""
 
 _HEAD = struct.Struct("<8sIQI")
 _SUM = struct.Struct("<I")
@@ -47,13 +50,14 @@ class _Page:
         if sys.byteorder == "big":
             sizes.byteswap()
         self.size = len(data)
-        self._data = data
-        self._ends = array("Q", [_HEAD.size + 4 * count])
+        self.ends = array("Q", [_HEAD.size + 4 * count])
+        """Where the first entry begins, and where each ends."""
         for size in sizes:
-            self._ends.append(self._ends[-1] + size)
+            self.ends.append(self.ends[-1] + size)
+        self._data = data
 
     def entry(self, place: int) -> bytes:
-        return self._data[self._ends[place] : self._ends[place + 1]]
+        return self._data[self.ends[place] : self.ends[place + 1]]
 
 
 class Pages:
@@ -64,25 +68,46 @@ class Pages:
         self._disk = disk
         self._held: dict[PageId, _Page] = {}
         """The pages that were read last, the latest at the end."""
+        self._ends: dict[PageId, array[int]] = {}
+        """Where the entries are in pages that were found to be whole."""
 
     # ---- Reading
 
     def entry(self, page: PageId, place: int) -> bytes:
         """What is at a place of a page; PageUnreadableError if the page is not as it was."""
-        found = self._held.pop(page, None) or self._read(page)
+        found = self._held.pop(page, None)
+        if found is None:
+            with self._readable(page):
+                if page in self._ends:  # Whoever discards one event of each client takes few.
+                    return self._read_entry(page, place)
+                found = _Page(self._disk.read(self.path(page)), page)
+            self._ends[page] = found.ends
+            while sum(map(len, self._ends.values())) > ENDS_MAX and len(self._ends) > 1:
+                del self._ends[next(iter(self._ends))]
         self._held[page] = found
         while sum(each.size for each in self._held.values()) > HELD_BYTES_MAX:
             del self._held[next(iter(self._held))]
         return found.entry(place)
 
-    def _read(self, page: PageId) -> _Page:
+    def _read_entry(self, page: PageId, place: int) -> bytes:
+        begin, end = self._ends[page][place : place + 2]
+        entry = self._disk.read_at(self.path(page), begin, end - begin)
+        if len(entry) < end - begin:
+            raise ValueError("it is cut off")
+        return entry
+
+    @contextmanager
+    def _readable(self, page: PageId) -> Iterator[None]:
+        """What is wrong with a page is a PageUnreadableError."""
         path = self.path(page)
         try:
-            return _Page(self._disk.read(path), page)
+            yield
         except ValueError as problem:
             reason = f"{path} is damaged: {problem}"
         except OSError as error:
             reason = f"{path} cannot be read: {error.strerror or error}"
+        else:
+            return
         raise PageUnreadableError(
             f"{reason}. It holds events that were acknowledged and still wait for a neighbour or a "
             "client. Check the disk and start again; if the page stays damaged, restore the "
