@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from sterna.core.messages import Message
 from sterna.model.event import Event
 
@@ -70,9 +72,8 @@ def load(message: Message) -> Load:
 
 def weight(event: Event) -> int:
     """About how many bytes an event takes on its way, rather more than less."""
-    size = 64 + len(event.payload)
-    for name, value in event.attributes.items():
-        size += 4 * len(name) + 10
-        if type(value) is str:
-            size += len(value) if value.isascii() else 4 * len(value)
-    return size
+    return 64 + len(event.payload) + len(_encode(event.attributes))
+
+
+_encode = msgspec.msgpack.Encoder().encode
+"""Counting the attributes one by one takes five times as long."""

@@ -41,6 +41,32 @@ def test_pages_are_read_as_they_were_written(contents: list[list[bytes]]) -> Non
     assert again.sizes().keys() == sizes.keys() - {1}
 
 
+@pytest.mark.spec("LV-6")
+def test_single_entries_of_many_pages_are_read_without_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when the oldest event of each client is discarded: each is in another page."""
+    disk = ModelDisk()
+    pages = Pages(WHERE, disk)
+    content = [bytes([number]) * 1_000_000 for number in range(3)]
+    for page in range(1, 21):
+        pages.write(page, content, sync=True)
+        assert pages.entry(page, 0) == content[0]
+    read: list[int] = []
+
+    def noticed(path: Path, offset: int, size: int) -> bytes:
+        read.append(size)
+        return disk.read(path)[offset : offset + size]
+
+    monkeypatch.setattr(disk, "read_at", noticed)
+
+    assert [pages.entry(page, 1) for page in range(1, 11)] == [content[1]] * 10
+    assert read == [1_000_000] * 10
+    monkeypatch.setattr(disk, "read_at", lambda *_: b"less")
+    with pytest.raises(PageUnreadableError, match="cut off"):
+        pages.entry(2, 2)
+
+
 @pytest.mark.spec("LV-1")
 @examples(200)
 @given(st.integers(0, 10**6), st.integers(1, 255), st.booleans())
