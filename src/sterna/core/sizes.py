@@ -76,4 +76,4 @@ def weight(event: Event) -> int:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-"""Counting the attributes one by one takes five times as long."""
+"""Counting the attributes one by one takes more than twice as long."""
