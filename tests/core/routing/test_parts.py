@@ -347,7 +347,7 @@ def test_a_neighbour_never_knows_too_little(strategy: Strategy) -> None:
 
         def listen(steps: int) -> None:
             chain.flush(Effort(steps))
-            added, removed = announcement.take() or ((), ())
+            added, removed = announcement.take(Effort()) or ((), ())
             for route in added:
                 told[route.id] = route.filter
             for id_ in removed:
@@ -389,6 +389,6 @@ def test_what_has_ended_ends_for_a_neighbour_that_knows_it_from_before() -> None
     after.follow(before)
 
     assert after.take_added() == (other,)
-    assert after.is_due
+    assert after.is_due(Effort())
     assert after.take() == ((), ("a", "b"))
     assert not after.told

@@ -422,4 +422,4 @@ def test_what_is_offered_of_a_change_is_found_out_soon_or_not_at_all() -> None:
         difference.add(Route(f"r{number}", Filter(f"n > {number}.1 AND n < {number}.9")))
 
     with soon(4):
-        assert difference.is_due
+        assert difference.is_due(Effort())

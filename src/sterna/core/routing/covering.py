@@ -25,6 +25,10 @@ those that a new one may cover."""
 INSIDE_MAX = 500
 """At how many a closer look is taken in one turn to find those."""
 
+GROWTH, GROWING = 32, 20
+"""At each multiple of so many filters the matching index may be loaded or grow, which takes about
+so many steps."""
+
 LOOKED_AT = 20
 """At how many it is taken in a step of an `Effort`."""
 
@@ -130,8 +134,10 @@ class Maximal(Stage):
             id_ = next(iter(self._orphans))
             work = Work(COMPARING_MAX)
             self._new.pop(id_, None)
+            before = len(self._maximal)
             self._place(self._orphans.pop(id_), work)
-            effort.steps -= 1 + work.work // STEP
+            grows = len(self._maximal) > before and len(self._maximal) % GROWTH <= 1
+            effort.steps -= 1 + work.work // STEP + GROWING * grows
         while self._hides and effort:
             id_, others = next(iter(self._hides.items()))
             self._hide(self._maximal[id_], others, effort)

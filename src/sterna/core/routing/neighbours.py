@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
-from sterna.core.messages import AdvertisementChange, Message, Route, SubscriptionChange
+from sterna.core.messages import Message, Route
 from sterna.core.names import LinkId, RouteId
 from sterna.core.routing.advertisements import AdvertisementGate
 from sterna.core.routing.announcements import (
@@ -17,7 +17,6 @@ from sterna.core.routing.announcements import (
     Announcement,
     KeptNeighbour,
     Neighbour,
-    messages,
 )
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.routing.preparing import (
@@ -190,13 +189,14 @@ class Neighbours:
             if chain.has_new or (gate is not None and gate.is_expecting):
                 chain.flush(effort)
 
-    def is_preparing(self, link: LinkId) -> bool:
+    def is_preparing(self, link: LinkId, up: Collection[LinkId]) -> bool:
         """Whether something is left to do before the next message of a link can be handled."""
         gate = self.gate(link)
         if gate is not None and gate.is_expecting:
             return self._told[link].subscriptions.chain.waits
         return self._preparing.waits_for(link) or any(
-            neighbour.subscriptions.chain.has_new for neighbour in self._told.values()
+            told.chain.has_new or (other in up and told.difference.is_unlooked)
+            for other, (told, *_) in self._told.items()
         )
 
     def many_come(self) -> None:
@@ -349,39 +349,25 @@ class Neighbours:
             if neighbour.gate is None or neighbour.gate.overlaps(filter_)
         ]
 
-    def due(self, up: Collection[LinkId], effort: Effort) -> Iterator[tuple[LinkId, Message]]:
-        """The difference for each neighbour whose link is up; for the others it gathers."""
+    def due(
+        self, up: Collection[LinkId], effort: Effort, looking: Effort
+    ) -> Iterator[tuple[LinkId, Message]]:
+        """The difference for each neighbour whose link is up; for the others it accumulates.
+
+        `looking` is for finding out whether a difference matters. What it does not suffice for is
+        found out in later turns, so nobody may rely on it before.
+        """
         for link, neighbour in self._told.items():
-            subscriptions, advertisements = neighbour.subscriptions, neighbour.advertisements
-            subscriptions.chain.flush(effort)
-            if advertisements is not None:
-                advertisements.chain.flush(effort)
-            if link not in up:
-                if not subscriptions.chain.waits:
-                    subscriptions.difference.forget_unannounced()
-                if advertisements is not None and not advertisements.chain.waits:
-                    advertisements.difference.forget_unannounced()
-                continue
-            change = subscriptions.take()
-            if change is not None:
-                yield from ((link, each) for each in messages(SubscriptionChange, *change))
-            change = None if advertisements is None else advertisements.take()
-            if change is not None:
-                yield from ((link, each) for each in messages(AdvertisementChange, *change))
+            due = neighbour.due(is_up=link in up, effort=effort, looking=looking)
+            yield from ((link, message) for message in due)
         if self._interest is not None and not self._interest.waits:
             self._publishers.forget_ended()
 
-    @property
-    def waits(self) -> bool:
+    def waits(self, up: Collection[LinkId]) -> bool:
         """Whether something is left to do in later turns."""
         return (
             bool(self.leaving or self.ending or self.unadvertised)
-            or any(
-                told.chain.waits
-                for neighbour in self._told.values()
-                for told in (neighbour.subscriptions, neighbour.advertisements)
-                if told is not None
-            )
+            or any(each.waits(is_up=link in up) for link, each in self._told.items())
             or self._preparing.waits
         )
 

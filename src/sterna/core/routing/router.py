@@ -166,7 +166,7 @@ class Router(BrokerComponent):
             self._offers.change(part, link, expected=True)
         elif self._has_many:
             self._neighbours.prepare_interest()
-        self.tell(now)
+        self.tell(now, Effort(STEPS_MAX))
 
     def takes_long(self, message: Message | None, link: LinkId) -> bool:
         """Whether a message should be given ahead although it has few routes or none.
@@ -185,7 +185,7 @@ class Router(BrokerComponent):
 
     def is_preparing(self, link: LinkId) -> bool:
         """Whether something is left to do before such a message can be handled quickly."""
-        return self._neighbours.is_preparing(link)
+        return self._neighbours.is_preparing(link, self.broker.up)
 
     @property
     def _has_many(self) -> bool:
@@ -207,7 +207,7 @@ class Router(BrokerComponent):
             self.subscriptions.expect(link, said.id, route)
             self._neighbours.subscription_added(link, route)
         self.broker.awaited[link] = None
-        self.tell(now)
+        self.tell(now, Effort(STEPS_MAX))
 
     def expect_offers(self, routes: Sequence[Route], link: LinkId, now: Time) -> None:
         """Neighbours know some advertisements of such a client from now on.
@@ -423,31 +423,33 @@ class Router(BrokerComponent):
         if route is not None:
             self._neighbours.subscription_removed(link, route)
 
-    def tell(self, now: Time) -> None:
+    def tell(self, now: Time, looking: Effort | None = None) -> None:
         """Send each neighbour the difference if its link is up; otherwise it accumulates.
 
-        What takes long goes on when the router wakes.
+        What takes long goes on when the router wakes; all of it, if nobody relies on it in this
+        turn, and `looking` limits how closely differences are looked at.
         """
-        self._go_on(Effort(STEPS_MAX if self.deadline == NEVER else 0), now)
+        effort = Effort(STEPS_MAX if self.deadline == NEVER else 0)
+        self._go_on(effort, Effort() if looking is None else looking, now)
 
     def wake(self, now: Time) -> None:
         self._neighbours.prepare_some(Effort(STEPS_MAX))
-        self._go_on(Effort(STEPS_MAX), now)
+        self._go_on(Effort(STEPS_MAX), Effort(STEPS_MAX), now)
         for link in self._neighbours.take_unadvertised():
             self._advertisements_changed(link, now)
 
-    def _go_on(self, effort: Effort, now: Time) -> None:
+    def _go_on(self, effort: Effort, looking: Effort, now: Time) -> None:
         left = self._neighbours.let_leave(effort)
         self.subscriptions.sweep(left)
-        for link, message in self._neighbours.due(self.broker.up, effort):
+        for link, message in self._neighbours.due(self.broker.up, effort, looking):
             self.broker.send(link, message, now)
-        if self._neighbours.waits:
+        if self._neighbours.waits(self.broker.up):
             self.wake_by(now + PAUSE_US)
 
     @property
     def is_settled(self) -> bool:  # type: ignore[override]
         """Whether neighbours are told all that they have to be."""
-        return not self._neighbours.waits
+        return not self._neighbours.waits(self.broker.up)
 
     def _name(self) -> RouteId:
         self._named += 1

@@ -130,8 +130,13 @@ class Difference(Stage):
         pass
 
     @property
-    def is_due(self) -> bool:
+    def is_unlooked(self) -> bool:
+        """Whether `is_due` takes long, because the difference was not looked at closely yet."""
+        return False
+
+    def is_due(self, looking: Effort) -> bool:
         """Whether there is something to announce to the neighbour, if nothing waits."""
+        del looking
         self.forget_unannounced()
         return bool(self.added or self.removed)
 

@@ -12,7 +12,7 @@ import msgspec
 from sterna.core.messages import Route
 from sterna.core.names import RouteId
 from sterna.core.routing.advertisements import AdvertisementGate
-from sterna.core.routing.stages import Difference, KeptDifference
+from sterna.core.routing.stages import Difference, Effort, KeptDifference
 from sterna.model.filters import Filter, algebra
 from sterna.model.filters.algebra import Work
 from sterna.model.filters.normal_form import NormalForm
@@ -23,6 +23,9 @@ bounds it to some 10 milliseconds. Beyond, the change is announced, which is alw
 
 OFFERED_MAX = 8_000
 """How many cuts may be examined to find out which part of it is offered; the same holds beyond."""
+
+STEP = UNION_MAX // 100
+"""How many cuts are examined in a step of an `Effort`."""
 
 
 class UnionDifference(Difference):
@@ -72,15 +75,22 @@ class UnionDifference(Difference):
         self._looked_at, self._withheld = kept.looked_at, kept.withheld
 
     @property
-    def is_due(self) -> bool:
-        if self._looked_at or not super().is_due:
+    def is_unlooked(self) -> bool:
+        return not self._looked_at and bool(self.added or self.removed)
+
+    def is_due(self, looking: Effort) -> bool:
+        if self._looked_at or not super().is_due(looking):
             return False
         self._looked_at = True
-        return self._withheld or self._changes_union()
-
-    def _changes_union(self) -> bool:
-        offers = None if self._gate is None else self._gate.form()
+        if self._withheld:
+            return True
         work, meeting = Work(UNION_MAX), Work(OFFERED_MAX)
+        changes = self._changes_union(work, meeting)
+        looking.steps -= 1 + (work.work + meeting.work) // STEP
+        return changes
+
+    def _changes_union(self, work: Work, meeting: Work) -> bool:
+        offers = None if self._gate is None else self._gate.form()
         before = _together(self.told.values())
         for route in self.added.values():
             form = _offered(route.filter, offers, meeting)
