@@ -11,6 +11,7 @@ from sterna.core.lives import (
     Earlier,
     first_seq,
     incarnation,
+    last_visit,
 )
 from sterna.model.ranges import VISIT_MAX
 from tests.scale import examples
@@ -45,3 +46,13 @@ def test_each_life_is_above_what_the_broker_knows(since_2026: int, visit: int, s
     wall_us, earlier = EPOCH_US + since_2026, Earlier(visit, seq)
     assert incarnation(wall_us, earlier) * SESSIONS_MAX > visit
     assert first_seq(wall_us, earlier) >= seq
+
+
+@examples(200)
+@given(st.integers(1, VISIT_MAX - 1), st.integers(0, 2**20))
+def test_who_continues_is_above_all_visits_of_the_other_life(visit: int, moves: int) -> None:
+    """At the end of the range there is only room above those that the broker knows."""
+    latest = last_visit(Earlier(visit))
+    assert visit <= latest < VISIT_MAX
+    if visit < VISIT_MAX - 2 * SESSIONS_MAX:
+        assert visit + moves < latest or visit % SESSIONS_MAX + moves >= SESSIONS_MAX

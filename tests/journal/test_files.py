@@ -4,6 +4,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -90,6 +91,37 @@ def test_what_waits_is_bounded(tmp_path: Path, size: int, size_bytes: int) -> No
     assert [len(batch) for batch in read_journal(tmp_path)] == [11]
 
 
+def test_what_the_thread_has_not_taken_is_not_behind(tmp_path: Path) -> None:
+    """Only what is collected beyond a write that is under way, or waits to be, has to wait."""
+    most = journal_writing.PENDING_BYTES_MAX
+    is_free = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(is_free.wait)
+        journal = Journal(tmp_path, "b1", thread=pool)
+        waits = []
+        for position in (0, 1):
+            journal.record(position, [published(position)], most)
+            waits.append(journal.behind)
+        is_free.set()
+        assert waits[0] is None
+        assert waits[1] is not None
+        waits[1].result()
+        assert journal.behind is None
+    assert [len(batch) for batch in read_journal(tmp_path)] == [2]
+
+
+def test_no_error_in_the_thread_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it should have written is missing, so nothing more is written."""
+    with ThreadPoolExecutor(1) as pool:
+        journal = Journal(tmp_path, "b1", thread=pool)
+        with monkeypatch.context() as patch:
+            patch.setattr(journal, "_write", Mock(side_effect=MemoryError))
+            journal.record(0, [published(0)], journal_writing.PENDING_BYTES_MAX)
+            pool.submit(bool).result()
+        with pytest.raises(JournalFailedError, match=r"cannot be written: MemoryError"):
+            journal.record(1, [published(1)])
+
+
 def test_another_thread_may_flush(tmp_path: Path) -> None:
     """Facts are recorded while earlier ones are written, and each is there once, in order."""
     journal = Journal(tmp_path, "b1", segment_bytes=50_000)
@@ -133,3 +165,35 @@ def test_a_journal_that_cannot_write_stops(tmp_path: Path, monkeypatch: pytest.M
             attempt()
 
     assert Journal(tmp_path, "b1").last_position == (0, 0)
+
+
+def test_the_last_fact_is_found_whatever_the_clock_did(tmp_path: Path) -> None:
+    """It was set back between two files, which earlier releases named by it."""
+    for position in (3, 5, 6):
+        journal = Journal(tmp_path, "b1")
+        journal.record(position, [published(position)])
+        journal.close()
+    newer, newest = sorted(tmp_path.glob("*.arrows"))[1:]
+    newest.rename(newest.with_name(f"{newest.name.rpartition('-')[0]}-1.arrows"))
+    again = Journal(tmp_path, "b1")
+    assert again.last_position == (6, 0)
+    again.record(6, [published(6), published(7)])  # The input was replayed, and there was more.
+    again.close()
+    assert [place for place, _ in contents(tmp_path)] == [(3, 0), (5, 0), (6, 0), (6, 1)]
+
+    first, _, last = newer.name.split("-")
+    newer.rename(newer.with_name(f"{first}-{7:020}-{last}"))  # A file that used positions again.
+    assert Journal(tmp_path, "b1").last_position == (6, 1)
+
+
+def test_the_last_file_stays_whatever_its_name(tmp_path: Path) -> None:
+    """After damage to the log, positions are used again: the last file is not the last by name."""
+    journal = Journal(tmp_path, "b1")
+    journal.record(100, [published(100)])
+    journal.close()
+
+    again = Journal(tmp_path, "b1", log_end=2, bytes_max=1)
+    again.record(3, [published(3)])
+    again.close()
+
+    assert [place.position for place, _ in contents(tmp_path)] == [3]

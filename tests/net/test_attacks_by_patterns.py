@@ -8,11 +8,17 @@ import time
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from sterna.core.broker import Broker
+from sterna.core.inputs import Input, Received
+from sterna.core.link import Data
+from sterna.core.messages import Events, Message, SubscriptionChange
 from sterna.net.broker import BrokerServer
 from sterna.net.config import BrokerConfig
+from sterna.net.engine import Engine
 from sterna.net.local import LocalNetwork
 from sterna.wire.codec import LENGTH_BYTES, decode
 from tests.net.attacks import LATE_S, Attacker, witness
@@ -100,3 +106,31 @@ def test_no_turn_of_the_loop_takes_long(tmp_path: Path) -> None:
 
     longest = asyncio.run(run())
     assert longest < 0.5
+
+
+@pytest.mark.spec("LV-6")
+def test_events_are_handled_in_another_turn_than_the_filters_before_them(tmp_path: Path) -> None:
+    """Only then can it be foreseen what they match."""
+    given: list[set[type[Message]]] = []
+    give = Engine.give
+
+    def note(engine: Engine[Broker], received: Input, raw: bytes = b"") -> None:
+        if isinstance(received, Received):
+            given.append({type(each.message) for each in received.frames if type(each) is Data})
+        give(engine, received, raw)
+
+    async def run() -> None:
+        server = BrokerServer(BrokerConfig.from_mapping({"name": "B1", "data": str(tmp_path)}))
+        await server.start()
+        attacker = await Attacker.come_in((server.address.host, server.address.port))
+        await until(lambda: attacker.name in server.driver.node.up)
+        pieces = [*attacker.subscription(["x LIKE '%a_b%'"]), attacker.publication(x="a" * 5_000)]
+        with patch.object(Engine, "give", note):
+            session = server.sessions.links[attacker.name]
+            session.data_received(b"".join(pieces))  # type: ignore[attr-defined]
+            await until(lambda: any(Events in each for each in given))
+        attacker.leave()
+        await server.stop()
+
+    asyncio.run(run())
+    assert [each for each in given if each] == [{SubscriptionChange}, {Events}]

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sterna.core.facts import Delivered, Fact, Published
+from sterna.core.facts import Delivered, Fact, Published, RecordBegun, Restarted, Subscribed
 from sterna.model.event import Event
+from sterna.net import clock
+from sterna.net.clock import wall_us
 from sterna.net.local import LocalNetwork
 from tests.journal.made import contents
 from tests.net.live import connect, gather_events, network_in, until
@@ -64,3 +66,59 @@ def test_what_happened_is_written_while_the_program_runs(tmp_path: Path) -> None
 
     with network_in(tmp_path / "brokers", 1) as network:
         asyncio.run(run(network))
+
+
+def kinds_in(facts: list[Fact], *kinds: type[Fact]) -> list[str]:
+    return [type(fact).__name__ for fact in facts if isinstance(fact, kinds)]
+
+
+@pytest.mark.spec("PL-2", "PL-5")
+def test_a_journal_says_where_runs_begin_and_what_it_lacks(tmp_path: Path) -> None:
+    """Runs: recorded, recorded, not recorded, recorded, another life, recorded."""
+    journal, state = tmp_path / "journal", tmp_path / "state"
+    journals = (journal, journal, None, journal, journal, journal)
+    states = (state, state, state, state, None, state)
+
+    async def run(network: LocalNetwork) -> None:
+        for number, (directory, memory) in enumerate(zip(journals, states, strict=True)):
+            async with connect(
+                network.url("B1"), client="car", journal=directory, state=memory, timeout=30
+            ) as client:
+                client.subscribe("n >= 0", name="all")
+                await client.publish(n=number)
+
+    with network_in(tmp_path / "brokers", 1) as network:
+        asyncio.run(run(network))
+
+    facts = [fact for _, fact in contents(journal)]
+    assert facts == sorted(facts, key=lambda fact: fact.time)
+    starts = kinds_in(facts, RecordBegun, Restarted, Subscribed)
+    assert starts == [
+        *("RecordBegun", "Subscribed"),
+        "Restarted",
+        *("RecordBegun", "Subscribed"),
+        *("RecordBegun", "Subscribed"),
+        *("RecordBegun", "Subscribed"),
+    ]
+    published = [event.attributes["n"] for event in events_in(facts, Published)]
+    assert published == [0, 1, 3, 4, 5], "the order is that of the runs"
+
+
+@pytest.mark.spec("PL-2")
+def test_the_times_in_a_journal_never_go_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the machine was set back by an hour between two runs."""
+    journal = tmp_path / "journal"
+
+    async def run(network: LocalNetwork) -> None:
+        await run_program(network, journal, 0, None)
+        back_us = wall_us() - 3_600_000_000
+        monkeypatch.setattr(clock, "wall_us", lambda: back_us)
+        await run_program(network, journal, 5, None)
+
+    with network_in(tmp_path / "brokers", 1) as network:
+        asyncio.run(run(network))
+
+    times = [fact.time for _, fact in contents(journal)]
+    assert times == sorted(times)

@@ -232,8 +232,9 @@ def test_a_second_process_that_fails_is_told_once_and_tried_again(
     async def run() -> None:
         engine, driver, log = start(tmp_path, OFTEN)
 
-        def fail(_: Compaction) -> int:
+        def fail(compaction: Compaction) -> int:
             tries.append(log.records_since_snapshot)
+            Path(compaction._command[-2]).write_bytes(b"half of a snapshot")
             raise CompactionFailedError("no memory is left")
 
         with monkeypatch.context() as patch:
@@ -245,7 +246,8 @@ def test_a_second_process_that_fails_is_told_once_and_tried_again(
         assert 2 <= len(tries) <= 5
         assert all(3 * early <= 2 * late + 300 for early, late in zip(tries, tries[1:]))  # noqa: B905, RUF007
         assert driver.failure is None
-        assert not list(tmp_path.glob("*.new"))
+        await until(lambda: snapshots_of(driver).count("failed") == len(tries))
+        assert not [path for path in tmp_path.iterdir() if path.read_bytes()[:4] == b"half"]
         keep_events(engine, 3 * tries[-1], first=6 * MANY + 1)
         await until(lambda: "second process" in snapshots_of(driver))
         await engine.stop(snapshot=True)

@@ -134,6 +134,9 @@ class Pipe(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """It takes anything."""
+
     def abort(self) -> None:
         self.is_open = False
 
@@ -228,6 +231,40 @@ def test_with_block_the_sources_of_a_slow_client_wait(tmp_path: Path) -> None:
         assert ends.routed("d", "c") == {"B2", "d"}
         ends.server.sessions._drop(ends.connections["c"])  # It is gone.
         assert ends.unread() == set()
+
+    asyncio.run(run())
+
+
+class Stuck(Pipe):
+    """A transport whose other end takes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting_bytes = 100
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._waiting_bytes += len(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self._waiting_bytes
+
+
+@pytest.mark.spec("LV-6")
+@pytest.mark.parametrize("slow_consumer", ["block", "disconnect"])
+def test_nobody_waits_for_ever_for_a_client_that_takes_nothing(
+    tmp_path: Path, slow_consumer: str
+) -> None:
+    """Even if it gives signs of life. If others do not wait for it, its queue has limits."""
+
+    async def run() -> None:
+        ends = Ends(tmp_path, slow_consumer=slow_consumer)
+        session, stuck = ends.connections["c"], Stuck()
+        session.connection_made(stuck)
+        for _ in range(ends.server.config.heartbeat.missed_max + 2):
+            assert stuck.is_open
+            session.heard = True
+            ends.server._limits._look_for_the_silent()
+        assert stuck.is_open == (slow_consumer == "disconnect")
 
     asyncio.run(run())
 

@@ -40,7 +40,7 @@ def test_a_fact_that_no_journal_can_hold_is_lost_alone(
         await broker.start()
         async with connect(broker.address.url, client="c") as client:
             odd = Odd(at="B1", time=0, seen=complex(1, 2))
-            broker.driver.stated(broker.engine.inputs, [odd])
+            broker.driver.stated(broker.engine.inputs, [odd], 0)
             await until(lambda: "facts that the journal cannot hold are lost: 1" in caplog.text)
             await client.publish(n=1)
             await until(lambda: accepted() == 1)

@@ -65,11 +65,11 @@ class Recorder(Driver):
     def release(self, prepared: object) -> None:
         self.frames += prepared  # type: ignore[arg-type]
 
-    def stated(self, position: int, facts: Sequence[Fact]) -> None:
+    def stated(self, position: int, facts: Sequence[Fact], _size_bytes: int) -> None:
         self.facts += [(position, fact) for fact in facts]
 
-    def stated_before(self, position: int, facts: Sequence[Fact]) -> None:
-        self.stated(position, facts)
+    def stated_before(self, position: int, facts: Sequence[Fact], size_bytes: int) -> None:
+        self.stated(position, facts, size_bytes)
 
     def committed(self, _seconds: float, _inputs: int) -> None:
         self.commits += 1

@@ -9,17 +9,18 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
+from sterna.core import facts
 from sterna.core import protocol as protocols
 from sterna.core.component import ClientComponent
 from sterna.core.inputs import Configured
 from sterna.core.names import LocalProtocolError
 from sterna.core.protocol import Protocol, UnknownProtocolError
-from sterna.errors import DiscardedError, NotConnectedError
+from sterna.errors import ClosedError, DiscardedError, NotConnectedError
 from sterna.net.client import search
 from sterna.net.client.deliveries import QUEUE_EVENTS_MAX
-from sterna.net.client.handles import Receipt
+from sterna.net.client.handles import Receipt, Subscription
 from sterna.net.local import LocalNetwork
-from tests.net.live import Client, connect, gather_events, network_in, settle, until
+from tests.net.live import SETTLE_S, Client, connect, gather_events, network_in, settle, until
 from tests.net.proxy import Proxy
 
 
@@ -308,3 +309,75 @@ def test_a_state_that_cannot_be_read_to_its_end_stays_as_it_is(
         assert [event.attributes["half"] for event in events] == [1, 2, 3, 4, 5]
 
     asyncio.run(run())
+
+
+# ---- Programs of the same name
+
+
+@pytest.mark.spec("LV-2", "LV-3")
+@pytest.mark.parametrize("end", ["closed", "killed", "running"])
+@pytest.mark.parametrize("way", ["B1 B1", "B1 B2", "B2 B1", "B2 B2", "B1 B2 B1", "B2 B1 B2 B2"])
+def test_a_client_with_a_state_continues_after_a_program_of_its_name_without_one(
+    network: LocalNetwork, tmp_path: Path, way: str, end: str
+) -> None:
+    """The program without a state goes this way; at the last broker, the one with a state is back.
+
+    It is welcome at once, and the other one is told if it still runs. From then on all events
+    arrive, once and in order. Of those before, some may be missing, and that is told.
+    """
+    *others, last = way.split()
+    elsewhere = "B1" if last == "B2" else "B2"
+    name = "-".join([end, *others, last])
+    told: list[facts.Fact] = []
+
+    async def run() -> None:
+        async with connect(network.url("B1"), client=f"p-{name}") as publisher:
+
+            async def publish(*numbers: int) -> None:
+                await publisher.publish_all({"of": name, "again": number} for number in numbers)
+
+            async with connect(network.url("B1"), client=name, state=tmp_path) as client:
+                wanted = await _subscribe(client)
+                await publish(1, 2)
+                assert _numbers(await gather_events(wanted, 2)) == [1, 2]
+            await publish(3)
+
+            proxies = [await proxy_of(network, broker) for broker in others]
+            other = await connect(proxies[0].url, client=name)
+            wanted_there = await _subscribe(other)
+            for proxy in proxies[1:]:
+                await other.attach(proxy.url)
+            await publish(4, 5)
+            assert _numbers(await gather_events(wanted_there, 2)) == [4, 5]
+            if end == "killed":
+                for proxy in proxies:
+                    proxy.is_shut = True
+                    proxy.drop()
+            if end != "running":
+                await other.close(timeout=0 if end == "killed" else SETTLE_S)
+            await publish(6)
+
+            url = network.url(last)
+            async with connect(url, client=name, state=tmp_path, facts=told.append) as client:
+                wanted = await _subscribe(client)
+                await publish(7, 8)
+                if end == "running":
+                    with pytest.raises(ClosedError, match="same name"):
+                        await gather_events(wanted_there, 2)
+                await client.detach()
+                await publish(9)
+                await client.attach(network.url(elsewhere))
+                await publish(10)
+                got: list[object] = []
+                while 10 not in got:
+                    got += _numbers(await gather_events(wanted, 1))
+            assert got in ([*range(first, 11)] for first in (4, 5, 6, 7))
+            assert [type(fact) for fact in told].count(facts.Forgotten) == 1
+            for proxy in proxies:
+                await proxy.stop()
+
+    asyncio.run(run())
+
+
+async def _subscribe(client: Client) -> Subscription:
+    return await client.subscribe(f"of = '{client.name}'", name="all").ready(SETTLE_S)

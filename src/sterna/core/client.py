@@ -10,6 +10,7 @@ from sterna.core import facts, inputs
 from sterna.core.actions import Connect, Disconnect
 from sterna.core.arrangement import PartsOf
 from sterna.core.component import Component
+from sterna.core.facts import Fact
 from sterna.core.handover.messages import Farewell, Replayed
 from sterna.core.hooks import ClientHooks, find
 from sterna.core.keeping import Part, Reader, Record, Writer
@@ -148,6 +149,14 @@ class Client(Node):
         """Whether nothing is on its way, no event waits that could be sent, and no farewell."""
         waits = self.offers.waits or self._leaving is not Leaving.STAYING
         return super().is_settled and not (self.link in self.up and waits)
+
+    def in_force(self, now: Time) -> list[Fact]:
+        """The subscriptions and advertisements, as facts of now: a journal may begin with them."""
+        offers = (
+            facts.Advertised(at=self.id, time=now, advertisement=name, filter=filter_)
+            for name, filter_ in self.advertisements.items()
+        )
+        return [*self.wants.in_force(now), *offers]
 
     def route(self, name: str) -> RouteId:
         """The name under which the broker knows a subscription or an advertisement."""

@@ -126,6 +126,18 @@ class Forgotten(Fact, frozen=True, kw_only=True):
     """The client was away for longer than the network remembers: events may be missing."""
 
 
+class RecordBegun(Fact, frozen=True, kw_only=True):
+    """A client's journal is complete from here on. What is before is of another life of the client,
+    or a part is missing between. What is in force at the client is stated again after this.
+    """
+
+
+class Restarted(Fact, frozen=True, kw_only=True):
+    """The client's program was started again with its state, and its journal has everything before.
+    At some time between the last fact and this one, the program had ended.
+    """
+
+
 # ---- At brokers.
 
 

@@ -48,6 +48,15 @@ def incarnation(wall_us: Time, earlier: Earlier) -> int:
     return min(max(min(by_clock, _BY_CLOCK_MAX), known), SESSIONS_MAX - 2)
 
 
+def last_visit(earlier: Earlier) -> Visit:
+    """A number that is at least that of every visit of the earlier lives.
+
+    A broker may know of such a life only when it began, and not how often it has moved since. So
+    this is the first number of the next life.
+    """
+    return max(incarnation(EPOCH_US, earlier) * SESSIONS_MAX, earlier.visit)
+
+
 def first_seq(wall_us: Time, earlier: Earlier) -> int:
     """The number from which such a life counts its events: at least that of each earlier event.
 

@@ -1,11 +1,12 @@
 """What a client wants: its subscriptions, and which of them an event is for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from sterna.core import facts, inputs
 from sterna.core.actions import Deliver
 from sterna.core.confirming.asking import Asking
+from sterna.core.facts import Fact
 from sterna.core.handover.messages import KeptFor
 from sterna.core.history.messages import PastAsked
 from sterna.core.history.recall import Recall
@@ -99,6 +100,15 @@ class Subscribing:
     def set_variable(self, given: inputs.SetVariable, now: Time) -> None:
         """A variable that subscriptions refer to has a value now."""
         self.whereabouts.set(given, now)
+
+    def in_force(self, now: Time) -> Iterator[Fact]:
+        """What the application wants, as if it had just asked for it."""
+        at = self._client.id
+        for name, filter_ in self.filters.items():
+            yield facts.Subscribed(at=at, time=now, subscription=name, filter=filter_)
+            if not filter_.is_bound:
+                exact = self._exact_or_anywhere(filter_)
+                yield facts.Adapted(at=at, time=now, subscription=name, filter=exact)
 
     # ---- To the application
 
@@ -221,7 +231,9 @@ class Subscribing:
         """Go on with what a snapshot has held."""
         self.filters = filters
         for name, filter_ in filters.items():
-            exact = filter_
-            if not filter_.is_bound:
-                exact = self.whereabouts.context.exact_or_anywhere(filter_)
+            exact = filter_ if filter_.is_bound else self._exact_or_anywhere(filter_)
             self._wanted.add(name, exact)
+
+    def _exact_or_anywhere(self, filter_: Filter) -> Filter:
+        """The same; the places may have become more than a filter can hold."""
+        return self.whereabouts.context.exact_or_anywhere(filter_)

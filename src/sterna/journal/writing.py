@@ -12,6 +12,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from sterna.core.facts import Fact
+from sterna.core.names import Time
 from sterna.errors import JournalFailedError, SegmentDamagedError
 from sterna.journal.rows import events_in, rows_of, schema_of
 from sterna.journal.segments import (
@@ -33,6 +34,10 @@ PENDING_FACTS_MAX = 8_192
 PENDING_BYTES_MAX = 8 * 2**20
 """With more than this in memory, facts are written at once. It bounds memory, and how long a
 write keeps others waiting."""
+
+BEHIND_MAX = 4
+"""With so many times as much in memory, `record` waits for the disk: then no other bound has
+helped."""
 
 
 class Place(NamedTuple):
@@ -107,6 +112,8 @@ class Journal:
         self._clock = clock
         self._thread = thread
         self._flushing: Future[None] | None = None
+        self._is_taken = True
+        """Whether the thread has taken what it was last asked to write."""
         self._collecting = Lock()
         self._writing = Lock()
         self._pending: list[Recorded] = []
@@ -124,10 +131,16 @@ class Journal:
         self.recovery = Recovery()
         self.last_position = BEGINNING
         """The last fact that is in the journal or collected; `record` leaves out all up to it."""
+        self.last_time: Time = 0
+        """The time of the last fact of earlier runs; 0 if there is none."""
+        self._last_file_us = 0
+        """When the newest file was begun, by its name."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self.recovery = _finish_all(directory, node)
-            self.last_position = _last_position(directory, node)
+            self.last_position, self.last_time = _last_fact(directory, node)
+            segments = segments_in(directory, node)
+            self._last_file_us = max((each.started_us for each in segments), default=0)
             self._written = self.last_position.position
         except OSError as error:
             self._fail(error)
@@ -162,13 +175,7 @@ class Journal:
                     self._pending_events += _events_in(fact)
             self._pending_bytes += size_bytes
             self.last_position = max(self.last_position, Place(position, len(facts) - 1))
-            is_much = (
-                self._pending_events >= PENDING_EVENTS_MAX
-                or len(self._pending) >= PENDING_FACTS_MAX
-                or self._pending_bytes >= PENDING_BYTES_MAX
-            )
-        if is_much:
-            self._flush_much()
+        self.flush_if_much()
 
     def flush(self, *, sync: bool = False) -> None:
         """Write what is collected as one batch; with `sync` it is on disk afterwards."""
@@ -177,21 +184,48 @@ class Journal:
             with self._collecting:
                 pending, self._pending = self._pending, []
                 self._pending_events = self._pending_bytes = 0
+                self._is_taken = True
             try:
                 if pending:
                     self._write(pending)
                 if sync and self._file is not None:
                     os.fsync(self._file)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, facts are missing.
                 self._fail(error)
 
-    def _flush_much(self) -> None:
+    def flush_if_much(self) -> None:
+        """Write what is collected, if it is much: in the thread, if that has nothing else to write.
+
+        If it has, the journal is behind.
+        """
+        self._check()
+        if not self._has_pending(1):
+            return
         if self._thread is None:
             self.flush()
             return
-        if self._flushing is not None:
-            self._flushing.result()  # Not more than one batch waits for the disk.
+        if self._flushing is not None and not self._flushing.done():
+            if not self._has_pending(BEHIND_MAX):
+                return
+            self._flushing.result()
+        self._is_taken = False
         self._flushing = self._thread.submit(self.flush)
+
+    def _has_pending(self, times: int) -> bool:
+        """Whether so many times as much as one write should have is collected."""
+        return (
+            self._pending_events >= times * PENDING_EVENTS_MAX
+            or len(self._pending) >= times * PENDING_FACTS_MAX
+            or self._pending_bytes >= times * PENDING_BYTES_MAX
+        )
+
+    @property
+    def behind(self) -> "Future[None] | None":
+        """The write that has to end before much more is recorded; None if nothing has to wait."""
+        flushing = self._flushing
+        if flushing is None or flushing.done():
+            return None
+        return flushing if self._has_pending(1 if self._is_taken else 2) else None
 
     def flush_if_due(self) -> None:
         """Write what has waited long enough, and finish a file that is old enough."""
@@ -237,12 +271,9 @@ class Journal:
             self._finish()
 
     def _start(self, position: int) -> None:
-        started_us = time.time_ns() // 1000
-        while True:
-            self._path = self.directory / file_name(self._node, position, started_us)
-            if not finished_path(self._path).exists():
-                break
-            started_us += 1
+        # Whatever the clock shows: files with the same first position sort as they were begun.
+        self._last_file_us = max(time.time_ns() // 1000, self._last_file_us + 1)
+        self._path = self.directory / file_name(self._node, position, self._last_file_us)
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self._file_bytes = 0
         self._file_since = self._clock()
@@ -270,13 +301,19 @@ class Journal:
             self._prune(self._bytes_max)
 
     def _prune(self, bytes_max: int) -> None:
-        """Remove the oldest files, but never the last one: it knows how far the journal reaches."""
+        """Remove the oldest files, but never the last one: it knows how far the journal reaches.
+
+        That is the file that was just finished, whatever its name.
+        """
+        last = finished_path(self._path)
         segments = segments_in(self.directory, self._node)
         sizes = [_size(segment.path) for segment in segments]
         total = sum(sizes)
-        for segment, size in list(zip(segments, sizes, strict=True))[:-1]:
+        for segment, size in zip(segments, sizes, strict=True):
             if total <= bytes_max:
                 break
+            if segment.path == last:
+                continue
             segment.path.unlink(missing_ok=True)
             total -= size
             log.info("removed %s to make room", segment.path.name)
@@ -285,11 +322,12 @@ class Journal:
         if self._failure is not None:
             raise self._failure
 
-    def _fail(self, error: OSError) -> NoReturn:
+    def _fail(self, error: Exception) -> NoReturn:
         """Stop after an error: the next start cuts off what was half written."""
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
+        problem = (isinstance(error, OSError) and error.strerror) or str(error) or repr(error)
         self._failure = JournalFailedError(
-            f"the journal in {self.directory} cannot be written: {error.strerror or error}. "
+            f"the journal in {self.directory} cannot be written: {problem}. "
             + ("Make room on the disk or lower journal.bytes_max" if full else "Look at the disk")
             + ", then start the broker again"
         )
@@ -359,20 +397,27 @@ def _intact(path: Path) -> tuple[int, int]:
     return max(0, count), end
 
 
-def _last_position(directory: Path, node: str) -> Place:
-    """The last fact that can be read."""
+def _last_fact(directory: Path, node: str) -> tuple[Place, Time]:
+    """The greatest place of all facts that can be read, and the time then.
+
+    Names do not tell which file has it: a clock may have been set back between two files, and
+    where positions were used again, an earlier file may reach further. Of most files only the
+    headers are read.
+    """
+    last, time_us = BEGINNING, 0
     for segment in reversed(segments_in(directory, node)):
-        place = _last_position_in(segment)
-        if place is not None:
-            return place
-    return BEGINNING
+        found = _last_fact_in(segment, max(0, last.position))
+        if found is not None:
+            last, time_us = max(last, found[0]), max(time_us, found[1])
+    return last, time_us
 
 
-def _last_position_in(segment: SegmentName) -> Place | None:
+def _last_fact_in(segment: SegmentName, start: int) -> tuple[Place, Time] | None:
+    """The last fact of a file, unless it is before a position."""
     schema: bytes | None = None
     last: bytes | None = None
     try:
-        for message in read_messages(segment.path):
+        for message in read_messages(segment.path, start):
             if schema is None:
                 schema = message.data
             else:
@@ -382,7 +427,8 @@ def _last_position_in(segment: SegmentName) -> Place | None:
     if schema is None or last is None:
         return None
     batch = read_batch(last, read_schema(schema))
-    return Place(batch["position"][-1].as_py(), batch["turn"][-1].as_py())
+    place = Place(batch["position"][-1].as_py(), batch["turn"][-1].as_py())
+    return place, max(batch["time_us"].to_pylist())
 
 
 def _size(path: Path) -> int:

@@ -24,7 +24,7 @@ CheckedScalar = bool | Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)] | fl
 
 
 class EventId(NamedTuple):
-    """The publisher of an event, and its sequence number at that publisher, counting from 1."""
+    """The publisher of an event, and its sequence number at that publisher."""
 
     publisher: str
     seq: Number
@@ -39,7 +39,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, eq=False
 
     publisher: str
     seq: int
-    """The sequence number: consecutive per publisher, from 1."""
+    """The sequence number: at least 1, and greater than those of the publisher's earlier events.
+
+    It grows by one, unless the publisher has lost its memory and begins above its earlier lives.
+    """
     time_us: int
     """When it was published, by the wall clock of its publisher, in microseconds since 1970."""
     attributes: Mapping[str, Scalar] = {}

@@ -71,8 +71,11 @@ class Listener:
     def remember(self, memory: bytes) -> None:
         """Restore what a snapshot has kept besides the node."""
 
-    def stated_before(self, position: int, facts: Sequence[Fact]) -> None:
-        """Facts from before a restart, which may have been reported then."""
+    def stated_before(self, position: int, facts: Sequence[Fact], size_bytes: int) -> None:
+        """Facts from before a restart, which may have been reported then; see `stated`."""
+
+    def recovered(self) -> None:
+        """Everything from before the restart is known; what happens from now on is new."""
 
     def stumbled(self, given: Input, error: Exception) -> None:
         """A node failed at an input. It continues, for the same would happen again when it is
@@ -113,8 +116,10 @@ class Driver(Listener, ABC):
         """Do what was prepared."""
 
     @abstractmethod
-    def stated(self, position: int, facts: Sequence[Fact]) -> None:
-        """Take facts that are final."""
+    def stated(self, position: int, facts: Sequence[Fact], size_bytes: int) -> None:
+        """Take facts that are final. The input that caused them had so many bytes, which they may
+        keep in memory.
+        """
 
     @abstractmethod
     def failed(self, error: Exception) -> None:
@@ -128,6 +133,7 @@ class HeldOutput(NamedTuple):
     prepared: object
     stated_at: int
     facts: Sequence[Fact]
+    size_bytes: int
 
 
 class Recovered(NamedTuple, Generic[N]):
@@ -216,7 +222,7 @@ def replay(recovered: Recovered[N], listener: Listener) -> tuple[int, Time]:
             continue  # The application received the error then.
         listener.done_before(given, turn.actions)
         if turn.facts:
-            listener.stated_before(position, turn.facts)
+            listener.stated_before(position, turn.facts, len(record))
     return position, time
 
 
@@ -315,11 +321,11 @@ class Engine(Generic[N]):
         self._wake_in_time()
         if self._log is None:
             self.driver.release(prepared)
-            self.driver.stated(position, turn.facts)
+            self.driver.stated(position, turn.facts, len(raw))
             return
         if turn.is_binding:
             self._binding = position
-        self._held.append(HeldOutput(self._binding, prepared, position, turn.facts))
+        self._held.append(HeldOutput(self._binding, prepared, position, turn.facts, len(raw)))
         if self._level is Durability.SYNC:
             if self._commit_now(self._log):
                 self._snapshot_if_due()
@@ -407,7 +413,7 @@ class Engine(Generic[N]):
             each = held.popleft()
             driver.release(each.prepared)
             if each.facts:
-                driver.stated(each.stated_at, each.facts)
+                driver.stated(each.stated_at, each.facts, each.size_bytes)
 
     # ---- Snapshots and recovery
 
@@ -439,6 +445,7 @@ class Engine(Generic[N]):
                 gc.enable()
         self._binding = self.inputs = position
         self.clock.not_before(time)
+        self.driver.recovered()
         for link in [*self.node.peers]:  # Whatever connection there was, it is gone.
             if self.node.is_connected(link):
                 self.give(LinkDown(link=link))

@@ -4,7 +4,7 @@ import pytest
 
 from sterna.core.assembly import make_client
 from sterna.core.client import Client
-from sterna.core.facts import Adapted, Moved, VariableSet
+from sterna.core.facts import Adapted, Moved, Subscribed, VariableSet
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import Configured, MoveTo, SetVariable, Subscribe
 from sterna.core.location.options import PlacesOptions
@@ -94,6 +94,7 @@ def test_places_change_to_more_than_a_filter_can_hold() -> None:
     for node in (client, restored):
         assert node.options == options
         assert [wants(node, "x1", 5), wants(node, "f", 5), wants(node, "f", 9)] == [1, 1, 0]
+        assert [type(fact) for fact in node.in_force(5)] == [Subscribed, Adapted]
         node.handle(SetVariable(name="budget", value=10), 5)
         assert wants(node, "f", 9)
         node.handle(MoveTo(location="x2"), 6)

@@ -297,11 +297,12 @@ class Relocation(Hosting):
     def _await_news(self, stranger: Stranger, now: Time) -> None:
         """Keep a request until its client is known here, or known to have left, but not for ever.
 
-        It does not follow the trail of another life of its client, although that is a later one:
-        the broker that this trail was laid for would not find what the request turns around.
+        It does not follow the trail of a later life of its client: the broker that this trail was
+        laid for would not find what the request turns around. Nothing is left of the life that it
+        asks for, so nobody has to wait.
         """
         request = stranger.request
-        if self.trails.last_departure(request.client) >= request.born:
+        if self.trails.is_over(request.client, request.born):
             self._answer_forgotten(request, now)
             return
         self.look_again_by(stranger.since + NEWS_US, NEWS_US, now)

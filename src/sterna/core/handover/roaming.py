@@ -9,6 +9,7 @@ from sterna.core.component import ClientComponent
 from sterna.core.handover.messages import Arrival, Replayed, Welcome
 from sterna.core.inputs import LinkUp
 from sterna.core.keeping import Reader, Writer
+from sterna.core.lives import last_visit
 from sterna.core.names import LinkId, NodeId, Time
 from sterna.model.event import Event
 from sterna.model.ranges import VISIT_MAX
@@ -58,9 +59,10 @@ class Roaming(ClientComponent):
         client, earlier = self.client, given.earlier
         own = max(self._visit, client.next_session - 1)
         if own < earlier.visit < VISIT_MAX:  # It is of another life.
-            client.next_session = earlier.visit + 1
+            latest = last_visit(earlier)
+            client.next_session = latest + 1
             if self._visit:
-                self._visit = earlier.visit
+                self._visit = latest
             client.offers.number_above(earlier.seq)
 
     def link_new(self, link: LinkId, now: Time) -> None:

@@ -120,6 +120,11 @@ class Trails:
         trail = self._trails.get(client)
         return max(self.last_departure(client), 0 if trail is None else trail.born)
 
+    def is_over(self, client: NodeId, born: int) -> bool:
+        """Whether a life of a client has ended: it has left since, or was born anew."""
+        trail = self._trails.get(client)
+        return self.last_departure(client) >= born or (trail is not None and trail.born > born)
+
     def earlier(self, client: NodeId, now: Time) -> Earlier:
         """What is known of the lives of a client: the last departure, and the last birth."""
         trail, departure = self._trails.get(client), self.departures.get(client)

@@ -75,7 +75,7 @@ class BrokerDriver(Driver):
     def __init__(
         self, configuration: Configuration, metrics: Metrics, server: "BrokerServer"
     ) -> None:
-        self.journalist = Journalist(self._journal_failed)
+        self.journalist = Journalist(self._journal_failed, self._wait_for_journal)
         self.spill = Spill(configuration)
         self._configuration = configuration
         self._metrics = metrics
@@ -94,8 +94,8 @@ class BrokerDriver(Driver):
         """What waits for sessions because it is more than can be sent at once."""
         self._unchecked_bytes = 0
         """How many bytes are received until the memory is checked because of that."""
-        self._unreported: list[tuple[int, Sequence[Fact]]] = []
-        """Facts that are not reported yet, with the numbers of their inputs."""
+        self._unreported: list[tuple[int, Sequence[Fact], int]] = []
+        """Facts that are not reported yet, with the numbers and the sizes of their inputs."""
         self._unlock: Callable[[], None] = lambda: None
         self._sessions: Sessions
         self._pausing: Pausing
@@ -348,17 +348,17 @@ class BrokerDriver(Driver):
 
     # ---- Facts
 
-    def stated(self, position: int, facts: Sequence[Fact]) -> None:
+    def stated(self, position: int, facts: Sequence[Fact], size_bytes: int) -> None:
         if facts:  # They are reported once everything urgent is sent.
-            self._unreported.append((position, facts))
+            self._unreported.append((position, facts, size_bytes))
             self._flush_soon()
 
     def tell(self) -> None:
         """Report the facts so far: to the metrics, to the journal, and some to the operator."""
         unreported, self._unreported = self._unreported, []
-        for position, facts in unreported:
+        for position, facts, size_bytes in unreported:
             self._metrics.facts(facts)
-            self.stated_before(position, facts)
+            self.stated_before(position, facts, size_bytes)
             for fact in facts:
                 if type(fact) is RingFound:
                     log.error(
@@ -382,8 +382,8 @@ class BrokerDriver(Driver):
                         *(fact.forgotten_here, fact.at, fact.forgotten_there),
                     )
 
-    def stated_before(self, position: int, facts: Sequence[Fact]) -> None:
-        self.journalist.record(position, facts)
+    def stated_before(self, position: int, facts: Sequence[Fact], size_bytes: int) -> None:
+        self.journalist.record(position, facts, size_bytes)
 
     def before_snapshot(self) -> Callable[[], None]:
         self.tell()
@@ -413,6 +413,9 @@ class BrokerDriver(Driver):
 
     def _journal_failed(self, error: Exception) -> None:
         self.engine.fail(error)
+
+    def _wait_for_journal(self, waits: bool) -> None:  # noqa: FBT001
+        self._pausing.journal_waits(waits=waits)
 
 
 def _is_paged(sending: Sending) -> bool:

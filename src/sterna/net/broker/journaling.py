@@ -11,11 +11,16 @@ from sterna.net.config import BrokerConfig
 
 
 class Journalist:
-    """Keeps the journal. If it cannot be written, the broker has to stop: `fail` is called."""
+    """Keeps the journal. If it cannot be written, the broker has to stop: `fail` is called.
 
-    def __init__(self, fail: Callable[[Exception], None]) -> None:
+    While the disk is slower than what arrives, `wait` is called with True, and then with False.
+    """
+
+    def __init__(self, fail: Callable[[Exception], None], wait: Callable[[bool], None]) -> None:
         self.journal: Journal | None = None
         self._fail = fail
+        self._wait = wait
+        self._is_behind = False
         self._thread = ThreadPoolExecutor(1, "journal")
 
     @property
@@ -47,11 +52,28 @@ class Journalist:
             except JournalFailedError as error:
                 self._fail(error)
 
-    def record(self, position: int, facts: Sequence[Fact]) -> None:
-        """Take the facts that an input caused."""
+    def record(self, position: int, facts: Sequence[Fact], size_bytes: int) -> None:
+        """Take the facts that an input of so many bytes caused."""
         if self.journal is not None:
             try:
-                self.journal.record(position, facts)
+                self.journal.record(position, facts, size_bytes)
+            except JournalFailedError as error:
+                self._fail(error)
+                return
+            behind = self.journal.behind
+            if behind is not None and not self._is_behind:
+                self._is_behind = True
+                self._wait(True)  # noqa: FBT003 - it is all that is said.
+                loop = asyncio.get_running_loop()
+                behind.add_done_callback(lambda _: loop.call_soon_threadsafe(self._caught_up))
+
+    def _caught_up(self) -> None:
+        """What was being written is written: what was collected meanwhile is next."""
+        self._is_behind = False
+        self._wait(False)  # noqa: FBT003
+        if self.journal is not None:
+            try:
+                self.journal.flush_if_much()
             except JournalFailedError as error:
                 self._fail(error)
 

@@ -20,6 +20,8 @@ class Pausing:
     def __init__(self, configuration: Configuration, sessions: Sessions) -> None:
         self.is_paused = False
         """Whether all have to wait, because what was received is not durable yet."""
+        self._journal_waits = False
+        """Whether all have to wait, because the journal is not written as fast."""
         self.in_flight_bytes = 0
         """How many bytes were received since the last inputs became durable."""
         self._configuration = configuration
@@ -55,7 +57,7 @@ class Pausing:
             return False
         if role is Role.BROKER and (session in self._full or session.peer in self._overdue):
             return True
-        return not self.is_paused and session not in self._waiting
+        return not (self.is_paused or self._journal_waits) and session not in self._waiting
 
     @property
     def waiting(self) -> int:
@@ -78,6 +80,11 @@ class Pausing:
         if self.is_paused:
             self.is_paused = False
             self._apply(self._sessions.roles)
+
+    def journal_waits(self, *, waits: bool) -> None:
+        """The journal has to be written before more is received, or has been."""
+        self._journal_waits = waits
+        self._apply(self._sessions.roles)
 
     def drain(self) -> None:
         """Stop reading from clients."""

@@ -7,6 +7,7 @@ to the deliveries. Inputs from the application and from brokers come in through 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,9 +23,10 @@ from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import LinkId
 from sterna.core.node import Turn
 from sterna.core.settings import Settings
-from sterna.errors import ClosedError, JournalFailedError, NotConnectedError, SternaError
+from sterna.errors import ClosedError, NotConnectedError, SternaError
 from sterna.net.client.checking import check_sendable
 from sterna.net.client.life import Life
+from sterna.net.client.record import STARTED, Record
 from sterna.net.config import Durability
 from sterna.net.connection import Connection
 from sterna.net.engine import Driver, Engine, loading, recover, without_message
@@ -36,7 +38,6 @@ from sterna.wire.codec import Bodies, encode
 from sterna.wire.frames import digest, live_settings
 
 if TYPE_CHECKING:
-    from sterna.journal import Journal
     from sterna.net.client.deliveries import Deliveries
     from sterna.net.client.handles import Subscription
     from sterna.net.client.keeper import Keeper
@@ -46,9 +47,6 @@ log = logging.getLogger("sterna.client")
 
 STATE_KIND = "client state 2"
 """What snapshots of a client hold: a `State`."""
-
-FLUSH_S = 0.5
-"""How often a client looks whether something of its journal has waited long enough."""
 
 OLDER_KINDS = ("client state 1",)
 """The kinds that older releases wrote, which can still be read."""
@@ -79,11 +77,10 @@ class ClientDriver(Driver):
         self.log: Log | None = None
         self._life = life
         self._tell = tell
-        self._journal_directory = journal
-        self._journal: Journal | None = None
-        self._flushing: asyncio.Task[None] | None = None
+        self._record = Record(journal, life.name)
         self._recovery: Recovery | None = None
         self._recovering: Node
+        self._resume_record: Callable[[], None]
         self._stopping: asyncio.Task[None] | None = None
         self._bodies = Bodies()
         self._keeper: Keeper
@@ -111,29 +108,12 @@ class ClientDriver(Driver):
             self.log, self._recovery = Log.open(
                 state, kind=STATE_KIND, older=OLDER_KINDS, load=loading(_make)
             )
-        if self._journal_directory is not None:
-            self._open_journal(self._journal_directory)
+        self._record.open(self.log, self.failed)
+        self._record.start()
         if self._recovery is not None and (
             self._recovery.state is not None or self._recovery.report.records
         ):
             self._start(Settings(), NOTHING_KNOWN)
-
-    def _open_journal(self, directory: Path) -> None:
-        from sterna.journal import Journal  # noqa: PLC0415 - it needs an extra.
-
-        log_end = None if self.log is None else self.log.appended
-        self._journal = Journal(directory, self._life.name, log_end=log_end)
-        self._flushing = asyncio.create_task(self._flush_in_time(self._journal))
-
-    async def _flush_in_time(self, journal: "Journal") -> None:
-        """Write what happened soon after it did: others read it, and the process may be killed."""
-        while True:
-            await asyncio.sleep(FLUSH_S)
-            try:
-                await asyncio.to_thread(journal.flush_if_due)
-            except JournalFailedError as error:
-                self.failed(error)
-                return
 
     @property
     def digest(self) -> str:
@@ -168,18 +148,13 @@ class ClientDriver(Driver):
         finally:
             if self.log is not None:
                 self.log.close()
-            if self._flushing is not None:
-                self._flushing.cancel()
-                await asyncio.wait([self._flushing])
-            if self._journal is not None:
-                self._journal.close()
+            await self._record.stop()
 
     def _start(self, settings: Settings, earlier: Earlier) -> None:
         new = new_client(self._life.name, settings, earlier)
         if self.log is None or self._recovery is None:
-            self.engine = Engine(_make(new), self, new)
-            if self._journal is not None:  # Positions go on where the last process ended.
-                self.engine.inputs = max(0, self._journal.last_position.position)
+            self.engine = engine = Engine(_make(new), self, new)
+            self._record.begin(engine)
             return
         found = recover(self.log, self._recovery, new, _make)
         if found.began.node != self._life.name:
@@ -190,6 +165,8 @@ class ClientDriver(Driver):
             )
         engine = Engine(found.node, self, found.began, level=Durability.BATCH, log=self.log)
         self._recovering = found.node
+        self._record.expect(found.began)
+        self._resume_record = partial(self._record.resume, engine, self.log)
         engine.recover(found)
         self.engine = engine  # Not before: a node that is half recovered must not be kept.
         self._deliveries.resume(found.node.subscriptions)
@@ -293,8 +270,8 @@ class ClientDriver(Driver):
             self._keeper.flush_soon()
         self._publications.node_changed()
 
-    def stated(self, position: int, stated: Sequence[Fact]) -> None:
-        self.stated_before(position, stated)
+    def stated(self, position: int, stated: Sequence[Fact], size_bytes: int) -> None:
+        self.stated_before(position, stated, size_bytes)
         for fact in stated:
             if self._tell is not None:
                 _call(self._tell, fact)
@@ -315,16 +292,14 @@ class ClientDriver(Driver):
 
     # ---- Recovery and snapshots
 
-    def stated_before(self, position: int, stated: Sequence[Fact]) -> None:
-        if self._journal is not None:
-            try:
-                self._journal.record(position, stated)
-            except JournalFailedError as error:
-                self.failed(error)
+    def stated_before(self, position: int, stated: Sequence[Fact], size_bytes: int) -> None:
+        self._record.add(position, stated, size_bytes)
+
+    def recovered(self) -> None:
+        self._resume_record()
 
     def before_snapshot(self) -> Callable[[], None]:
-        journal = self._journal
-        return lambda: None if journal is None else journal.flush(sync=True)
+        return self._record.sync
 
     def done_before(self, given: Input, actions: Sequence[Action]) -> None:
         if isinstance(given, Unsubscribe):
@@ -334,7 +309,8 @@ class ClientDriver(Driver):
                 self._deliveries.delivered_before(action, self._recovering.subscriptions)
 
     def noted(self, note: bytes) -> None:
-        self._deliveries.done_before(note.decode())
+        if note != STARTED:
+            self._deliveries.done_before(note.decode())
 
     def memory(self) -> bytes:
         return encode_memory(self._deliveries.memory())
