@@ -1,7 +1,9 @@
 """`sterna pipeline audit`: what it tells of journals, and its exit status."""
 
 import json
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 
 from sterna.bench.audit_journals import write_journals
 from sterna.cli.main import app
+from sterna.cli.pipeline import audit as command
 from sterna.core.facts import (
     Accepted,
     Attached,
@@ -18,13 +21,17 @@ from sterna.core.facts import (
     Detached,
     Fact,
     Left,
+    Published,
+    RecordBegun,
     Subscribed,
 )
 from sterna.core.names import Peer
 from sterna.journal import Journal
 from sterna.model.event import Event
 from sterna.model.filters import Filter
-from sterna.pipeline.audit import audit, in_journals, is_complete
+from sterna.pipeline.audit import Verdict, audit, audit_journals, in_journals, is_complete
+from sterna.pipeline.audit.verdict import Unjudged
+from sterna.pipeline.errors import PipelineError
 
 PUBLISHED = 600
 
@@ -101,13 +108,20 @@ def accepted(second: int) -> list[Fact]:
     return at_second(second, Accepted(at="B1", time=0, link="ghost", events=(event,)))
 
 
-def delivered(second: int) -> list[Fact]:
-    event = Event(publisher="ghost", seq=second, time_us=0, attributes={"x": 1})
-    return at_second(second, Delivered(at="c", time=0, events=(event,)))
+def delivered(number: int, second: int | None = None) -> list[Fact]:
+    event = Event(publisher="ghost", seq=number, time_us=0, attributes={"x": 1})
+    return at_second(second or number, Delivered(at="c", time=0, events=(event,)))
 
 
+def half(number: int) -> Event:
+    return Event(publisher="half", seq=number, time_us=0, attributes={"y": 1})
+
+
+BOTH = (half(1), half(2))
+BEGUN = RecordBegun(at="c", time=0)
 CAME = Attached(at="c", time=0, link="B1", peer=Peer.BROKER)
 ASKED = Subscribed(at="c", time=0, subscription="s", filter=Filter("x > 0"))
+ASKED_HALF = Subscribed(at="c", time=0, subscription="h", filter=Filter("y > 0"))
 LEFT = Left(at="c", time=0, published=0)
 WENT = Detached(at="c", time=0, link="B1", peer=Peer.BROKER)
 FORGOTTEN = ClientForgotten(at="B1", time=0, client="ghost")
@@ -135,7 +149,26 @@ def test_clients_without_a_journal_or_started_anew_are_not_accused(
             *(by("d", at_second(150, LEFT, WENT)), by("d", at_second(300, CAME))),
             by("d", at_second(500, WENT)),
         ],
+        "e": [  # Another life, in which it gets again, and later, what the first one got.
+            *(by("e", at_second(50, BEGUN, CAME, ASKED)), by("e", delivered(200))),
+            *(by("e", at_second(300, BEGUN, CAME, ASKED)), by("e", delivered(100, 301))),
+            by("e", delivered(200, 302)),
+        ],
+        "o": [  # The same, but its first life is from before journals said where one begins.
+            *(by("o", at_second(50, CAME, ASKED)), by("o", delivered(200))),
+            *(by("o", at_second(300, BEGUN, CAME, ASKED)), by("o", delivered(100, 301))),
+            by("o", delivered(200, 302)),
+        ],
+        "half": [  # It was killed before it could write that it had published another event.
+            by("half", at_second(50, BEGUN, CAME)),
+            at_second(100, Published(at="half", time=0, events=(half(1),))),
+        ],
+        "f": [
+            by("f", at_second(50, BEGUN, CAME, ASKED_HALF)),
+            by("f", at_second(101, Delivered(at="f", time=0, events=(half(1), half(2))))),
+        ],
     }
+    told["B1"].insert(1, at_second(100, Accepted(at="B1", time=0, link="half", events=BOTH)))
     for node, inputs in told.items():
         for position, stated in enumerate(inputs, 1):
             journal = Journal(tmp_path, node)
@@ -143,30 +176,71 @@ def test_clients_without_a_journal_or_started_anew_are_not_accused(
             journal.close()  # Each in a file of its own.
 
     verdict = audit(in_journals(spark, tmp_path), partitions=2)
-    assert (verdict.findings, verdict.delivered) == ([], 5)
-    assert verdict.owed == 4, "of what one that was killed had asked, nobody knows when it ended"
+    assert (verdict.findings, verdict.delivered) == ([], 13)
+    assert verdict.owed == 4 + 2, "of what c had asked when it was killed, nobody knows the end"
 
     first = min(tmp_path.glob("B1*.arrows"))
     first.unlink()  # As brokers do when they have too many.
     assert not is_complete(tmp_path)
+    unattached = Journal(tmp_path, "u")  # No journal says which broker it had.
+    unattached.record(1, by("u", [*at_second(50, BEGUN, ASKED), *delivered(60)]))
+    unattached.close()
     verdict = audit(in_journals(spark, tmp_path), is_complete=False, partitions=2)
-    assert (verdict.findings, verdict.delivered) == ([], 5)
+    assert (verdict.findings, verdict.delivered) == ([], 14)
+    assert (verdict.unjudged.unattached, verdict.unjudged.lacks_beginning) == (("u",), True)
 
 
 @pytest.mark.spec("PL-5")
-@pytest.mark.usefixtures("no_spark")
-def test_without_journals_of_clients_nothing_can_be_said(tmp_path: Path) -> None:
-    """And that must not look like a clean audit. It is told before Spark starts."""
-    journal = Journal(tmp_path, "B1")
+def test_what_was_not_judged_is_not_called_right() -> None:
+    """It is said what was not judged, and why."""
+
+    def told(owed: int, **left: Any) -> tuple[str, str]:
+        numbers: dict[str, int] = dict.fromkeys(("published", "subscribed", "delivered"), 9)
+        unjudged = Unjudged(**left)
+        verdict = Verdict(owed=owed, faults=Counter(), findings=[], unjudged=unjudged, **numbers)
+        assert command._document(verdict)["unjudged"].items() >= left.items()
+        return command._in_words(verdict), " ".join(command._unjudged(verdict))
+
+    assert told(1)[0].startswith("every delivery was right, and nothing")
+    assert told(0)[0].startswith("no delivery was wrong; but nothing was owed")
+    words, why = told(1, unknown=2, unattached=["u", "v"])
+    assert words.startswith("no delivery that could be judged was wrong, and nothing")
+    assert why.endswith(
+        "2 deliveries of events that no journal has; no journal says which broker u, v had"
+    )
+    words, why = told(0, unknown=2, ends=["B1"], lacks_beginning=True)
+    assert words.startswith("no delivery that could be judged was wrong; but nothing was owed")
+    assert "the journals of B1 end before that, or are missing, and the beginning of some" in why
+
+
+@pytest.mark.spec("PL-5")
+def only_a_broker(directory: Path) -> None:
+    """The journal of a broker that has accepted an event."""
+    journal = Journal(directory, "B1")
     event = Event(publisher="pat", seq=1, time_us=0, attributes={"x": 1})
     journal.record(0, [Attached(at="B1", time=1, link="pat", peer=Peer.CLIENT)])
     journal.record(1, [Accepted(at="B1", time=2, link="pat", events=(event,))])
     journal.close()
 
+
+@pytest.mark.usefixtures("no_spark")
+def test_without_journals_of_clients_nothing_can_be_said(tmp_path: Path) -> None:
+    """And that must not look like a clean audit. It is told before Spark starts."""
+    only_a_broker(tmp_path)
+
     status, printed = run(tmp_path, "--json")
 
     assert status == 2
     assert "no client that subscribes has kept a journal" in json.loads(printed)["error"]
+
+
+def test_it_is_told_in_the_end_if_it_is_not_quickly_seen(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    only_a_broker(tmp_path)
+
+    with pytest.raises(PipelineError, match="no client that subscribes has kept a journal"):
+        audit_journals(spark, tmp_path)
 
 
 @pytest.mark.spec("PL-5")

@@ -1,6 +1,7 @@
 """What each client did: when it was connected, its subscriptions and advertisements, its end."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -27,6 +28,10 @@ CLIENTS_AT_ONCE = 1_000
 
 _COLUMNS = ("name", "filter", "published", "publishers", "seqs")
 
+BEGUN = "RecordBegun"
+STARTS = (BEGUN, "Restarted")
+"""The facts with which a client's program begins."""
+
 PARTITIONS = 16
 """How many partitions clients, and later events, are processed in."""
 
@@ -51,6 +56,7 @@ _ARROW = pa.schema(
         ),
         "farewells": _list_of(moment=_LONG, last=_LONG),
         "oblivions": _list_of(moment=_LONG, heard=_LONG),
+        "lives": pa.list_(_LONG),
         "discarded": pa.list_(_LONG),
         "settled": pa.list_(_LONG),
     }
@@ -63,13 +69,15 @@ CONDUCT = """
         asked: BIGINT, settled: BIGINT, ended: BIGINT, forgotten: BIGINT, lasted: BIGINT>>,
     farewells ARRAY<STRUCT<moment: BIGINT, last: BIGINT>>,
     oblivions ARRAY<STRUCT<moment: BIGINT, heard: BIGINT>>,
+    lives ARRAY<BIGINT>,
     discarded ARRAY<BIGINT>,
     settled ARRAY<BIGINT>
 """
 """A client: its connections; its asks with the moments of `sterna.model.delivery.Lifetime`, and the
 last moment (`lasted`) at which an event may have left its publisher to arrive before the end; when
 it left for good, and its last event that had arrived; when it was forgotten, and its last event
-that had reached the network; its events that it had no room for. The row without a client has the
+that had reached the network; when its program began without a memory, or its journal anew; its
+events that it had no room for. The row without a client has the
 moments at which nothing was on its way in a world."""
 
 
@@ -79,8 +87,9 @@ def controls(stated: Stated) -> DataFrame:
         (
             *("Subscribed", "Adapted", "Unsubscribed", "Advertised", "Unadvertised"),
             *("Attached", "Detached", "Left", "Purged", "ClientForgotten", "Settled"),
+            *STARTS,
         ),
-        *("client", *_COLUMNS),
+        *("client", "link", "peer", *_COLUMNS),
     )
 
 
@@ -113,19 +122,28 @@ def conducts(
     )
     return (
         rows.repartitionById(partitions, "share")
-        .sortWithinPartitions("client", "world", "position", "turn", "moment")
+        # By moments: what brokers tell of a client has positions in their own journals.
+        .sortWithinPartitions("client", "world", "moment", "position", "turn")
         .mapInArrow(partial(_conducts, grace=moments(grace_us)), CONDUCT)
     )
 
 
-def signs_of_life(stated: Stated) -> DataFrame:
-    """The first and the last fact of each node (`moment`, `published`), by its clock."""
+def signs_of_life(stated: Stated, control: DataFrame) -> DataFrame:
+    """The first and the last fact of each run of each program (`moment`, `published`)."""
+    starts = (
+        control.where((F.col("world") == LIVE) & F.col("kind").isin(*STARTS))
+        .groupBy("at")
+        .agg(F.collect_list("moment").alias("starts"))
+    )
+    run = F.coalesce(F.size(F.filter("starts", lambda start: start <= F.col("moment"))), F.lit(0))
     return (
         stated(None)
         .where(F.col("world") == LIVE)
-        .groupBy("world", F.col("at").alias("client"))
+        .join(F.broadcast(starts), "at", "left")
+        .groupBy("world", F.col("at").alias("client"), run.alias("run"))
         .agg(F.min("moment").alias("moment"), F.max("moment").alias("published"))
         .withColumn("kind", F.lit("Seen"))
+        .drop("run")
     )
 
 
@@ -203,11 +221,7 @@ def _batch(told: list[_Row]) -> pa.RecordBatch:
 
 
 def _conduct(rows: Sequence[_Row], settled: list[int] | None, grace: int) -> _Row:
-    links = [
-        (row["moment"], row["kind"] == "Attached")
-        for row in rows
-        if row["kind"] in {"Attached", "Detached"}
-    ]
+    links = [(row["moment"], _IS_THERE[row["kind"]]) for row in rows if row["kind"] in _IS_THERE]
     world, client = rows[0]["world"], rows[0]["client"]
     is_by_clock = settled is None
     connections = connections_of(links, unbroken=not is_by_clock)
@@ -231,6 +245,7 @@ def _conduct(rows: Sequence[_Row], settled: list[int] | None, grace: int) -> _Ro
         "oblivions": [
             {"moment": row["moment"], "heard": row["published"] or 0} for row in oblivions
         ],
+        "lives": [row["moment"] for row in rows if row["kind"] == BEGUN],
         "discarded": [
             seq
             for row in rows
@@ -245,11 +260,20 @@ def _conduct(rows: Sequence[_Row], settled: list[int] | None, grace: int) -> _Ro
     }
 
 
+_IS_THERE = {"Attached": True, "Detached": False, **dict.fromkeys(STARTS)}
+"""Whether a link is there after a fact; None: if there was one, its end is unknown."""
+
+
 def _seen(connections: list[tuple[int, int]], rows: Sequence[_Row]) -> list[tuple[int, int]]:
-    """Connections as far as the client gave signs of life: it may have died unnoticed."""
-    seen = [(row["moment"], row["published"]) for row in rows if row["kind"] == "Seen"]
-    first, last = seen[0] if seen else (FOREVER, 0)
-    return [(max(since, first), min(until, last)) for since, until in connections]
+    """Connections as far as the client gave signs of life in that run: it may have been killed."""
+    runs = sorted((row["moment"], row["published"]) for row in rows if row["kind"] == "Seen")
+    if not runs:
+        return []
+    found = []
+    for since, until in connections:
+        first, last = runs[max(0, bisect_right(runs, (since, FOREVER)) - 1)]
+        found.append((max(since, first), min(until, last)))
+    return found
 
 
 _Asked = tuple[str, str, int, int]
@@ -281,6 +305,9 @@ def _asks(rows: Iterable[_Row], *, leaving_ends: bool) -> Iterator[_Asked]:
             case "Attached":
                 came = moment
             case "Left" if leaving_ends:
+                for role, name in list(open_):
+                    yield from end(role, name, moment)
+            case "RecordBegun":  # What is in force is stated again.
                 for role, name in list(open_):
                     yield from end(role, name, moment)
             case "Subscribed":

@@ -1,12 +1,18 @@
 """The wrong deliveries of the ledger, each with the path of its event."""
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
+from sterna.core.names import Peer
 from sterna.model.delivery import Fault, was_published
 from sterna.pipeline.audit.ledger import EVENT, GRACE_US, NOT_WANTED, identities
 from sterna.pipeline.audit.publications import published
-from sterna.pipeline.audit.stated import Stated, slack
+from sterna.pipeline.audit.stated import LIVE, Stated, slack
+
+_HOPS = "array<struct<moment: bigint, at: string, link: string, time: timestamp>>"
 
 
 def wrong(lines: DataFrame) -> DataFrame:
@@ -16,10 +22,73 @@ def wrong(lines: DataFrame) -> DataFrame:
     )
 
 
+UNKNOWN = "unknown"
+"""No journal has the event, and one that might have had it ends too early, or is missing."""
+
+
+class Reach:
+    """How far it is known what was published: as far as the journals of all brokers reach.
+
+    Those of a client's network matter: its brokers, and all that these have been connected with.
+    """
+
+    def __init__(self, links: Iterable[tuple[str, str]], ends: Mapping[str, int]) -> None:
+        """`links` are nodes and brokers that they had a link to, `ends` the brokers' last moments.
+
+        A broker without an end has no journal.
+        """
+        links = list(links)
+        brokers = {broker for _, broker in links}
+        self._ends = ends
+        self._near: dict[str, set[str]] = defaultdict(set)
+        for node, broker in links:
+            self._near[node].add(broker)
+            if node in brokers:
+                self._near[broker].add(node)
+
+    def short_of(self, client: str, moment: int) -> list[str]:
+        """The brokers of a client's network whose journals end before a moment, or are missing."""
+        return [broker for broker in self._network(client) if self._ends.get(broker, 0) < moment]
+
+    def _network(self, client: str) -> list[str]:
+        found: set[str] = set()
+        left = list(self._near.get(client, ()))
+        while left:
+            broker = left.pop()
+            if broker not in found:
+                found.add(broker)
+                left += self._near.get(broker, ())
+        return sorted(found)
+
+    def is_known(self, client: str) -> bool:
+        """Whether a broker of the client is known."""
+        return bool(self._near.get(client))
+
+
+def reach(stated: Stated, control: DataFrame, clients: Sequence[str]) -> Reach:
+    """How far the journals of the brokers of these clients reach."""
+    is_live = F.col("world") == LIVE
+    attached = control.where(
+        is_live & (F.col("kind") == "Attached") & (F.col("peer") == str(Peer.BROKER))
+    ).select("at", "link")
+    brokers = attached.select(F.col("link").alias("at")).distinct()
+    asked = control.sparkSession.createDataFrame([(each,) for each in clients], "at STRING")
+    links = attached.join(F.broadcast(brokers.union(asked)), "at", "left_semi").distinct()
+    ends = stated(None).where(is_live).groupBy("at").agg(F.max("moment").alias("last"))
+    ends = ends.join(F.broadcast(brokers), "at", "left_semi")
+    return Reach(
+        [(row["at"], row["link"]) for row in links.collect()],
+        {row["at"]: row["last"] for row in ends.collect()},
+    )
+
+
 def explained(
     wrong: DataFrame, stated: Stated, known: DataFrame, *, grace_us: int = GRACE_US
 ) -> DataFrame:
-    """Wrong deliveries with their paths; unwanted events are set apart from unpublished ones."""
+    """Wrong deliveries with their paths; unwanted events are set apart from unpublished ones.
+
+    Of those whose publication might be missing (`is_beyond`), unpublished ones are `UNKNOWN`.
+    """
     events = wrong.select(*EVENT).distinct()
     said = (
         identities(published(stated, known, "publishers", "seqs"), "world", "moment")
@@ -27,17 +96,18 @@ def explained(
         .groupBy(*EVENT)
         .agg(F.max("moment").alias("published"))
     )
-    hops = (
+    forwarded = (
         identities(
             stated(["Forwarded"], "link", "publishers", "seqs").where("link IS NOT NULL"),
             "world",
             "moment",
             "at",
             "link",
+            "time",
         )
         .join(F.broadcast(events), list(EVENT), "left_semi")
         .groupBy(*EVENT)
-        .agg(F.array_sort(F.collect_list(F.struct("moment", "at", "link"))).alias("hops"))
+        .agg(F.array_sort(F.collect_list(F.struct("moment", "at", "link", "time"))).alias("hops"))
     )
     is_published = F.coalesce(
         was_published(F.col("published"), F.col("moment") + slack(grace_us)), F.lit(col=False)
@@ -45,16 +115,20 @@ def explained(
     fault = (
         F.when(F.col("fault") != NOT_WANTED, F.col("fault"))
         .when(is_published, str(Fault.UNASKED))
+        .when(F.col("is_beyond"), UNKNOWN)
         .otherwise(str(Fault.UNPUBLISHED))
     )
-    path = F.transform(
-        F.coalesce(
-            "hops", F.array().cast("array<struct<moment: bigint, at: string, link: string>>")
-        ),
-        lambda hop: F.concat(hop["at"], F.lit(" → "), hop["link"]),
+    made = F.coalesce("hops", F.array().cast(_HOPS))
+    path = F.transform(made, lambda hop: F.concat(hop["at"], F.lit(" → "), hop["link"]))
+    hops = F.transform(
+        made, lambda hop: F.struct(F.unix_micros(hop["time"]), hop["at"], hop["link"])
     )
     return (
         wrong.join(said, list(EVENT), "left")
-        .join(hops, list(EVENT), "left")
-        .select("world", fault.alias("fault"), "client", "publisher", "seq", path.alias("path"))
+        .join(forwarded, list(EVENT), "left")
+        .select(
+            *("world", fault.alias("fault"), "client", "publisher", "seq", "moment"),
+            path.alias("path"),
+            hops.alias("hops"),
+        )
     )

@@ -30,10 +30,11 @@ def lines(
     """A line for each client and each event that was for it or came to it.
 
     From facts, what clients did (`known`), and what was published. `is_owed`, how often it was
-    `delivered`, and `faults`: an array of (fault, moment).
+    `delivered`, `faults`: an array of (fault, moment), and whether it `is_open`: it did not come,
+    and nobody knows whether it had to.
     """
     wanted = _wanted(events, known.select("world", "client", F.inline("asks")))
-    rows = wanted.unionByName(_arrived(stated), allowMissingColumns=True)
+    rows = wanted.unionByName(_arrived(stated, known), allowMissingColumns=True)
     return _judged(rows, slack(grace_us))
 
 
@@ -72,10 +73,11 @@ def _wanted(events: DataFrame, asks: DataFrame) -> DataFrame:
     )
 
 
-def _arrived(stated: Stated) -> DataFrame:
+def _arrived(stated: Stated, known: DataFrame) -> DataFrame:
     """A row for each event that came to a client, whether its application saw it or not.
 
-    `is_purged` marks those that were discarded for a client, if that was recorded.
+    `is_purged` marks those that were discarded for a client, if that was recorded. `life` counts
+    the lives of a client: one that has lost its memory may get again what an earlier one got.
     """
     is_purged = F.col("kind").isin("Purged", "Discarded", "Missed")
     came = identities(
@@ -87,17 +89,23 @@ def _arrived(stated: Stated) -> DataFrame:
         .where((F.col("kind") != "Missed") | (F.col("world") == LIVE)),
         *("world", "kind", "at", "client", "moment", "position", "turn", "anywhere"),
     )
+    reborn = known.where(F.size("lives") > 0).select("world", "client", "lives")
+    came = came.withColumn("client", F.coalesce("client", "at")).join(
+        F.broadcast(reborn), ["world", "client"], "left"
+    )
+    life = F.size(F.filter("lives", lambda begun: begun <= F.col("moment")))
     arrival = F.struct(
         "position",
         "turn",
         "place",
         "moment",
+        F.coalesce(life, F.lit(0)).alias("life"),
         (F.col("kind") == "Stray").alias("is_stray"),
         F.coalesce("anywhere", F.lit(col=False)).alias("anywhere"),
     )
     return came.select(
         "world",
-        F.coalesce("client", "at").alias("client"),
+        "client",
         "publisher",
         "seq",
         is_purged.alias("is_purged"),
@@ -109,7 +117,7 @@ def _judged(rows: DataFrame, slack: Column) -> DataFrame:
     """The lines, from their rows."""
     is_delivery = ~F.col("arrival.is_stray")
     earlier = (
-        Window.partitionBy("world", "client", "publisher")
+        Window.partitionBy("world", "client", "publisher", "arrival.life")
         .orderBy("arrival.position", "arrival.turn", "arrival.place")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
@@ -132,6 +140,11 @@ def _judged(rows: DataFrame, slack: Column) -> DataFrame:
         (F.col("is_owed") & ~F.col("is_purged")).alias("is_owed"),
         F.size("deliveries").alias("delivered"),
         _faults(slack).alias("faults"),
+        (
+            ~(F.col("is_owed") | F.col("is_purged"))
+            & (F.size("deliveries") == 0)
+            & F.exists("spans", _is_in_force)
+        ).alias("is_open"),
     )
 
 
@@ -139,9 +152,13 @@ def _faults(slack: Column) -> Column:
     """The faults of a line, each with the moment of the arrival."""
     deliveries, never = F.col("deliveries"), F.lit(None).cast("long")
     first = F.get(deliveries, F.lit(0))
+    lives = F.array_distinct(F.transform(deliveries, lambda each: each["life"]))
     lost = F.col("is_owed") & ~F.col("is_purged") & (F.size("deliveries") == 0)
-    swapped = is_out_of_order(F.col("seq"), first["last_seq"])
-    repeated = F.greatest(F.size("deliveries") - 1, F.lit(0))
+    firsts = F.transform(
+        lives, lambda life: F.get(F.filter(deliveries, lambda each: each["life"] == life), F.lit(0))
+    )
+    swapped = F.exists(firsts, lambda each: is_out_of_order(F.col("seq"), each["last_seq"]))
+    repeated = F.size("deliveries") - F.size(lives)
     return F.concat(
         F.when(lost, F.array(_fault(Fault.LOST, never))).otherwise(_none()),
         F.when(swapped, F.array(_fault(Fault.REORDERED, first["moment"]))).otherwise(_none()),
@@ -151,6 +168,11 @@ def _faults(slack: Column) -> Column:
             lambda fault: fault.isNotNull(),
         ),
     )
+
+
+def _is_in_force(ask: Column) -> Column:
+    published = F.col("published")
+    return ask["is_exact"] & (ask["asked"] <= published) & (published <= ask["ended"])
 
 
 def _fault_of(arrival: Column, slack: Column) -> Column:

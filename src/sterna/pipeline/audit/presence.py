@@ -69,19 +69,20 @@ class Presence:
 
 
 def connections_of(
-    links: Iterable[tuple[int, bool]], *, unbroken: bool = True
+    links: Iterable[tuple[int, bool | None]], *, unbroken: bool = True
 ) -> list[tuple[int, int]]:
     """The connections of a client, from the moments at which a link came or went, in order.
 
     One that has not ended lasts for ever; one that had begun before all that is known, always did.
     If a link comes while there is one, the connection continues (`unbroken`), or it had ended at an
-    unknown time, since the client was killed: then it counts for nothing.
+    unknown time, since the client was killed: then it counts for nothing. Where a program starts
+    (None), no link is there.
     """
     connections: list[tuple[int, int]] = []
     since: int | None = None
     is_first = True
     for moment, is_there in links:
-        if is_first and not is_there:
+        if is_first and is_there is False:
             since = BEGINNING
         if is_there and (since is None or not unbroken):
             since = moment

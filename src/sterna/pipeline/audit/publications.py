@@ -1,5 +1,6 @@
 """What was published: each event with the time when it left, and the filters that match it."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain
@@ -9,11 +10,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.matching import MatchIndex
-from sterna.model.delivery import Lifetime, is_settled
+from sterna.model.delivery import FOREVER, Lifetime, is_settled
 from sterna.model.filters import Filter
 from sterna.pipeline.audit.conduct import FOLLOWING, OFFER, PARTITIONS
 from sterna.pipeline.audit.presence import Presence
@@ -33,13 +34,40 @@ filters of its world that match it."""
 def published(stated: Stated, conducts: DataFrame, *columns: str) -> DataFrame:
     """The facts that state what was published, with these columns.
 
-    For a publisher without a journal, these are its broker's: the events it has accepted.
+    What a publisher's journal lacks is in its broker's, among the events it has accepted: all of
+    them if there is no such journal, some if the publisher was killed or ran without it.
     """
-    speakers = conducts.select("world", F.col("client").alias("link"), F.lit(1).alias("speaks"))
+    speakers = conducts.select("world", F.col("client").alias("link"), "recorded")
+    first, last = F.array_min("seqs"), F.array_max("seqs")
+    is_recorded = F.exists(
+        "recorded", lambda part: (part["first"] <= first) & (last <= part["last"])
+    )
+    is_news = (F.col("world") == LIVE) & ~F.coalesce(is_recorded, F.lit(col=False))
     return (
-        stated(["Published", "Accepted"], "link", *columns)
+        stated(["Published", "Accepted"], "link", *dict.fromkeys(("seqs", *columns)))
         .join(F.broadcast(speakers), ["world", "link"], "left")
-        .where("kind = 'Published' OR speaks IS NULL")
+        .where((F.col("kind") == "Published") | is_news)
+    )
+
+
+def recorded(stated: Stated) -> DataFrame:
+    """Of each client, the numbers of the events that it has recorded, as ranges without a gap."""
+    facts = stated(["Published"], "seqs").select(
+        "world",
+        F.col("at").alias("client"),
+        F.array_min("seqs").alias("first"),
+        F.array_max("seqs").alias("last"),
+    )
+    in_order = Window.partitionBy("world", "client").orderBy("first")
+    before = F.max("last").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
+    is_apart = F.coalesce(F.col("first") > before + 1, F.lit(col=True))
+    return (
+        facts.withColumn("is_apart", is_apart)
+        .withColumn("part", F.count_if("is_apart").over(in_order))
+        .groupBy("world", "client", "part")
+        .agg(F.min("first").alias("first"), F.max("last").alias("last"))
+        .groupBy("world", "client")
+        .agg(F.sort_array(F.collect_list(F.struct("first", "last"))).alias("recorded"))
     )
 
 
@@ -111,19 +139,23 @@ class _World:
             self.needs_offers = any(ask["role"] == OFFER for ask in asks)
         self._presences: dict[str, Presence] = {}
         self._discarded: dict[str, frozenset[int]] = {}
+        self._recorded: dict[str, list[tuple[int, int]]] = {}
 
     def out(self, publisher: str, moment: int) -> int | None:
-        """When what a client published at a moment had left it."""
+        """When what a client published at a moment had left it; None if its life never sent it."""
+        conduct = self.conducts.get(publisher, _NOBODY)
         presence = self._presences.get(publisher)
         if presence is None:
-            conduct = self.conducts.get(publisher)
-            pairs = conduct["connections"] if conduct is not None else ()
+            pairs = conduct["connections"]
             presence = self._presences[publisher] = Presence(
                 ((pair["since"], pair["until"]) for pair in pairs),
                 settled=self.settled,
                 grace=self.grace,
             )
-        return presence.after(moment)
+        out = presence.after(moment)
+        if out is not None and any(moment < begun <= out for begun in conduct["lives"]):
+            return None  # It was gone with the memory of the program.
+        return out
 
     def discarded(self, publisher: str) -> frozenset[int]:
         """The events that a client had no room for."""
@@ -131,6 +163,18 @@ class _World:
             seqs = self.conducts.get(publisher, _NOBODY)["discarded"]
             self._discarded[publisher] = frozenset(seqs)
         return self._discarded[publisher]
+
+    def news(self, events: list[_Event]) -> list[_Event]:
+        """Of the events that a broker has accepted, those that their publishers' journals lack."""
+        return [event for event in events if not self._is_recorded(event[0], event[1])]
+
+    def _is_recorded(self, publisher: str, seq: int) -> bool:
+        parts = self._recorded.get(publisher)
+        if parts is None:
+            found = self.conducts.get(publisher, _NOBODY)["recorded"] or ()
+            parts = self._recorded[publisher] = [(each["first"], each["last"]) for each in found]
+        place = bisect_right(parts, (seq, FOREVER)) - 1
+        return place >= 0 and seq <= parts[place][1]
 
     def offers(self, publisher: str, moment: int) -> set[int]:
         """The advertisements that were in force everywhere when a client published something."""
@@ -180,7 +224,10 @@ def _answers(stated: pa.RecordBatch, worlds: dict[str, _World]) -> Iterator[pa.R
         if facts and (world != facts[0].world or count >= EVENTS_AT_ONCE):
             yield _answer(facts, worlds.get(facts[0].world))
             facts, count = [], 0
-        facts.append(_Said(world, at, kind == "Accepted", moment, _decode(content)))
+        events, is_accepted = _decode(content), kind == "Accepted"
+        if is_accepted and world in worlds:
+            events = worlds[world].news(events)
+        facts.append(_Said(world, at, is_accepted, moment, events))
         count += len(facts[-1].events)
     if count:
         yield _answer(facts, worlds.get(facts[0].world))
@@ -239,7 +286,11 @@ def _outs(
         publisher = fact.events[0][0] if fact.events else fact.at
         conduct = world.conducts.get(publisher, _NOBODY)
         calm = fact.moment if fact.is_out else world.out(publisher, fact.moment)
-        farewells = [left for left in conduct["farewells"] if left["moment"] > fact.moment]
+        following = (begun for begun in conduct["lives"] if begun > fact.moment)
+        life_ended = min(following, default=FOREVER)
+        farewells = [
+            left for left in conduct["farewells"] if fact.moment < left["moment"] < life_ended
+        ]
         oblivions = [
             each for each in conduct["oblivions"] if fact.moment <= each["moment"] + world.slack
         ]
@@ -265,5 +316,5 @@ def _outs(
 
 
 _NOBODY: dict[str, Any] = dict.fromkeys(
-    ("connections", "asks", "farewells", "oblivions", "discarded"), ()
+    ("connections", "asks", "farewells", "oblivions", "discarded", "recorded", "lives"), ()
 )

@@ -1,7 +1,7 @@
 """An audit from beginning to end: read once, judged once, reported in numbers and findings."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +12,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from sterna.model.delivery import Fault
 from sterna.pipeline.audit.before import nothing_to_judge
 from sterna.pipeline.audit.conduct import PARTITIONS, conducts, controls, hearings, signs_of_life
-from sterna.pipeline.audit.findings import explained, wrong
+from sterna.pipeline.audit.findings import UNKNOWN, explained, reach, wrong
 from sterna.pipeline.audit.ledger import GRACE_US, NOT_WANTED, lines
-from sterna.pipeline.audit.publications import publications
-from sterna.pipeline.audit.stated import LIVE, Stated, in_journals
+from sterna.pipeline.audit.publications import publications, recorded
+from sterna.pipeline.audit.stated import LIVE, Stated, in_journals, moments
+from sterna.pipeline.progress import step
 from sterna.pipeline.source.journals import Directory
 
 FIRST = 1
@@ -28,6 +29,15 @@ ORDER = ("world", "client", "publisher", "seq")
 WRONG = "world STRING, client STRING, publisher STRING, seq BIGINT, fault STRING, moment BIGINT"
 
 
+class Hop(NamedTuple):
+    """A broker that states that it has sent an event to a neighbour or a client."""
+
+    time_us: int
+    """The broker's clock then or, in a simulation, the simulated time."""
+    broker: str
+    to: str
+
+
 class Finding(NamedTuple):
     """One wrong delivery, as a row of the findings."""
 
@@ -37,11 +47,31 @@ class Finding(NamedTuple):
     seq: int
     fault: Fault
     path: tuple[str, ...]
+    hops: tuple[Hop, ...] = ()
+    """The same as `path`, with the time of each step."""
 
     def __str__(self) -> str:
         way = ", ".join(self.path) or "no broker states that it passed"
         whose = f" in {self.world}" if self.world else ""
         return f"{self.fault}: event {self.publisher} #{self.seq} for {self.client}{whose} ({way})"
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """What an audit could not judge."""
+
+    open: int = 0
+    """How many times an event did not come to a client that had subscribed to it, and nobody knows
+    whether it had to: it was published soon after one of them began, or before the facts of one of
+    them end."""
+    unknown: int = 0
+    """How many times an event came that no journal has, and it may have been published."""
+    ends: tuple[str, ...] = ()
+    """The brokers whose journals end before that, or are missing."""
+    unattached: tuple[str, ...] = ()
+    """The clients that got such events, and of which no broker is known."""
+    lacks_beginning: bool = False
+    """Whether some journals have lost their beginning, which may have had such events."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +87,7 @@ class Verdict:
     faults: Counter[Fault]
     findings: list[Finding]
     """The wrong deliveries in a fixed order, `FINDINGS_MAX` of them at most."""
+    unjudged: "Unjudged"
 
     @property
     def is_clean(self) -> bool:
@@ -102,6 +133,7 @@ def audit(
     are complete, what clients without a journal have published may be unknown.
     """
     # Cached, as it is used more than once; Spark would also mix up what it asks the source for.
+    step("reading what clients and brokers did")
     control = controls(stated).persist()
     world, kind = F.col("world"), F.col("kind")
     (told,) = control.agg(
@@ -114,11 +146,12 @@ def audit(
     by_clocks = told.attached and not told.settled
     known = conducts(
         control,
-        signs_of_life(stated) if by_clocks else None,
+        signs_of_life(stated, control) if by_clocks else None,
         hearings(stated) if needs_offers else None,
         grace_us=grace_us,
         partitions=partitions,
-    ).persist()
+    )
+    known = known.join(recorded(stated), ["world", "client"], "left").persist()
     seen_events, seen_lines, seen_faults = Observation(), Observation(), Observation()
     events = publications(
         *(stated, known),
@@ -130,24 +163,24 @@ def audit(
         seen_lines,
         F.count_if("is_owed").alias("owed"),
         F.sum("delivered").alias("delivered"),
+        F.count_if("is_open").alias("open"),
     )
     fault = F.col("fault")
     found = wrong(judged).observe(
         seen_faults,
         *(F.count_if(fault == each).alias(each) for each in (*map(str, Fault), NOT_WANTED)),
     )
-    rows = found.orderBy(*ORDER).limit(FINDINGS_MAX).collect()
+    step("judging deliveries")
+    rows = found.orderBy(fault == NOT_WANTED, *ORDER).limit(FINDINGS_MAX).collect()
     published = _seen(seen_events).get("published")
     if published is None:
         published = events.count()
-    findings = _explained(rows, stated, known, grace_us) if rows else []
-    if not is_complete:
-        speakers = {row.client for row in known.select("client").distinct().collect()}
-        findings = [
-            each
-            for each in findings
-            if each.fault is not Fault.UNPUBLISHED or each.publisher in speakers
-        ]
+    findings, unjudged = _explained(
+        rows, stated, control, known, grace_us=grace_us, is_complete=is_complete
+    )
+    beyond = _seen(seen_faults) if len(rows) == FINDINGS_MAX else {}
+    if unjudged.unknown:
+        beyond.pop(NOT_WANTED, None)  # Nobody knows how many of these are wrong.
     known.unpersist()
     control.unpersist()
     return Verdict(
@@ -155,8 +188,9 @@ def audit(
         subscribed=told.subscribed,
         owed=_seen(seen_lines).get("owed", 0),
         delivered=_seen(seen_lines).get("delivered", 0),
-        faults=_counted(findings, _seen(seen_faults) if len(rows) == FINDINGS_MAX else {}),
+        faults=_counted(findings, beyond),
         findings=findings,
+        unjudged=replace(unjudged, open=_seen(seen_lines).get("open", 0)),
     )
 
 
@@ -176,14 +210,48 @@ def _counted(findings: list[Finding], seen: dict[str, int]) -> Counter[Fault]:
     return +faults
 
 
-def _explained(rows: list[Row], stated: Stated, known: DataFrame, grace_us: int) -> list[Finding]:
-    found = known.sparkSession.createDataFrame(rows, WRONG)
-    told = explained(found, stated, known, grace_us=grace_us).collect()
-    return sorted(
+def _explained(
+    rows: list[Row],
+    stated: Stated,
+    control: DataFrame,
+    known: DataFrame,
+    *,
+    grace_us: int,
+    is_complete: bool,
+) -> tuple[list[Finding], Unjudged]:
+    """The findings, and which of the rows are none, as it is not known what was published."""
+    if not rows:
+        return [], Unjudged()
+    step("tracing wrong deliveries")
+    doubtful = [row for row in rows if row.world == LIVE and row.fault == NOT_WANTED]
+    short: dict[tuple[str, int], list[str]] = {}
+    unattached: set[str] = set()
+    if doubtful:
+        known_until = reach(stated, control, sorted({row.client for row in doubtful}))
+        for row in doubtful:
+            names = known_until.short_of(row.client, row.moment + moments(grace_us))
+            if not known_until.is_known(row.client):
+                unattached.add(row.client)
+            if names or row.client in unattached or not is_complete:
+                short[row.client, row.moment] = names
+    told = [(*row, (row.client, row.moment) in short) for row in rows]
+    found = known.sparkSession.createDataFrame(told, f"{WRONG}, is_beyond BOOLEAN")
+    answers = explained(found, stated, known, grace_us=grace_us).collect()
+    unknown = [row for row in answers if row.fault == UNKNOWN]
+    ends = {name for row in unknown for name in short[row.client, row.moment]}
+    findings = sorted(
         Finding(
             *(row.world, row.client, row.publisher, row.seq),
             fault=Fault(row.fault),
             path=tuple(row.path),
+            hops=tuple(Hop(*hop) for hop in row.hops),
         )
-        for row in told
+        for row in answers
+        if row.fault != UNKNOWN
+    )
+    return findings, Unjudged(
+        unknown=len(unknown),
+        ends=tuple(sorted(ends)),
+        unattached=tuple(sorted(unattached & {row.client for row in unknown})),
+        lacks_beginning=bool(unknown) and not is_complete,
     )

@@ -94,7 +94,8 @@ class Directory(Origin):
         found = {}
         for node, segments in self._segments().items():
             indexes = [self._index(segment) for segment in segments]
-            found[node] = Span(indexes[0].start, indexes[-1].end)
+            # After damage to its log, a broker uses positions again; clients did so once, too.
+            found[node] = Span(indexes[0].start, max(index.end for index in indexes))
         return found
 
     def tasks(self, spans: Spans, count_min: int | None) -> list[list[Piece]]:

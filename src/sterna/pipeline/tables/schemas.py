@@ -103,6 +103,13 @@ DELIVERY_AUDIT = _columns(
     publisher=_STRING,
     seq=_LONG,
     path=ArrayType(_STRING),
+    hops=ArrayType(_columns(time=_TIME, broker=_STRING, to=_STRING)),
+)
+AUDIT_TOTALS = _columns(
+    **dict.fromkeys(("published", "subscribed", "owed", "delivered", "wrong"), _LONG),
+    grace_s=_DOUBLE,
+    open=_LONG,
+    unknown=_LONG,
 )
 
 VIEWS: Mapping[str, StructType] = {
@@ -113,6 +120,7 @@ VIEWS: Mapping[str, StructType] = {
     "traffic": TRAFFIC,
     "bootstrap_latency": BOOTSTRAP_LATENCY,
     "delivery_audit": DELIVERY_AUDIT,
+    "audit_totals": AUDIT_TOTALS,
 }
 """Tables that are made anew in every run, from those that grow."""
 
@@ -128,10 +136,13 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
 }
 """The tables that a view is made of, if it is not made of the journals themselves."""
 
+AUDITED = frozenset({"delivery_audit", "audit_totals"})
+"""The tables that one audit of the journals makes."""
+
 
 def with_inputs(names: Iterable[str]) -> frozenset[str]:
     """Some tables and all that they are made of."""
     found: set[str] = set()
     for name in names:
         found |= {name} | with_inputs(INPUTS.get(name, ()))
-    return frozenset(found)
+    return frozenset(found | AUDITED) if found & AUDITED else frozenset(found)
