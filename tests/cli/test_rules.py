@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from sterna.cli.attributes import parse_assignments
 from sterna.cli.main import app
+from sterna.cli.pipeline.options import seconds
 from sterna.cli.rules import OTHER_VARIABLES, known_variables
 from tests.cli.conftest import COMMAND, WAIT_S, sterna
 
@@ -98,6 +99,53 @@ def test_the_same_option_takes_the_same_kind_of_value(name: str) -> None:
     for option, parameter in options(name).items():
         if option in PLACES:
             assert parameter.metavar in PLACES[option], option
+
+
+READ = {"--config", "--events", "--fixes", "--graph", "--script", "--subscriptions", "--trips"}
+WRITTEN = {"--journal", "--keep", "--model", "--out", "--picture", "--plot", "--trace"}
+BOTH = {"--data", "--state"}
+"""Where a network or a client keeps what it has, and finds it again."""
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_durations_have_units(name: str) -> None:
+    """Those of the option's name, or those that are written; earlier releases took bare seconds."""
+    for option, parameter in options(name).items():
+        assert parameter.metavar != "SECONDS" or option.endswith("-s"), option
+
+
+@pytest.mark.parametrize(("text", "expected"), [("500ms", 0.5), ("2m", 120), ("30", 30), ("0", 0)])
+def test_a_duration_without_a_unit_is_in_seconds_as_before(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_options_of_files_are_read_or_written_and_the_same_everywhere(name: str) -> None:
+    for parameter in ALL[name].params:
+        if parameter.param_type_name == "option" and parameter.metavar in {"DIR", "FILE", "PATH"}:
+            (option,) = parameter.opts
+            assert option in READ | WRITTEN | BOTH or parameter.hidden
+            if option in WRITTEN and not parameter.hidden:
+                assert re.match(r"(Write|Keep|Draw|The|Where)\b", parameter.help)
+
+
+@pytest.mark.parametrize("name", ["run", "audit", "mine", "report"])
+def test_what_a_command_of_the_pipeline_reads_is_its_argument(name: str) -> None:
+    parameters = ALL[f"pipeline {name}"].params
+    arguments = [each for each in parameters if each.param_type_name == "argument"]
+
+    assert [each.metavar for each in arguments] == ["DIR"]
+    assert not {"--journals", "--tables"} & {
+        option for each in parameters if not getattr(each, "hidden", False) for option in each.opts
+    }
+
+
+@pytest.mark.parametrize("former", ["pipeline mine --journal", "pipeline report --tables"])
+def test_former_words_are_accepted_and_no_longer_shown(former: str) -> None:
+    name, _, option = former.rpartition(" ")
+
+    assert options(name)[option].hidden
+    assert option not in help_of(name)
 
 
 # ---- Output that nobody reads

@@ -177,7 +177,7 @@ def test_journals_are_mined_as_they_stand(tmp_path: Path) -> None:
                 )
         journal.close()
 
-    code, document = mined("--journal", tmp_path, "--out", tmp_path / "out", "--holdout", 0)
+    code, document = mined(tmp_path, "--out", tmp_path / "out", "--holdout", 0)
 
     assert code == 0, document
     assert document["accuracy_at_1"] is None
@@ -193,12 +193,14 @@ def test_journals_are_mined_as_they_stand(tmp_path: Path) -> None:
 def test_what_does_not_go_together_is_said_before_spark_starts(tmp_path: Path) -> None:
     """One sentence, exit 2, nothing written."""
     some = tmp_path / "some"
-    assert "one of --trips, --fixes and --journal" in error_of()
-    assert "one of --trips" in error_of("--trips", some, "--fixes", some)
+    assert "one of DIR (journals), --trips and --fixes" in error_of()
+    assert "one of DIR" in error_of("--trips", some, "--fixes", some)
     assert "two kinds of places" in error_of("--fixes", some, "--h3", 9, "--grid", 100)
     assert "--grid is for fixes" in error_of("--trips", some, "--grid", 100)
     assert "--stay is for fixes" in error_of("--trips", some, "--stay", 60)
-    assert "not for journals" in error_of("--journal", some, "--h3", 9)
+    assert "not for journals" in error_of(some, "--h3", 9)
+    assert "not for journals" in error_of("--journal", some, "--h3", 9)  # As it was spelled.
+    assert "former word for DIR" in error_of(some, "--journal", some)
     assert "--where is for journals" in error_of("--fixes", some, "--where", "location")
     assert "name is one of client" in error_of("--fixes", some, "--columns", "place=x")
     (tmp_path / "visits").mkdir()

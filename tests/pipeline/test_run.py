@@ -1,6 +1,7 @@
 """PL-2: whole runs of the pipeline, over journals that grow."""
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +31,7 @@ from sterna.net.archive import Archive
 from sterna.pipeline.declared.run import Summary, run
 from sterna.pipeline.tables import read
 from tests.pipeline.recorded import Recorded, Row, expected, in_order, plain
+from tests.pipeline.terminal import COLUMNS, terminal
 from tests.scale import CAMPAIGN
 
 pytestmark = pytest.mark.spec("PL-2")
@@ -209,14 +211,22 @@ def test_tables_grow_with_their_journals(spark: SparkSession, tmp_path: Path) ->
     assert [(row.seq, (late - row.day).days) for row in table.collect()] == [(8, 60)]
 
 
-def test_all_tables_of_a_run(spark: SparkSession, tmp_path: Path) -> None:
-    """What each of them has; brokers answer from them, and a page is made of them."""
+@pytest.mark.usefixtures("spark")
+def test_all_tables_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each of them has; brokers answer from them, and a page is made of them.
+
+    Meanwhile people see, in our words, what is done and how far it is.
+    """
     journals, tables = tmp_path / "journals", tmp_path / "tables"
     write(journals, ALL)
 
-    summary = run(spark, journals, tables)
+    with terminal(monkeypatch) as screen:
+        command = ["pipeline", "run", str(journals), "--out", str(tables), "--json"]
+        ran = CliRunner().invoke(app, command, catch_exceptions=False)
 
-    assert {name: rows.total for name, rows in summary.tables.items()} == TOTALS
+    summary = json.loads(ran.stdout)["tables"]
+    assert {name: rows["total"] for name, rows in summary.items()} == TOTALS
+    check_progress(screen.lines)
     check(tables, ALL)
     traffic = [(row["broker"], row["link"], row["events"]) for row in stored(tables, "traffic")]
     assert sorted(traffic) == [("B1", "c", 4), ("B2", "B1", 2)]
@@ -228,18 +238,45 @@ def test_all_tables_of_a_run(spark: SparkSession, tmp_path: Path) -> None:
         "publisher": "p",
         "seq": 6,
         "path": ["B1 → c"],
+        "hops": [{"time": datetime.fromtimestamp(START_US / 1e6, UTC), "broker": "B1", "to": "c"}],
     }
     past = Archive(tables).past(Filter("n >= 3 AND s = 'é'"), events_max=3)
     assert [(event.seq, event.payload) for event in past] == [
         (seq, b"x" * seq) for seq in (5, 6, 7)
     ]
+    (judged,) = stored(tables, "audit_totals")
+    assert judged == {
+        "published": 12,  # As often as brokers accepted them: their publisher has no journal.
+        "subscribed": 1,
+        "owed": 0,
+        "delivered": 5,
+        "wrong": 1,
+        "grace_s": 5.0,
+        "open": 4,  # 4, 5, 7 and 8 did not come.
+        "unknown": 0,
+    }
     page = tmp_path / "report.html"
     answer = CliRunner().invoke(
-        app, ["pipeline", "report", "--tables", str(tables), "--out", str(page), "--json"]
+        app, ["pipeline", "report", str(tables), "--out", str(page), "--json"]
     )
     assert answer.exit_code == 0, answer.output
     assert json.loads(answer.stdout)["missing"] == ["Prediction"]
-    assert "1 duplicated." in page.read_text(encoding="utf-8")
+    assert "1 delivery is wrong: 1 event came again." in page.read_text(encoding="utf-8")
+
+
+def check_progress(lines: list[str]) -> None:
+    """A step, its place among the tables, tasks, the time, and how long it will still take."""
+    step = r". (?P<step>[a-z_ ]+)( \(table \d+ of 15\))?"
+    tasks, time = r"\d+ of \d+ tasks", r"\d+ (s|min)"
+    numbers = rf"( …|: {tasks}|: ({tasks}, )?{time}(, about {time} left)?)"
+    told = [line for line in lines if "starting Spark" not in line]
+    found = [re.fullmatch(step + numbers, line) for line in told]
+    assert all(found), [line for line, match in zip(told, found, strict=True) if not match]
+    steps = {match["step"] for match in found if match}
+    assert {"archiving events", "judging deliveries"} <= steps, steps
+    assert any(line.startswith(("making ", "archiving "), 2) and "(table" in line for line in told)
+    assert any("tasks" in line for line in told)
+    assert max(map(len, told)) <= COLUMNS
 
 
 TOTALS = {
@@ -257,6 +294,7 @@ TOTALS = {
     "traffic": 2,
     "bootstrap_latency": 2,
     "delivery_audit": 1,
+    "audit_totals": 1,
 }
 
 

@@ -11,6 +11,7 @@ from sterna.cli.main import app
 from sterna.pipeline.declared import place
 from sterna.pipeline.declared.run import run
 from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.tables.schemas import AUDITED, with_inputs
 from tests.pipeline.test_run import FIRST, write
 
 pytestmark = pytest.mark.spec("PL-2")
@@ -164,3 +165,9 @@ def test_a_wrong_choice_of_tables_is_told(
     with pytest.raises(PipelineError, match=sentence):
         run(None, tmp_path, tmp_path / "tables", only=only, full_refresh=full_refresh)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", sorted(AUDITED))
+def test_an_audit_is_never_without_its_totals(name: str) -> None:
+    """Without them, no findings could also mean that nothing was judged."""
+    assert with_inputs([name]) == AUDITED

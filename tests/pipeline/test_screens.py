@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from sterna.bench.audit_journals import write_journals
+from sterna.pipeline.declared import narration
+from sterna.pipeline.progress import Progress, Tasks, in_words
 from sterna.pipeline.session import first_line
 from tests.net.live import SETTLE_S
 
@@ -73,3 +75,83 @@ Caused by: java.lang.RuntimeException: x is not a Parquet file
 )
 def test_the_cause_of_an_error_without_java(text: str, line: str) -> None:
     assert first_line(Exception(text)) == line
+
+
+# ---- Progress
+
+
+class Clock:
+    """A clock that shows what it is set to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_time_that_is_left_is_told_once_it_can_be_known() -> None:
+    """By the tasks that ended while somebody looked, and not by those before."""
+    clock = Clock()
+    progress = Progress(clock)
+    progress.step("archiving events", "table 4 of 14")
+    stage = frozenset({7})
+
+    assert progress.line(Tasks()) == "archiving events (table 4 of 14) …"
+    clock.now += 1
+    assert (
+        progress.line(Tasks(stage, 10, 40))
+        == "archiving events (table 4 of 14): 10 of 40 tasks, 1 s"
+    )
+    clock.now += 3
+    assert (
+        progress.line(Tasks(stage, 11, 40))
+        == "archiving events (table 4 of 14): 11 of 40 tasks, 4 s"
+    )
+    assert progress.line(Tasks(stage, 16, 40)).endswith("16 of 40 tasks, 4 s, about 10 s left")
+    assert progress.line(Tasks(frozenset({8}), 16, 40)).endswith("16 of 40 tasks, 4 s")
+    progress.step("archiving events", "table 5 of 14")
+    assert progress.line(Tasks()) == "archiving events (table 5 of 14): 4 s"
+    progress.step("judging deliveries")
+    assert progress.line(Tasks()) == "judging deliveries …"
+
+
+def test_what_spark_reports_of_tables_is_told_in_our_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[tuple[str, str]] = []
+    monkeypatch.setattr(narration, "step", lambda words, part: told.append((words, part)))
+    narrator = narration.Narrator(["events", "movements", "visits"])
+    for name, state in (
+        ("events", "is RUNNING"),
+        ("movements", "is RUNNING"),
+        ("events", "has COMPLETED"),
+        ("visits", "is RUNNING"),
+        ("movements", "has COMPLETED"),
+    ):
+        narrator.hear(f"Flow spark_catalog.sterna.{name} {state}.")
+    narrator.hear("Flow spark_catalog.sterna.visits is PLANNING.")
+    narrator.hear("Run is COMPLETED.")
+
+    assert told == [
+        ("archiving events", "table 1 of 3"),
+        ("archiving events", "table 1 of 3"),
+        ("archiving movements", "table 2 of 3"),
+        ("archiving movements", "table 2 of 3"),
+        ("making visits", "table 3 of 3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "1 s"),
+        (99, "99 s"),
+        (100, "2 min"),
+        (3_600, "60 min"),
+        (10_000, "3 h"),
+        (900_000, "10 days"),
+    ],
+)
+def test_lengths_of_time_in_words(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 from rich.table import Table
 
 from sterna.cli.output import NO, Json, console, errors, print_json
-from sterna.cli.pipeline.options import LOCAL, Master, reporting_errors, spark_for
+from sterna.cli.pipeline.options import LOCAL, Master, reporting_errors, seconds, spark_for
 from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -28,12 +29,12 @@ def audit(
     grace: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS",
-            min=0,
+            metavar="TIME",
+            parser=seconds,
             help="Longer than any message is on its way while its sender and receiver are "
             "connected, and than clocks differ.",
         ),
-    ] = 5.0,
+    ] = "5s",  # type: ignore[assignment]  # The parser reads it.
     advertisements: Annotated[
         bool | None,
         typer.Option(
@@ -52,7 +53,7 @@ def audit(
     master: Master = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Compare what was published with what arrived: exit 0 if every delivery was right, 1 if not.
+    """Compare what was published with what arrived: exit 0 if no delivery was wrong, 1 if one was.
 
     Reads the journals of clients (`connect(…, journal=DIR)`) and brokers. Each wrong delivery is
     named: what is wrong, the event, the client, and the brokers that the event came by.
@@ -96,6 +97,13 @@ def _document(verdict: "Verdict") -> dict[str, Any]:
         "published": verdict.published,
         "owed": verdict.owed,
         "delivered": verdict.delivered,
+        "unjudged": {
+            "open": verdict.unjudged.open,
+            "unknown": verdict.unjudged.unknown,
+            "ends": list(verdict.unjudged.ends),
+            "unattached": list(verdict.unjudged.unattached),
+            "lacks_beginning": verdict.unjudged.lacks_beginning,
+        },
         "faults": {str(fault): count for fault, count in sorted(verdict.faults.items())},
         "findings": [
             {
@@ -133,6 +141,8 @@ def _show(verdict: "Verdict") -> None:
     for fault, count in sorted(verdict.faults.items()):
         table.add_row(str(fault), f"[bold red]{count:,}[/bold red]")
     console.print(table)
+    for line in _unjudged(verdict):
+        console.print(line, markup=False)
     if verdict.is_clean:
         console.print(_in_words(verdict))
         return
@@ -143,11 +153,34 @@ def _show(verdict: "Verdict") -> None:
         errors.print("… --json or --out FILE shows more", markup=False)
 
 
+def _unjudged(verdict: "Verdict") -> Iterator[str]:
+    """What could not be judged, and why."""
+    left = verdict.unjudged
+    if left.open:
+        yield (
+            f"not judged: {left.open:,} events that did not come to a client that had subscribed; "
+            "they were published soon after it began, or before the end of what is recorded"
+        )
+    if left.unknown:
+        why = []
+        if left.ends:
+            why.append(f"the journals of {', '.join(left.ends)} end before that, or are missing")
+        if left.unattached:
+            why.append(f"no journal says which broker {', '.join(left.unattached)} had")
+        if left.lacks_beginning:
+            why.append("the beginning of some journals is missing")
+        what = f"{left.unknown:,} deliveries of events that no journal has"
+        yield f"not judged: {what}; {', and '.join(why)}"
+
+
 def _in_words(verdict: "Verdict") -> str:
     """What an audit without findings means."""
+    right, not_wrong = "every delivery was right", "no delivery was wrong"
+    if verdict.unjudged.unknown:
+        right = not_wrong = "no delivery that could be judged was wrong"
     if verdict.owed:
-        return "every delivery was right, and nothing that was owed for sure is missing"
+        return f"{right}, and nothing that was owed for sure is missing"
     return (
-        "no delivery was wrong; but nothing was owed for sure, so nothing is known of losses: "
+        f"{not_wrong}; but nothing was owed for sure, so nothing is known of losses: "
         "no subscription was settled while something was published (see --grace)"
     )

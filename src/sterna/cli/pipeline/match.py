@@ -95,8 +95,10 @@ def match(
             read_subscriptions,
         )
         from sterna.pipeline.matching.writing import folder_for  # noqa: PLC0415
+        from sterna.pipeline.progress import step  # noqa: PLC0415
 
         with folder_for(out) as folder:
+            step("reading subscriptions")
             work = listener(spark.sparkContext)
             matching = Matching.plan(
                 read_events(spark, events),
@@ -129,6 +131,7 @@ def _found(matching: "Matching", folder: Path, *, pairs: bool) -> MatchCounts:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     from sterna.pipeline.matching.writing import write_counts, write_pairs  # noqa: PLC0415
+    from sterna.pipeline.progress import step  # noqa: PLC0415
 
     if pairs:
         written = write_pairs(matching, folder)
@@ -137,6 +140,7 @@ def _found(matching: "Matching", folder: Path, *, pairs: bool) -> MatchCounts:
     else:
         per_event, per_subscription = write_counts(matching, folder)
         matched = per_event.where("matches > 0").count()
+    step("counting matches")
     per_subscription = per_subscription.cache()
     total = per_subscription.agg(F.count("*"), F.sum("matches")).collect()[0]
     most = per_subscription.orderBy(F.desc("matches"), "subscription").limit(MOST_SHOWN).collect()

@@ -12,13 +12,21 @@ from rich import box
 from rich.table import Table
 
 from sterna.cli.output import Json, console, print_json
-from sterna.cli.pipeline.options import LOCAL, Master, Out, reporting_errors, spark_for
+from sterna.cli.pipeline.options import (
+    LOCAL,
+    Master,
+    Out,
+    either,
+    reporting_errors,
+    seconds,
+    spark_for,
+)
 from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from sterna.pipeline.mining.mine import Mined
 
-_INPUT = "Input: one of these"
+_INPUT = "Input: DIR, or one of these"
 _PLACES = "Places"
 
 
@@ -38,6 +46,14 @@ class Where(StrEnum):
 
 
 def mine(
+    journals: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DIR",
+            help="Journals of brokers and clients, also in directories below.",
+            show_default=False,
+        ),
+    ] = None,
     trips: Annotated[
         str | None,
         typer.Option(
@@ -55,12 +71,7 @@ def mine(
         ),
     ] = None,
     journal: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Journals of brokers and clients, also in directories below.",
-            rich_help_panel=_INPUT,
-        ),
+        str | None, typer.Option(metavar="DIR", hidden=True, help="The former word for DIR.")
     ] = None,
     columns: Annotated[
         str,
@@ -96,13 +107,13 @@ def mine(
     stay: Annotated[
         float,
         typer.Option(
-            min=0,
-            metavar="SECONDS",
+            parser=seconds,
+            metavar="TIME",
             help="Fixes count as a visit only where a client stays for so long; 0: also places "
             "that it passes.",
             rich_help_panel=_PLACES,
         ),
-    ] = 0.0,
+    ] = "0",  # type: ignore[assignment]  # The parser reads it.
     radius: Annotated[
         float,
         typer.Option(
@@ -157,7 +168,8 @@ def mine(
     with reporting_errors(as_json=as_json):
         from sterna.pipeline.mining.sources import Kind, chosen  # noqa: PLC0415 - no Spark yet.
 
-        given = {Kind.TRIPS: trips, Kind.FIXES: fixes, Kind.JOURNAL: journal}
+        journals = either(journals, journal, "--journal")
+        given = {Kind.TRIPS: trips, Kind.FIXES: fixes, Kind.JOURNAL: journals}
         source = chosen(
             {kind: path for kind, path in given.items() if path is not None},
             columns=columns,

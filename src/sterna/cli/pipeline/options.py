@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+from rich.text import Text
 
 from sterna.cli.output import errors, fail
+from sterna.model.duration import parse_duration
 from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -25,15 +27,36 @@ Out = Annotated[
     Path, typer.Option(metavar="DIR", help="The folder to write to; made if it is not there.")
 ]
 
+
+def seconds(text: str) -> float:
+    """Read a duration with its unit, or a number of seconds, as earlier releases had it."""
+    try:
+        return float(text) if text.replace(".", "", 1).isdecimal() else parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 LOCAL = "local[*]"
+
+SPINNER = 3
+"""How many columns the spinner needs."""
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
+
+Given = TypeVar("Given")
 
 ADVICE = (
     "restore the file, or make tables of all that can be read with `sterna pipeline run --lossy`"
 )
 """Advice in the words of commands, which do not have the options of `format("sterna")`."""
+
+
+def either(argument: Given, former: Given, spelling: str) -> Given:
+    """What a command reads: its argument or, as it was spelled earlier, an option."""
+    if argument and former:
+        raise PipelineError(f"{spelling} is the former word for DIR: give one of them")
+    return argument or former
 
 
 @contextmanager
@@ -49,7 +72,7 @@ def spark_for(command: str, master: str, *, as_json: bool) -> "Iterator[SparkSes
         with interruptible():
             spark = running or spark_session(f"sterna pipeline {command}", master)
             try:
-                with shown(spark, status.update):
+                with shown(spark, lambda line: status.update(_in_one_line(line))):
                     yield spark
             except KeyboardInterrupt:
                 is_interrupted = True  # Java ends with this process.
@@ -57,6 +80,12 @@ def spark_for(command: str, master: str, *, as_json: bool) -> "Iterator[SparkSes
             finally:
                 if running is None and not is_interrupted:
                     spark.stop()
+
+
+def _in_one_line(line: str) -> Text:
+    text = Text(line)
+    text.truncate(errors.width - SPINNER, overflow="ellipsis")
+    return text
 
 
 @contextmanager

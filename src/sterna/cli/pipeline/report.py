@@ -6,30 +6,42 @@ from typing import Annotated
 import typer
 
 from sterna.cli.output import Json, console, print_json
-from sterna.cli.pipeline.options import LOCAL, Master, spark_for
+from sterna.cli.pipeline.options import LOCAL, Master, either, reporting_errors, spark_for
 from sterna.extras import require
+from sterna.pipeline.errors import PipelineError
 
 
 def report(
-    tables: Annotated[
-        list[Path],
-        typer.Option(
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(
             metavar="DIR",
-            help="The tables: what `run` or `mine` wrote; not all need be there. May be given "
-            "again: of two tables with the same name, the last one counts.",
+            help="Tables that `run` or `mine` wrote; not all need be there. Of two tables with the "
+            "same name, that of the last DIR counts.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),
+    tables: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", hidden=True, help="The former word for DIR."),
+    ] = None,
     master: Master = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Write one HTML page with pictures: traffic, handovers, movements, predictions, audit.
+    """Write one HTML page for people: totals, the verdict of the audit, findings and pictures.
 
-    The page needs no other file and no network. Parts whose table is missing say so.
+    The page needs no other file and no network. Parts whose table is missing are named at its end.
     """
     require("plots", "the report")
+    with reporting_errors(as_json=as_json):
+        folders = either(directories or [], tables or [], "--tables")
+        if not folders:
+            raise PipelineError(
+                "say which tables: give a DIR that `sterna pipeline run` or `mine` wrote"
+            )
     with spark_for("report", master, as_json=as_json) as spark:
         from sterna.pipeline.report.gathering import (  # noqa: PLC0415 - it needs Spark.
             ReportTables,
@@ -37,7 +49,7 @@ def report(
         )
         from sterna.pipeline.report.page import write  # noqa: PLC0415
 
-        written = write(ReportTables(spark, folders_in(*tables)), out)
+        written = write(ReportTables(spark, folders_in(*folders)), out)
     if as_json:
         print_json(
             {

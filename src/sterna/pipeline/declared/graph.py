@@ -1,6 +1,7 @@
 """The pipeline as a graph: from raw journals to tables that grow, and from them to views."""
 
 from collections.abc import Callable, Collection
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from sterna.pipeline.tables.schemas import GROWING, NAMES, VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 Definition = Callable[[Callable[[], "DataFrame"]], None]
 
@@ -104,20 +107,45 @@ def define(
         )
 
 
-def delivery_audit(
+def audited(
     spark: "SparkSession", journals: Path, *, fail_on_data_loss: bool = True
-) -> "DataFrame":
-    """The faults in the journals, as far as they are there.
+) -> "dict[str, DataFrame]":
+    """The faults in the journals, as far as they are there, and how much was judged.
 
-    It is beside the graph: an audit takes several queries.
+    This is beside the graph: an audit takes several queries.
     """
     from sterna.pipeline.audit import audit, in_journals, is_complete  # noqa: PLC0415 - numba is large.
+    from sterna.pipeline.audit.ledger import GRACE_US  # noqa: PLC0415
 
     options = {"badRecords": "skip", "failOnDataLoss": str(fail_on_data_loss).lower()}
     stated = in_journals(spark, journals, **options)
     verdict = audit(stated, is_complete=is_complete(journals))
-    rows = [{**each._asdict(), "fault": str(each.fault)} for each in verdict.findings]
-    return spark.createDataFrame(rows, VIEWS["delivery_audit"])
+    found = [
+        {
+            **each._asdict(),
+            "fault": str(each.fault),
+            "hops": [(_time(hop.time_us), hop.broker, hop.to) for hop in each.hops],
+        }
+        for each in verdict.findings
+    ]
+    totals = {
+        "published": verdict.published,
+        "subscribed": verdict.subscribed,
+        "owed": verdict.owed,
+        "delivered": verdict.delivered,
+        "wrong": verdict.faults.total(),
+        "grace_s": GRACE_US / 1e6,
+        "open": verdict.unjudged.open,
+        "unknown": verdict.unjudged.unknown,
+    }
+    return {
+        "delivery_audit": spark.createDataFrame(found, VIEWS["delivery_audit"]),
+        "audit_totals": spark.createDataFrame([totals], VIEWS["audit_totals"]).coalesce(1),
+    }
+
+
+def _time(time_us: int) -> datetime:
+    return EPOCH + timedelta(microseconds=time_us)
 
 
 def _growing(name: str) -> Definition:

@@ -1,6 +1,5 @@
 """One run of the pipeline: bring the tables of a folder up to date with journals."""
 
-import logging
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,18 +14,16 @@ import pyarrow.parquet as pq
 from sterna.pipeline.declared import engine, place
 from sterna.pipeline.declared.files import TableFiles
 from sterna.pipeline.declared.format import table_format
-from sterna.pipeline.declared.graph import define, delivery_audit
+from sterna.pipeline.declared.graph import audited, define
+from sterna.pipeline.declared.narration import Narrator
 from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.progress import step
 from sterna.pipeline.source import reason, register
 from sterna.pipeline.source.journals import Directory
-from sterna.pipeline.tables.schemas import GROWING, NAMES, VIEWS, with_inputs
+from sterna.pipeline.tables.schemas import AUDITED, GROWING, NAMES, VIEWS, with_inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-log = logging.getLogger("sterna.pipeline")
-
-AUDIT = "delivery_audit"
 
 SETTINGS = {
     "spark.sql.pipelines.execution.maxConcurrentFlows": "2",
@@ -84,7 +81,6 @@ def run(
     full_refresh: bool = False,
     fail_on_data_loss: bool = True,
     only: Collection[str] = NAMES,
-    say: Callable[[str], None] = log.debug,
 ) -> Summary:
     """Read what is new in journals and add it to the tables in `root`; make the views anew.
 
@@ -105,15 +101,17 @@ def run(
         else:
             place.check_version(root)
             tables = TableFolder(root)
+        step("looking for what is new")
         before = _recovered(tables)
         views = stack.enter_context(place.views_folder(tables.root, made))
         definition = partial(define, names=names, fail_on_data_loss=fail_on_data_loss)
-        _update(spark, tables, views, partial(definition, journals=journals), say)
-        if AUDIT in names:
-            say("The delivery audit is RUNNING.")
+        told = Narrator(names)
+        _update(spark, tables, views, partial(definition, journals=journals), told.hear)
+        if names >= AUDITED:
             with _told():
-                found = delivery_audit(spark, journals, fail_on_data_loss=fail_on_data_loss)
-                found.write.parquet(str(views / AUDIT))
+                found = audited(spark, journals, fail_on_data_loss=fail_on_data_loss)
+                for name, rows in found.items():
+                    rows.write.parquet(str(views / name))
         counts = {
             name: RowCount(total=total, new=total - before[name])
             for name, total in tables.totals().items()

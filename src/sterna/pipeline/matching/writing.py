@@ -10,9 +10,12 @@ from pyspark.sql import DataFrame
 
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.matching.layouts import Matching
+from sterna.pipeline.progress import step
 
 PAIRS, PER_EVENT, PER_SUBSCRIPTION = "pairs", "events", "subscriptions"
 """The names of the folders of results."""
+
+_MATCHING = "matching events with subscriptions"
 
 
 @contextmanager
@@ -38,6 +41,7 @@ def folder_for(out: Path | None) -> Iterator[Path]:
 
 def write_pairs(matching: Matching, folder: Path) -> DataFrame:
     """Write each event with each subscription that matches it; return the written table."""
+    step(_MATCHING)
     matching.pairs().write.parquet(str(folder / PAIRS))
     return matching.events.sparkSession.read.parquet(str(folder / PAIRS))
 
@@ -46,8 +50,10 @@ def write_counts(matching: Matching, folder: Path) -> tuple[DataFrame, DataFrame
     """Write how often each event and each subscription matches; matching is done once."""
     spark = matching.events.sparkSession
     raw = folder / "raw"
+    step(_MATCHING)
     matching.counts().write.parquet(str(raw))
     counts = spark.read.parquet(str(raw))
+    step("adding up matches")
     matching.per_event(counts).write.parquet(str(folder / PER_EVENT))
     matching.per_subscription(counts).coalesce(1).write.parquet(str(folder / PER_SUBSCRIPTION))
     shutil.rmtree(raw)

@@ -20,6 +20,7 @@ from sterna.pipeline.mining.inputs import visited
 from sterna.pipeline.mining.learning import known, lean, learnt
 from sterna.pipeline.mining.sources import Source
 from sterna.pipeline.mining.splits import ObservedPeriod, span, with_cuts
+from sterna.pipeline.progress import step
 
 STEPS_MAX = 3
 """How many steps the table `ploc` has."""
@@ -91,6 +92,7 @@ class Mined:
         }
         if self.places is not None:
             tables["places"] = self.places.coalesce(1)
+        step("writing tables")
         with _replaced(directory) as new, ThreadPoolExecutor() as pool:
             writing = [
                 pool.submit(table.write.parquet, str(new / name)) for name, table in tables.items()
@@ -108,6 +110,7 @@ def mine_source(
     own_clocks: bool | None = None,
 ) -> Mined:
     """Mine files or journals."""
+    step("reading where clients were")
     found = visited(spark, source)
     return mine(
         found.visits,
@@ -138,11 +141,13 @@ def mine(
     distinguished. With `own_clocks`, the time of each client is cut for itself; None: if all begin
     at one moment.
     """
+    step("counting visits")
     visits = visits.cache()
     whole = span(visits)
     if own_clocks is not None:
         whole = ObservedPeriod(**{**asdict(whole), "own_clocks": own_clocks})
     moved = with_cuts(moves(visits), visits, whole, holdout).cache()
+    step("learning where clients go")
     steps = with_features(moved)
     before = known(
         with_cuts(visits, visits, whole, holdout),
@@ -159,6 +164,7 @@ def mine(
     if clients:
         stranger = learnt(before, without_held_out=True)
         tests.append(evaluated(steps.where("held_out"), stranger.to_bytes(), CLIENTS))
+    step("testing predictions")
     evaluation = tests[0] if len(tests) == 1 else tests[0].union(tests[1])
     mined = Mined(
         visits=visits,

@@ -75,7 +75,7 @@ def chosen(
 ) -> Source:
     """The source for these options, if they go together."""
     if len(paths) != 1:
-        raise PipelineError("say what to mine: one of --trips, --fixes and --journal")
+        raise PipelineError("say what to mine: one of DIR (journals), --trips and --fixes")
     ((kind, path),) = paths.items()
     problems = {
         "--h3 and --grid are two kinds of places: give one": h3 is not None

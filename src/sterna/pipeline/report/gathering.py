@@ -1,25 +1,41 @@
 """The few numbers that pictures are drawn from, computed from tables of any size."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.tables.schemas import AUDITED, GROWING, VIEWS
 
 LINKS_MAX = 8
 """How many links have a line of their own; the others share one."""
+OTHERS = "all others"
 MOVES_MAX = 400
 """How many moves are drawn, the most frequent ones."""
 PLACES_MAX = 12
 """For how many places dwell times are drawn."""
 FINDINGS_MAX = 20
 """How many wrong deliveries are listed."""
-SLICES = 120
-"""How many points a line over time has."""
+SLICES = 240
+"""Into about how many slices the time in which something happened is cut."""
+SLICES_S = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    *(60 * n for n in (1, 2, 5, 10, 15, 30)),
+    *(3600 * n for n in (1, 3, 6, 12, 24)),
+)
+"""How long a slice may be."""
 
 Rows = list[dict[str, Any]]
 
@@ -30,11 +46,33 @@ class ReportTables:
 
     spark: SparkSession
     folders: Mapping[str, Path]
+    opened: dict[str, DataFrame] = field(default_factory=dict)
+    """The tables that were read: Spark looks at all files of each."""
 
     def get(self, name: str) -> DataFrame | None:
-        """A table; None if it is missing."""
-        folder = self.folders.get(name)
-        return None if folder is None else self.spark.read.parquet(str(folder))
+        """A table; None if it is missing. Columns that earlier releases did not write are null."""
+        if name in self.folders and name not in self.opened:
+            reading = self.spark.read
+            if name in GROWING:
+                reading = reading.schema(GROWING[name].schema)
+            elif name in AUDITED:
+                reading = reading.schema(VIEWS[name])
+            self.opened[name] = reading.parquet(str(self.folders[name]))
+        return self.opened.get(name)
+
+    def counts(self) -> dict[str, int]:
+        """How many rows each table has."""
+        return {
+            name: sum(map(_rows_in, _files(folder)))
+            for name, folder in sorted(self.folders.items())
+        }
+
+
+def _rows_in(file: Path) -> int:
+    try:
+        return int(pq.read_metadata(file).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise PipelineError(f"{file} cannot be read as Parquet: {error}") from None
 
 
 def folders_in(*directories: Path) -> dict[str, Path]:
@@ -45,35 +83,69 @@ def folders_in(*directories: Path) -> dict[str, Path]:
             raise PipelineError(
                 f"there is no directory {directory}; give the --out of another command"
             )
+        all_ = [each for each in sorted(directory.iterdir()) if each.is_dir()]
         tables = {
-            each.name: each
-            for each in sorted(directory.iterdir())
-            if not each.name.startswith((".", "_")) and any(each.rglob("*.parquet"))
+            each.name: each for each in all_ if each.name[0] not in "._" and any(_files(each))
         }
         if not tables:
             raise PipelineError(
                 f"{directory} has no tables; `sterna pipeline run` and `sterna pipeline mine` make "
                 "them"
             )
-        found |= tables
+        found |= {each.name: each for each in all_ if each.name in GROWING} | tables
+    return found
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The files of a table, as docs/reference/tables.md has them."""
+    for file in folder.rglob("*.parquet"):
+        if not any(part.startswith(("_", ".")) for part in file.relative_to(folder).parts):
+            yield file
+
+
+def rows_of(table: DataFrame) -> Rows:
+    """The rows of a table that is small."""
+    found: Rows = table.toArrow().to_pylist()
     return found
 
 
 def traffic(tables: ReportTables) -> Rows | None:
-    """Events per link over time; links with little traffic are joined."""
-    found = tables.get("traffic")
-    if found is None:
+    """Events per link over time; those to clients are joined, and links with little traffic.
+
+    The statistics of brokers are exact to the second, the table of traffic is to the minute.
+    """
+    exact, by_minute = tables.get("statistics"), tables.get("traffic")
+    if exact is not None:
+        found = exact.where("kind = 'Forwarded' AND link IS NOT NULL")
+        found = found.select("broker", "link", "time", "events")
+    elif by_minute is not None:
+        found = by_minute.select("broker", "link", F.col("minute").alias("time"), "events")
+    else:
         return None
-    link = F.concat_ws(" → ", "broker", "link")
-    found = found.select(link.alias("link"), F.col("minute").alias("time"), "events")
-    busy = found.groupBy("link").agg(F.sum("events").alias("all")).orderBy(F.desc("all"), "link")
-    largest = [row.link for row in busy.limit(LINKS_MAX).collect()]
-    named = F.when(F.col("link").isin(largest), F.col("link")).otherwise("all others")
-    return _rows(
-        _sliced(found.withColumn("link", named))
-        .groupBy("link", "time")
-        .agg(F.sum("events").alias("events"), F.first("slice_s").alias("slice_s"))
+    ((brokers, busy),) = found.agg(F.collect_set("broker"), _minutes()).collect()
+    to = F.when(F.col("link").isin(brokers), F.col("link")).otherwise("clients")
+    found = found.select(F.concat_ws(" → ", "broker", to).alias("link"), "time", "events")
+    rows = rows_of(
+        _sliced(found, busy, 1 if exact is not None else 60)
+        .groupBy("link", "time", "slice_s")
+        .agg(F.sum("events").alias("events"))
     )
+    return _largest(rows)
+
+
+def _largest(rows: Rows) -> Rows:
+    """The lines with the most events, and one for all others."""
+    events = Counter[str]()
+    for row in rows:
+        events[row["link"]] += row["events"]
+    named = sorted(events, key=lambda link: (-events[link], link))[:LINKS_MAX]
+    joined = Counter[tuple[str, Any]]()
+    for row in rows:
+        joined[row["link"] if row["link"] in named else OTHERS, row["time"]] += row["events"]
+    return [
+        {"link": link, "time": time, "events": count, "slice_s": rows[0]["slice_s"]}
+        for (link, time), count in joined.items()
+    ]
 
 
 def handovers(tables: ReportTables) -> Rows | None:
@@ -81,7 +153,9 @@ def handovers(tables: ReportTables) -> Rows | None:
     found = tables.get("handovers")
     if found is None:
         return None
-    return _rows(_sliced(found).groupBy("kind", "time").agg(F.count(F.lit(1)).alias("count")))
+    ((busy,),) = found.agg(_minutes()).collect()
+    sliced = _sliced(found, busy, 1).groupBy("kind", "time", "slice_s")
+    return rows_of(sliced.agg(F.count(F.lit(1)).alias("count")))
 
 
 def waiting(tables: ReportTables) -> Rows:
@@ -110,7 +184,7 @@ def movement_graph(tables: ReportTables) -> Rows | None:
     found = tables.get("movement_graph")
     if found is None:
         return None
-    return _rows(
+    return rows_of(
         found.where("origin != destination")
         .orderBy(F.desc("count"), "origin", "destination")
         .limit(MOVES_MAX)
@@ -120,13 +194,13 @@ def movement_graph(tables: ReportTables) -> Rows | None:
 def visits_per_place(tables: ReportTables) -> Rows | None:
     """How often each place was visited."""
     found = tables.get("visits")
-    return None if found is None else _rows(found.groupBy("place").count())
+    return None if found is None else rows_of(found.groupBy("place").count())
 
 
 def places(tables: ReportTables) -> Rows | None:
     """The positions of places."""
     found = tables.get("places")
-    return None if found is None else _rows(found)
+    return None if found is None else rows_of(found)
 
 
 def dwell(tables: ReportTables) -> Rows | None:
@@ -134,48 +208,55 @@ def dwell(tables: ReportTables) -> Rows | None:
     found = tables.get("dwell")
     if found is None:
         return None
-    return _rows(found.orderBy(F.desc("count"), "place").limit(PLACES_MAX))
+    return rows_of(found.orderBy(F.desc("count"), "place").limit(PLACES_MAX))
 
 
 def evaluation(tables: ReportTables) -> Rows | None:
     """How good predictions were."""
     found = tables.get("evaluation")
-    return None if found is None else _rows(found)
+    return None if found is None else rows_of(found)
 
 
 def audit(tables: ReportTables) -> dict[str, Any] | None:
-    """What was lost, repeated or out of order, and how much was delivered."""
+    """What was lost, repeated or out of order, and how much was judged."""
     found = tables.get("delivery_audit")
     if found is None:
         return None
-    arrived = tables.get("deliveries")
-    deliveries = None if arrived is None else arrived.where("kind = 'Delivered'").count()
+    arrived, judged = tables.get("deliveries"), tables.get("audit_totals")
+    totals = [] if judged is None else rows_of(judged)
+    deliveries = totals[0]["delivered"] if totals else None
+    if deliveries is None and arrived is not None:
+        deliveries = arrived.where("kind = 'Delivered'").count()
+    listed = found.orderBy("world", "client", "publisher", "seq").limit(FINDINGS_MAX)
     return {
-        "faults": {row["fault"]: row["count"] for row in _rows(found.groupBy("fault").count())},
-        "findings": _rows(found.orderBy("client", "publisher", "seq").limit(FINDINGS_MAX)),
+        "faults": {row["fault"]: row["count"] for row in rows_of(found.groupBy("fault").count())},
+        "findings": rows_of(listed),
         "deliveries": deliveries,
+        **{name: totals[0][name] if totals else None for name in ("owed", "open", "unknown")},
     }
-
-
-def _rows(table: DataFrame) -> Rows:
-    found: Rows = table.toArrow().to_pylist()
-    return found
 
 
 def _hundredths(table: DataFrame, name: Column) -> Rows:
     parts = [number / 100 for number in range(101)]
-    return _rows(
+    return rows_of(
         table.where("seconds IS NOT NULL")
         .groupBy(name.alias("name"))
         .agg(F.count(F.lit(1)).alias("count"), F.percentile("seconds", parts).alias("seconds"))
     )
 
 
-def _sliced(table: DataFrame) -> DataFrame:
-    """The table with times rounded down, so that a line does not have too many points."""
+def _minutes() -> Column:
+    """In how many minutes something happened."""
+    return F.count_distinct(F.floor(F.unix_seconds("time") / 60))
+
+
+def _sliced(table: DataFrame, minutes: int, least_s: int) -> DataFrame:
+    """The table with times rounded down, so that a line does not have too many points.
+
+    `minutes` is in how many of them something happened, `least_s` the shortest slice.
+    """
     seconds = F.unix_seconds("time")
-    row = table.agg(F.min(seconds).alias("first"), F.max(seconds).alias("last")).first()
-    span_s = (row.last or 0) - (row.first or 0) if row is not None else 0
-    slice_s = max(60, 60 * round(span_s / 60 / SLICES))
+    wanted_s = max(least_s, minutes * 60 / SLICES)
+    slice_s = next((each for each in SLICES_S if each >= wanted_s), SLICES_S[-1])
     start = F.timestamp_seconds(F.floor(seconds / slice_s) * slice_s)
     return table.withColumns({"time": start, "slice_s": F.lit(slice_s)})
