@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long mutants check format spec bench docs lock clean
+.PHONY: help setup run test test-long mutants check format spec bench docs notebooks lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -15,13 +15,13 @@ setup: $(STAMP) ## Install everything into .venv (quick when it is there)
 run: $(STAMP) ## Watch a network at work: clients roam, a broker is killed, nothing is lost
 	@$(BIN)/sterna demo
 
-test: $(STAMP) archive ## Run all tests (a few minutes)
+test: $(STAMP) archive ## Run all tests (about 20 minutes on two cores)
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 test-long: $(STAMP) archive ## Try 20 times as many examples, new ones each time
 	@STERNA_CAMPAIGN=20 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-mutants: $(STAMP) ## Plant known bugs in a copy and see whether the tests find them (some minutes)
+mutants: $(STAMP) ## Plant known bugs in a copy and see whether the tests find them (an hour on two cores)
 	@$(BIN)/python -m tests.mutants.run
 
 check: $(STAMP) ## Format, lint, types, and the tidiness of the tree
@@ -41,11 +41,16 @@ bench: $(STAMP) ## Measure, with ratios against baselines in the same run (some 
 	@$(BIN)/python -m benchmarks.filters
 	@$(BIN)/sterna bench match
 
-docs: $(STAMP) ## Write the generated pages (conformance, command line, configuration, journal)
+docs: $(STAMP) ## Write the generated pages and build the site: build/site/index.html
 	@$(BIN)/python -m tests.spec.conformance >/dev/null
 	@$(BIN)/typer sterna.cli.main utils docs --name sterna --output docs/reference/cli.md
 	@$(BIN)/python -m sterna.net.config_reference >docs/reference/configuration.md
 	@$(BIN)/python -m sterna.journal.reference docs/reference/journal.md
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+	@echo "build/site/index.html"
+
+notebooks: $(STAMP) java ## Run the notebooks of docs/tutorial and store their output in them
+	@$(BIN)/python -m tests.notebooks
 
 lock: ## Resolve requirements.lock anew from pyproject.toml
 	@scripts/lock $(PYTHON)
