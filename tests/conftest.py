@@ -42,7 +42,12 @@ else:
     settings.load_profile("long" if os.environ.get("STERNA_CAMPAIGN") else "test")
 
 
-LONG = ("tests/test_docs.py", "tests/pipeline/test_run.py", "tests/wire/test_snapshots.py")
+LONG = (
+    "tests/newcomer/test_newcomer.py",
+    "tests/test_docs.py",
+    "tests/pipeline/test_run.py",
+    "tests/wire/test_snapshots.py",
+)
 """Modules with single tests that take long: those begin first, so that in the end no worker waits
 for the last test of another.
 """
@@ -55,6 +60,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     conformance.check_ids(session.items)
     gc.freeze()  # All that was imported stays: no need to look at it again and again.
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which commands of the docs were not run, and why."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == "not run":
+                terminalreporter.section("commands on pages that were not run")
+                for command, reason in value.items():
+                    terminalreporter.line(f"{command.splitlines()[0]}: {reason}")
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from sterna.core import actions, inputs
+from sterna.sim import script
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
@@ -88,3 +92,19 @@ def test_every_make_target_in_the_docs_exists(page: Path) -> None:
     named = re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE)
 
     assert set(named) <= targets
+
+
+def test_the_architecture_page_names_every_input_and_action() -> None:
+    page = (ROOT / "docs/concepts/architecture.md").read_text(encoding="utf-8")
+    kinds = [kind for kind in vars(inputs).values() if isinstance(kind, type)]
+    given = {kind.__name__ for kind in kinds if issubclass(kind, inputs.Input)} - {"Input"}
+    asked = {kind.__name__ for kind in get_args(actions.Action)}
+
+    assert {name for name in given | asked if f"`{name}`" not in page} == set()
+
+
+def test_the_page_on_simulation_names_every_step() -> None:
+    page = (ROOT / "docs/how-to/simulate.md").read_text(encoding="utf-8")
+    steps = {kind.__name__ for kind in (*get_args(script.AnyStep), *get_args(script.Doing))}
+
+    assert {name for name in steps if not re.search(rf"`{name}[`(]", page)} == set()

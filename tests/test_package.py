@@ -221,7 +221,7 @@ LACKING = {
     "pipeline audit .": "pipeline",
     "pipeline match --events . --subscriptions .": "pipeline",
     "pipeline mine --fixes .": "pipeline",
-    "pipeline report --tables .": "plots",
+    "pipeline report .": "plots",
 }
 """Commands, and the extra that each wants first."""
 
