@@ -8,6 +8,7 @@ import pytest
 from sterna.core.facts import Delivered, Fact, Published, RecordBegun, Restarted, Subscribed
 from sterna.model.event import Event
 from sterna.net import clock
+from sterna.net.client import record
 from sterna.net.clock import wall_us
 from sterna.net.local import LocalNetwork
 from tests.journal.made import contents
@@ -61,6 +62,26 @@ def test_what_happened_is_written_while_the_program_runs(tmp_path: Path) -> None
             await client.publish(n=1)
             await until(
                 lambda: len(events_in([fact for _, fact in contents(journal)], Published)) == 1,
+                limit_s=20,
+            )
+
+    with network_in(tmp_path / "brokers", 1) as network:
+        asyncio.run(run(network))
+
+
+@pytest.mark.spec("PL-2")
+def test_a_subscription_is_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An audit that starts right after it finds a client that subscribes."""
+    monkeypatch.setattr(record, "FLUSH_S", 3600)
+    journal = tmp_path / "journal"
+
+    async def run(network: LocalNetwork) -> None:
+        async with connect(network.url("B1"), client="car", journal=journal) as client:
+            client.subscribe("n >= 0")
+            await until(
+                lambda: kinds_in([fact for _, fact in contents(journal)], Subscribed) != [],
                 limit_s=20,
             )
 

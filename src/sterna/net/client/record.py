@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from sterna.core.client import Client
-from sterna.core.facts import Fact, RecordBegun, Restarted
+from sterna.core.facts import Fact, RecordBegun, Restarted, Subscribed
 from sterna.errors import JournalFailedError
 from sterna.net.engine import Engine
 from sterna.net.records import Began, encode_note
@@ -46,6 +46,8 @@ class Record:
         self._clock = clock
         self._journal: Journal | None = None
         self._flushing: asyncio.Task[None] | None = None
+        self._is_urgent = asyncio.Event()
+        """Whether something was recorded that others may look for at once."""
         self._failed: Callable[[Exception], None]
         self._where: Path | None = None
         """The file that says where everything is recorded that led to the state."""
@@ -133,6 +135,8 @@ class Record:
                 self._journal.record(position + self._offset, facts, size_bytes)
             except JournalFailedError as error:
                 self._failed(error)
+            if any(isinstance(fact, Subscribed) for fact in facts):
+                self._is_urgent.set()  # An audit looks for those who subscribe.
 
     def sync(self) -> None:
         """Make durable what was recorded: the inputs that led to it may be forgotten then."""
@@ -158,9 +162,14 @@ class Record:
 
     async def _flush_in_time(self) -> None:
         while True:
-            await asyncio.sleep(FLUSH_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_urgent.wait(), FLUSH_S)
             try:
-                await asyncio.to_thread(self.flush_if_due)
+                if self._is_urgent.is_set() and self._journal is not None:
+                    self._is_urgent.clear()
+                    await asyncio.to_thread(self._journal.flush)
+                else:
+                    await asyncio.to_thread(self.flush_if_due)
             except JournalFailedError as error:
                 self._failed(error)
                 return
