@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sterna import Filter, UnboundError
+from sterna.matching import MatchIndex
 from tests.light import LightPython
 from tests.matching.test_index import Event, by_event, filled, in_columns
 
@@ -102,6 +103,7 @@ def test_a_value_that_events_cannot_carry_is_an_error(count: int) -> None:
 HISTORY = """
 from sterna import Filter, UnboundError
 from sterna.matching import MatchIndex
+from sterna.matching import MatchIndex
 index = MatchIndex()
 for key in range(400):
     name = f"key-{key}"
@@ -150,3 +152,18 @@ def test_several_threads_match_at_the_same_time() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.spec("LV-6")
+def test_filters_count_while_they_are_there() -> None:
+    """What is not compiled takes time for each event."""
+    index: MatchIndex[int] = MatchIndex()
+    filters = [Filter(text) for text in ("a = 1", "a = 1 OR b LIKE '%x'", "NOT c < d + 1")]
+    for key, filter_ in enumerate(filters):
+        index.add(key, filter_)
+    assert index.effort == (5, 1)
+
+    index.remove(1)
+    assert index.effort == (3, 0)
+    index.compiled()
+    assert index.effort.readings == index.effort.tests <= 1

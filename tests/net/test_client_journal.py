@@ -70,9 +70,7 @@ def test_what_happened_is_written_while_the_program_runs(tmp_path: Path) -> None
 
 
 @pytest.mark.spec("PL-2")
-def test_a_subscription_is_written_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_subscription_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An audit that starts right after it finds a client that subscribes."""
     monkeypatch.setattr(record, "FLUSH_S", 3600)
     journal = tmp_path / "journal"

@@ -36,9 +36,13 @@ from sterna.model.event import Event
 from sterna.model.filters.long_texts import LongTexts
 from sterna.model.prediction import Predictor
 
-FORESEEN_MIN = 250_000
-"""From so many bytes on, each counted once for every filter that may have to test it, it takes long
-enough to match events that others should have their turn meanwhile."""
+BYTES_READ_MAX = 250_000
+TESTS_MAX = 30_000
+"""Matching events takes about 5 ms with so many bytes, each counted once for every test that may
+read it, or with so many tests. With more, others should have their turn meanwhile."""
+
+EVENT_BYTES_MIN = 8
+"""No event is shorter on its way."""
 
 
 class Broker(Node):
@@ -130,9 +134,16 @@ class Broker(Node):
         """What is known of long texts in the present input already, if anything is."""
         return None if self.foresight is None else self.foresight.texts
 
-    def takes_long(self, size_bytes: int) -> bool:
-        """Whether it takes long to match events of so many bytes."""
-        return size_bytes * self.router.subscriptions.tests >= FORESEEN_MIN
+    def takes_long(self, given: Received) -> bool:
+        """Whether it takes long to match the events of an input."""
+        tests, readings = self.router.subscriptions.effort
+        if given.size * readings > BYTES_READ_MAX:
+            return True
+        if given.size * tests <= TESTS_MAX * EVENT_BYTES_MIN:
+            return False
+        messages = [frame.message for frame in given.frames if type(frame) is Data]
+        events = sum(len(each.events) for each in messages if type(each) is Events)
+        return events * tests > TESTS_MAX
 
     def foresee(self, given: Received, is_time_up: Callable[[], bool]) -> Foresight | None:
         """What is to be found out before an input can be handled quickly; None if nothing is.
@@ -142,7 +153,7 @@ class Broker(Node):
         messages = [frame.message for frame in given.frames if type(frame) is Data]
         others = [each for each in messages if type(each) is not Events]
         table, foresees = self.router.subscriptions, self.hooks.foresees
-        if not (self.takes_long(given.size) or (others and foresees)):
+        if not (self.takes_long(given) or (others and foresees)):
             return None
         events = [e for each in messages if type(each) is Events for e in each.events]
         foresight = Foresight(events, is_time_up)

@@ -142,13 +142,21 @@ class LinkSession:
         return self._unacknowledged.backlog
 
     @property
+    def last_seq(self) -> int:
+        """The number of the newest message; 0 if there was none."""
+        return self._next_seq - 1
+
+    @property
     def parts(self) -> int:
         """How many parts they are in; see `unconfirmed`."""
         return len(self._unacknowledged)
 
-    def queued(self, weigh: Callable[[Message], Load] = load) -> Load:
-        """How much is not acknowledged yet; `weigh` says how much a message is."""
-        return self._unacknowledged.load(weigh)
+    def queued(self, weigh: Callable[[Message], Load] = load, up_to: int | None = None) -> Load:
+        """How much is not acknowledged yet, of all messages or up to a number.
+
+        `weigh` says how much a message is.
+        """
+        return self._unacknowledged.load(weigh, up_to)
 
     def unconfirmed(self) -> Iterator[Message | Stretch]:
         """The messages that the other end has not acknowledged, oldest first, lazily."""

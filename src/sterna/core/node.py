@@ -204,9 +204,14 @@ class Node(ABC):
         """How many messages the other end of a link has not confirmed yet."""
         return self._sessions[link].backlog
 
-    def queued(self, link: LinkId, weigh: Callable[[Message], Load] = load) -> Load:
-        """How much the other end of a link has not confirmed yet."""
-        return self._sessions[link].queued(weigh)
+    def queued(
+        self,
+        link: LinkId,
+        weigh: Callable[[Message], Load] = load,
+        up_to: int | None = None,
+    ) -> Load:
+        """How much the other end of a link has not confirmed yet, of all or up to a number."""
+        return self._sessions[link].queued(weigh, up_to)
 
     def unconfirmed(self, link: LinkId) -> Unconfirmed:
         """The messages that the other end of a link has not confirmed yet."""
@@ -223,6 +228,10 @@ class Node(ABC):
     def parts(self, link: LinkId) -> int:
         """How many parts of what is not confirmed yet there are; see `unconfirmed_at`."""
         return self._sessions[link].parts
+
+    def newest(self, link: LinkId) -> int:
+        """The number of the newest message for the other end of a link; 0 if there was none."""
+        return self._sessions[link].last_seq
 
     def oldest_unconfirmed(self, link: LinkId) -> int | None:
         """The number of the oldest message that is not confirmed yet; None if there is none."""

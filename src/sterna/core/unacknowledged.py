@@ -39,10 +39,15 @@ class Unacknowledged(deque[Data | Paged]):
         """How many messages there are."""
         return len(self) + self._more
 
-    def load(self, weigh: Callable[[Message], Load] = load) -> Load:
-        """How much all of it is; `weigh` says how much a message is."""
+    def load(self, weigh: Callable[[Message], Load] = load, up_to: int | None = None) -> Load:
+        """How much all of it is, or all up to a number; `weigh` says how much a message is.
+
+        What was weighed once is known, and counts whatever its number is.
+        """
         newest = list(islice(reversed(self), len(self) - len(self._loads)))
         for frame in reversed(newest):
+            if up_to is not None and frame.seq > up_to:
+                break
             self._count(weigh(frame.message) if type(frame) is Data else frame.stretch.load)
         return Load(self._events, self._bytes, self._spared_bytes)
 

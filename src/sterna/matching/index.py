@@ -9,6 +9,7 @@ from sterna.extras import require
 from sterna.matching.loading import can_compile, is_loaded_in_background, kernels_are_ready
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
+from sterna.model.filters.effort import NO_EFFORT, Effort
 from sterna.model.filters.long_texts import Interrupted, LongTexts, checked
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class MatchIndex(Generic[Key]):
     def __init__(self) -> None:
         self._few: dict[Key, Filter] = {}
         """Filters that are tested one by one."""
+        self._effort = NO_EFFORT
+        """What testing all of these takes."""
         self._compiled: CompiledSubscriptions | None = None
 
     def add(self, key: Key, filter_: Filter) -> None:
@@ -68,6 +71,7 @@ class MatchIndex(Generic[Key]):
         if self._compiled is None:
             filter_.require_bound()
             self._few[key] = filter_
+            self._effort = self._effort.plus(filter_.effort)
         else:
             self._compiled.add(key, filter_)
 
@@ -87,7 +91,7 @@ class MatchIndex(Generic[Key]):
     def remove(self, key: Key) -> None:
         """Remove the filter under a key; KeyError if there is none."""
         if self._compiled is None or key in self._few:
-            del self._few[key]
+            self._take_out(key)
         else:
             self._compiled.remove(key)
 
@@ -157,9 +161,12 @@ class MatchIndex(Generic[Key]):
         return 0 if self._compiled is None and len(self._few) <= FEW_MAX else len(self._few)
 
     @property
-    def tests(self) -> int:
-        """How many tests an event may need that are not compiled to machine code."""
-        return len(self._few) + (0 if self._compiled is None else self._compiled.unsure)
+    def effort(self) -> Effort:
+        """What an event may need besides what is compiled to machine code."""
+        if self._compiled is None:
+            return self._effort
+        unsure = self._compiled.unsure
+        return self._effort.plus(Effort(tests=unsure, readings=unsure))
 
     def match_batch(self, events: "Batch") -> "tuple[npt.NDArray[np.int64], npt.NDArray[Any]]":
         """The positions of events in a batch, ascending, each with the key of a filter it matches.
@@ -226,7 +233,12 @@ class MatchIndex(Generic[Key]):
         compiled = self._compiled
         assert compiled is not None  # noqa: S101 - else there is nowhere to move to.
         for key in list(islice(self._few, count)):
-            compiled.add(key, self._few.pop(key))
+            compiled.add(key, self._take_out(key))
+
+    def _take_out(self, key: Key) -> Filter:
+        filter_ = self._few.pop(key)
+        self._effort = self._effort.minus(filter_.effort)
+        return filter_
 
     def _require_new(self, key: Key, filter_: Filter) -> None:
         if not isinstance(filter_, Filter):

@@ -1,7 +1,8 @@
 """Records as bytes: MessagePack for the network, JSON for people."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, reduce
 from operator import or_
 from threading import Lock, local
@@ -100,21 +101,28 @@ def decode(body: bytes | memoryview, *, short_filters: bool = False) -> Frame:
     return _decode_frame(body, formats, formats.short_decoder if short_filters else formats.decoder)
 
 
-def decode_quickly(
-    body: bytes | memoryview, *, short_filters: bool, until_s: float
-) -> Frame | None:
-    """Like `decode`; None if that takes long: then `decode_slowly` is for another thread.
+@contextmanager
+def decoding_quickly(
+    *, short_filters: bool, until_s: float
+) -> Iterator[Callable[[memoryview], Frame | None]]:
+    """A function like `decode`, for use inside the `with`.
 
-    It takes long if the frame has long filters that are not known yet, or so many that they are not
-    read when `perf_counter` shows `until_s`.
+    It returns None if decoding takes long: then `decode_slowly` is for another thread. It takes
+    long if the frame has long filters that are not known yet, or so many that they are not read
+    when `perf_counter` shows `until_s`.
     """
     formats = _formats
     decoder = formats.short_decoder if short_filters else formats.decoder
+
+    def decode_quickly(body: memoryview) -> Frame | None:
+        try:
+            return _decode_frame(body, formats, decoder)
+        except _TakesLong:
+            return None
+
     _reading.until_s = until_s
     try:
-        return _decode_frame(body, formats, decoder)
-    except _TakesLong:
-        return None
+        yield decode_quickly
     finally:
         _reading.until_s = math.inf
 

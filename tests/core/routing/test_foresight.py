@@ -66,7 +66,7 @@ class Peers:
         routes = tuple(Route(f"{link}/{start + n}", Filter(text)) for n, text in enumerate(texts))
         return self.says(link, SubscriptionChange(added=routes))
 
-    def publishes(self, link: str, *texts: str) -> Received:
+    def publishes(self, link: str, *texts: str, size: int = 10_000_000) -> Received:
         events = []
         for text in texts:
             self._published += 1
@@ -74,7 +74,7 @@ class Peers:
             events.append(
                 Event(publisher=link, seq=self._published, time_us=0, attributes=attributes)
             )
-        return self.says(link, Events(events=tuple(events)))
+        return self.says(link, Events(events=tuple(events)), size=size)
 
 
 def prepared(node: Broker, given: Received, *between: Input) -> Turn:
@@ -188,6 +188,30 @@ def test_small_inputs_and_simple_filters_need_no_preparation() -> None:
     node.handle(peers.subscribes("bob", *(f"x LIKE '%a_{n}%'" for n in range(10))), 0)
     assert node.foresee(small, lambda: True) is None
     assert node.foresee(large, lambda: True) is not None
+
+
+@pytest.mark.spec("LV-6")
+@pytest.mark.parametrize(
+    ("filters", "events", "is_long"),
+    [
+        (["n >= 0"], 5_000, False),
+        (["n >= 0"] + [f"n = {n}" for n in range(20)], 5_000, True),
+        ([" OR ".join(f"a{n} = 1" for n in range(300))], 200, True),
+        (["+".join(["n"] * 60) + " > 1"], 1_000, True),
+        (["n >= 0", "x LIKE '%a_b%'"], 5_000, True),
+    ],
+    ids=["one", "many", "alternatives", "sum", "pattern"],
+)
+def test_what_takes_long_depends_on_tests_and_texts(
+    filters: list[str], events: int, is_long: bool
+) -> None:
+    """Few comparisons take no time, however many bytes there are; a pattern reads all of them."""
+    node, peers = broker(), Peers()
+    node.handle(peers.subscribes("bob", *filters), 0)
+
+    given = peers.publishes("ann", *["-"] * events, size=400_000)
+
+    assert node.takes_long(given) is is_long
 
 
 @pytest.mark.spec("LV-6")

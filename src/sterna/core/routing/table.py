@@ -12,6 +12,7 @@ from sterna.core.routing.foresight import Foresight
 from sterna.matching import MatchIndex
 from sterna.model.event import Event
 from sterna.model.filters import Filter
+from sterna.model.filters.effort import Effort
 from sterna.model.filters.long_texts import checked
 from sterna.model.filters.normal_form import ANYTHING
 
@@ -224,9 +225,9 @@ class RoutingTable:
         return self._index.uncompiled
 
     @property
-    def tests(self) -> int:
-        """How many tests an event may need that are not compiled to machine code."""
-        return self._index.tests
+    def effort(self) -> Effort:
+        """What an event may need besides what is compiled to machine code."""
+        return self._index.effort
 
     def foresee(self, foresight: Foresight) -> Generator[None, None, None]:
         """Match events before they are handled; it yields whenever time is up."""

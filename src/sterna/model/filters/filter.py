@@ -9,6 +9,7 @@ from sterna.extras import require
 from sterna.model.event import Scalar, plain_scalar
 from sterna.model.filters import algebra, tree, widening
 from sterna.model.filters.compiler import CompiledTest, compile_condition
+from sterna.model.filters.effort import Effort
 from sterna.model.filters.errors import FilterError, UnboundError
 from sterna.model.filters.logic import Verdict, evaluate
 from sterna.model.filters.normal_form import (
@@ -119,6 +120,11 @@ class Filter:
     def attributes(self) -> tuple[str, ...]:
         """The attributes it refers to, in order of appearance."""
         return tree.attributes(self._condition)
+
+    @once
+    def effort(self) -> Effort:
+        """What it may take to test an event."""
+        return Effort.of(self._condition)
 
     @once
     def matches(self) -> CompiledTest:

@@ -123,6 +123,8 @@ class Budget:
         self._left_bytes = 0
         """What still waited for clients that are away when the core was last asked for less."""
         self._not_before = 0.0
+        self._newest: Mapping[NodeId, int] = {}
+        """The number of the newest message for each peer when there was the last check."""
         self._spill = driver.spill
 
     @property
@@ -150,10 +152,13 @@ class Budget:
 
     def count(self) -> Memory:
         """How much memory is in use now."""
-        self._weigh()
-        return self._count()
+        node, weigh = self._driver.node, Weighing().load
+        for link in node.peers:
+            node.queued(link, weigh)
+        return self._count({})
 
-    def _count(self) -> Memory:
+    def _count(self, newest: Mapping[NodeId, int]) -> Memory:
+        """How much memory is in use; of some queues, only what is not newer than a number."""
         node, links = self._driver.node, self._sessions.links
         events = size = 0
         neighbours: dict[NodeId, int] = {}
@@ -161,7 +166,7 @@ class Budget:
         absent: dict[NodeId, int] = {}
         sent: dict[NodeId, int] = {}
         for link, peer in node.peers.items():
-            queued, session = node.queued(link), links.get(link)
+            queued, session = node.queued(link, up_to=newest.get(link)), links.get(link)
             memory = queued.memory_bytes + (0 if session is None else session.waiting_bytes)
             kept = node.kept(link)
             events += queued.events + kept.events
@@ -191,11 +196,18 @@ class Budget:
             in_flight=self._pausing.in_flight_bytes,
         )
 
-    def _weigh(self) -> None:
-        """Weigh what is new in the queues: this takes the longer, the more has come since then."""
+    def _weigh(self) -> Mapping[NodeId, int]:
+        """Weigh what was in the queues at the last check already, and is not weighed yet.
+
+        Most of what is newer will be gone before the next check. It is not much: checks follow each
+        other whenever `grain_bytes` have been received. The result says how far this goes.
+        """
         node, weigh = self._driver.node, Weighing().load
-        for link in node.peers:
-            node.queued(link, weigh)
+        before, self._newest = self._newest, {link: node.newest(link) for link in node.peers}
+        for link, newest in before.items():
+            if link in node.peers:
+                node.queued(link, weigh, newest)
+        return {link: before.get(link, 0) for link in node.peers}
 
     # ---- Keeping to it
 
@@ -203,9 +215,9 @@ class Budget:
         """Count, and do something about what takes too much; None if it is too early for that."""
         if monotonic() < self._not_before:
             return None
-        self._weigh()
+        newest = self._weigh()
         now, began_s = monotonic(), thread_time()
-        memory, shares = self._count(), self.shares
+        memory, shares = self._count(newest), self.shares
         counting_s = thread_time() - began_s
         self._not_before = now + min(UNCHECKED_S_MAX, COUNTING_SHARE * counting_s)
         self._check_frames(memory.unfinished - shares.unfinished, now)

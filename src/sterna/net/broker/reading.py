@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection, Sequence
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import NamedTuple
 
 from sterna.core.inputs import Received
@@ -22,7 +22,7 @@ from sterna.wire.codec import (
     LONG_FILTER_CHARACTERS,
     MalformedError,
     decode,
-    decode_quickly,
+    decoding_quickly,
 )
 from sterna.wire.frames import Role
 
@@ -38,10 +38,17 @@ MIXED_BYTES_MAX = 4096
 """In what is larger, events come in another turn than the filters before them."""
 
 READING_S = 0.02
-"""How many seconds of a turn of the event loop are for what may take long; then it is the turn of
-others. The system may hand over dozens of reads of one connection in a turn."""
+"""How many seconds are for a message that takes long; then it is the turn of others."""
 
-NOTICED_S = READING_S / 20
+TURN_S = 0.05
+"""How many seconds of a turn of the event loop are for what has arrived, in processor time. The
+system may hand over dozens of reads of one connection in a turn. What is read later is not in the
+processor's cache any more, so this is longer than what usually arrives in a turn takes."""
+
+NOTICED_S = TURN_S / 50
+
+UNCLOCKED_BYTES_MAX = 65_536
+"""Reading so many bytes of events takes less than a millisecond: the time is looked at then."""
 
 PREPARING_S = 0.01
 """After how many seconds it is asked again whether the core is prepared for a message."""
@@ -59,7 +66,7 @@ class _Turn:
     @property
     def is_over(self) -> bool:
         """Whether it is the turn of others."""
-        return self.used_s > READING_S
+        return self.used_s > TURN_S
 
     def use(self, seconds: float) -> None:
         """So much was used."""
@@ -131,10 +138,11 @@ class Reading:
         if session in self._later:
             self._later[session].append((raw, bodies))
             return
-        turn, began = self._turn, perf_counter()
-        if turn.used_s > READING_S:
+        turn = self._turn
+        if turn.is_over:
             self._read_later(session, deque([(raw, bodies)]), 0.0)
             return
+        began = thread_time()
         is_client = self._sessions.roles[session] is Role.CLIENT
         if len(bodies) > 1 or len(raw) > SHORT_BYTES:
             frames, raw, has_others = self._first_frames(session, raw, bodies, is_client=is_client)
@@ -147,7 +155,7 @@ class Reading:
                 return
             has_others = type(frame) is not Data or type(frame.message) is not Events
             self._take(session, raw, (frame,), has_others=has_others)
-        turn.use(perf_counter() - began)
+        turn.use(thread_time() - began)
 
     def _take(
         self, session: Session, raw: bytes, frames: tuple[Frame, ...], *, has_others: bool
@@ -162,7 +170,7 @@ class Reading:
         else:
             self._notice_others(link, frames)
         received = Received(link=link, frames=frames, size=len(raw))
-        if not has_others and not self._driver.node.takes_long(received.size):
+        if not has_others and not self._driver.node.takes_long(received):
             self._give(received, raw)
         elif takes_long(frames[0], self._driver.node, link):
             self._announce(_Announced(session, received, raw, LongChange(frames[0])))
@@ -219,7 +227,7 @@ class Reading:
         if session.is_over:
             return
         began = now = perf_counter()
-        if self._turn.is_over:
+        if self._turn.used_s > READING_S:
             self._let_wait(session)
             self._loop.call_later(READING_S, self._announce, announced)
             return
@@ -280,29 +288,35 @@ class Reading:
         apart = len(raw) > MIXED_BYTES_MAX
         has_others = False
         node = self._driver.node
-        routes = 0
+        routes = unclocked_bytes = 0
         read = self._read.pop(session, None)
-        for body in bodies:
-            frame = read or decode_quickly(body, short_filters=is_client, until_s=began + READING_S)
-            read = None
-            if frame is None:
-                break
-            is_long = False
-            if type(frame) is Data:
-                is_other = type(frame.message) is not Events
-                if apart and has_others and not is_other:
+        with decoding_quickly(short_filters=is_client, until_s=began + READING_S) as decode_quickly:
+            for body in bodies:
+                frame = read or decode_quickly(body)
+                read = None
+                if frame is None:
                     break
-                if is_other:
-                    has_others = True
-                    routes += routes_in(frame)
-                    is_long = routes > ROUTES_MAX or takes_long(frame, node, session.peer)
-            elif type(frame) is Resume:
-                has_others = is_long = takes_long(frame, node, session.peer)
-            if is_long and frames:
-                break  # What takes long comes alone.
-            frames.append(frame)
-            if is_long or perf_counter() - began > READING_S:
-                break
+                is_other = is_long = False
+                if type(frame) is Data:
+                    is_other = type(frame.message) is not Events
+                    if apart and has_others and not is_other:
+                        break
+                    if is_other:
+                        has_others = True
+                        routes += routes_in(frame)
+                        is_long = routes > ROUTES_MAX or takes_long(frame, node, session.peer)
+                elif type(frame) is Resume:
+                    has_others = is_long = takes_long(frame, node, session.peer)
+                if is_long and frames:
+                    break  # What takes long comes alone.
+                frames.append(frame)
+                if is_long:
+                    break
+                unclocked_bytes += len(body)
+                if is_other or unclocked_bytes > UNCLOCKED_BYTES_MAX:
+                    unclocked_bytes = 0
+                    if perf_counter() - began > READING_S:
+                        break
         if len(frames) < len(bodies):
             size = sum(LENGTH_BYTES + len(body) for body in bodies[: len(frames)])
             rest = deque([(raw[size:], bodies[len(frames) :])])
@@ -349,7 +363,6 @@ class Reading:
         while later:
             if session.is_over:
                 return
-            began = perf_counter()
             try:
                 self.arrived(session, *later.popleft())
             except MalformedError as problem:
@@ -357,7 +370,6 @@ class Reading:
             if session in self._later:
                 self._later[session].extend(later)
                 return
-            self._turn.use(perf_counter() - began)
             if later and self._turn.is_over:
                 self._read_later(session, later, READING_S)
                 return
