@@ -1,6 +1,8 @@
 """The benchmark of brokers measures what it says."""
 
 import json
+import re
+import sys
 from contextlib import AbstractContextManager
 from io import StringIO
 from itertools import pairwise
@@ -162,6 +164,33 @@ def test_figures_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not list(tmp_path.iterdir())  # It cleans up.
 
 
+def test_another_version_is_measured_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here, the other version is this one."""
+    monkeypatch.setattr(broker, "find_mosquitto", lambda: None)
+    options = ["--scenario", "1-1", "--quick", "--rounds", "1", "--beside", sys.executable]
+
+    ended = CliRunner().invoke(
+        app, ["bench", "broker", *options, "--data", str(tmp_path)], env={"COLUMNS": "100"}
+    )
+
+    assert ended.exit_code == 0, ended.output
+    for level in ("", " durable"):
+        ratio = rf"  sterna{level} / other sterna{level}: \d\.\d\d times the"
+        assert re.search(f"{ratio} events/s: more is better", ended.stdout)
+        assert re.search(f"{ratio} processor time: less is better", ended.stdout)
+
+
+def test_the_other_version_has_to_be_there() -> None:
+    ended = CliRunner().invoke(
+        app, ["bench", "broker", "--beside", "nowhere/python"], env={"COLUMNS": "200"}
+    )
+
+    assert ended.exit_code == 2
+    assert ended.stderr == "error: --beside: there is no program nowhere/python; give a Python\n"
+
+
 def test_the_table_says_that_mosquitto_is_not_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +261,7 @@ def test_the_table_keeps_its_words_in_80_columns(monkeypatch: pytest.MonkeyPatch
         deliveries_per_s=118_300_000.0,
         cpu_us=112.3,
         rounds=[],
+        cpu_rounds=[],
     )
     report = broker.BrokerReport(
         settings={},

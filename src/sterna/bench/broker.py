@@ -55,6 +55,9 @@ class Contender(StrEnum):
 
     PLAIN = "sterna"
     DURABLE = "sterna durable"
+    OTHER = "other sterna"
+    """Another version, run by another Python."""
+    OTHER_DURABLE = "other sterna durable"
     MQTT_0 = "mosquitto QoS 0"
     MQTT_1 = "mosquitto QoS 1"
     RELAY = "relay"
@@ -64,6 +67,8 @@ class Contender(StrEnum):
 PROTOCOLS = {
     Contender.PLAIN: Protocol.NATIVE,
     Contender.DURABLE: Protocol.NATIVE,
+    Contender.OTHER: Protocol.NATIVE,
+    Contender.OTHER_DURABLE: Protocol.NATIVE,
     Contender.MQTT_0: Protocol.MQTT_0,
     Contender.MQTT_1: Protocol.MQTT_1,
     Contender.RELAY: Protocol.NATIVE,
@@ -89,6 +94,8 @@ class Options:
     queued: int = QUEUED
     data: Path | None = None
     """Where brokers write; None: in the system's directory for temporary files."""
+    beside: Path | None = None
+    """A Python with another version of Sterna, which is measured in turns with this one."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +115,8 @@ class Speed:
     """Processor time of the broker for each event."""
     rounds: list[float] = field(repr=False)
     """Events a second in each round, for ratios of rounds that ran side by side."""
+    cpu_rounds: list[float] = field(repr=False)
+    """Processor time for each event, in each round."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,8 @@ class BrokerReport:
     drain: dict[str, Drain] = field(default_factory=dict)
     ratios: dict[str, dict[str, float]] = field(default_factory=dict)
     """The ratios by measurement: medians over rounds that ran in turns."""
+    cpu_ratios: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Ratios of processor time by scenario; only those to another version."""
     failed: dict[str, str] = field(default_factory=dict)
     """What could not be measured, and why."""
 
@@ -195,6 +206,7 @@ def run(options: Options, progress: Progress) -> BrokerReport:
                 speeds = bench.throughput(made)
                 report.throughput[name] = speeds
                 report.ratios[name] = _speed_ratios(speeds)
+                report.cpu_ratios[name] = _cpu_ratios(speeds)
         if options.latency:
             with noting("latency"):
                 report.latency = bench.latency()
@@ -293,7 +305,7 @@ class _Bench:
     # ---- A client that comes back
 
     def drained(self) -> list[Contender]:
-        contenders = [Contender.PLAIN, Contender.DURABLE]
+        contenders = self._ours()
         if self._mosquitto is not None:
             contenders.append(Contender.MQTT_1)  # Without a session, nothing is kept.
         return contenders
@@ -321,8 +333,13 @@ class _Bench:
     # ---- Brokers and processes
 
     def _durable_and_not(self) -> list[Contender]:
-        ours = [Contender.PLAIN, Contender.DURABLE]
+        ours = self._ours()
         return ours if self._mosquitto is None else [*ours, Contender.MQTT_0, Contender.MQTT_1]
+
+    def _ours(self) -> list[Contender]:
+        ours = [Contender.PLAIN, Contender.DURABLE]
+        others = [Contender.OTHER, Contender.OTHER_DURABLE]
+        return ours if self._options.beside is None else [*ours, *others]
 
     @contextmanager
     def _entries(self, contenders: Sequence[Contender], about: str) -> Iterator[list[_Entry]]:
@@ -347,6 +364,10 @@ class _Bench:
                 return SternaServer(directory, Durability.NONE)
             case Contender.DURABLE:
                 return SternaServer(directory, Durability.BATCH)
+            case Contender.OTHER:
+                return SternaServer(directory, Durability.NONE, python=self._options.beside)
+            case Contender.OTHER_DURABLE:
+                return SternaServer(directory, Durability.BATCH, python=self._options.beside)
             case Contender.RELAY:
                 return RelayServer(directory)
             case _:
@@ -388,7 +409,7 @@ class _Round:
 def _compiles(server: Server) -> bool:
     """Whether a broker has just started, and has not compiled all filters."""
     return isinstance(server, SternaServer) and bool(
-        ask(server.url, "status")["filters_uncompiled"]
+        ask(server.url, "status").get("filters_uncompiled")  # An older version does not say it.
     )
 
 
@@ -432,6 +453,7 @@ def _speed(rounds: Sequence[_Round]) -> Speed:
         deliveries_per_s=statistics.median(one.deliveries / one.delivered_s for one in rounds),
         cpu_us=statistics.median(cpu) if cpu else None,
         rounds=whole,
+        cpu_rounds=cpu,
     )
 
 
@@ -452,23 +474,36 @@ def _speed_ratios(speeds: Mapping[str, Speed]) -> dict[str, float]:
     return _ratios({name: speed.rounds for name, speed in speeds.items()})
 
 
+def _cpu_ratios(speeds: Mapping[str, Speed]) -> dict[str, float]:
+    rounds = {name: speed.cpu_rounds for name, speed in speeds.items() if speed.cpu_rounds}
+    return _ratios(rounds, _VERSIONS)
+
+
 def _latency_ratios(latencies: Mapping[str, Latency]) -> dict[str, float]:
     return _ratios({name: latency.rounds for name, latency in latencies.items()})
 
 
+_VERSIONS = (
+    (Contender.PLAIN, Contender.OTHER),
+    (Contender.DURABLE, Contender.OTHER_DURABLE),
+)
 _COMPARED = (
     (Contender.PLAIN, Contender.MQTT_0),
     (Contender.DURABLE, Contender.MQTT_1),
     (Contender.DURABLE, Contender.PLAIN),
+    *_VERSIONS,
 )
 
 
-def _ratios(rounds: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def _ratios(
+    rounds: Mapping[str, Sequence[float]],
+    compared: Sequence[tuple[Contender, Contender]] = _COMPARED,
+) -> dict[str, float]:
     """How many times as fast one is as another: the median over rounds run side by side."""
     return {
         f"{one} / {other}": statistics.median(
             a / b for a, b in zip(rounds[one], rounds[other], strict=True)
         )
-        for one, other in _COMPARED
+        for one, other in compared
         if one in rounds and other in rounds
     }

@@ -61,12 +61,12 @@ class Server(ABC):
     @property
     def cpu_s(self) -> float | None:
         """The processor time that it has used; None if the system does not report it."""
-        try:
-            fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
+        try:  # In nanoseconds; elsewhere Linux counts in hundredths of a second.
+            tasks = list(Path(f"/proc/{self.pid}/task").glob("*/schedstat"))
+            used = [int(task.read_text(encoding="ascii").split()[0]) for task in tasks]
         except OSError:
             return None
-        user, system = fields.split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        return sum(used) / 1e9 if used else None
 
     def __enter__(self) -> Self:
         try:
@@ -105,7 +105,10 @@ class Server(ABC):
 
 
 class SternaServer(Server):
-    """A Sterna broker with all features on; `settings` are keys of its file, by table."""
+    """A Sterna broker with all features on; `settings` are keys of its file, by table.
+
+    With `python`, it is that of another installation.
+    """
 
     def __init__(
         self,
@@ -115,8 +118,10 @@ class SternaServer(Server):
         name: str = "B1",
         neighbours: Sequence[str] = (),
         settings: Mapping[str, Mapping[str, object]] | None = None,
+        python: Path | None = None,
     ) -> None:
         self._name = name
+        self._python = str(python or sys.executable)
         self._tables: dict[str, dict[str, object]] = {
             "network": {"neighbours": list(neighbours)},
             "durability": {"level": str(level)},
@@ -138,7 +143,7 @@ class SternaServer(Server):
         for table, keys in self._tables.items():
             lines += [f"[{table}]", *_keys(keys)]
         config.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        return [sys.executable, "-c", _STERNA, "broker", "--config", str(config)]
+        return [self._python, "-c", _STERNA, "broker", "--config", str(config)]
 
 
 class MosquittoServer(Server):

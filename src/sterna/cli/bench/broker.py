@@ -1,7 +1,9 @@
 """`sterna bench broker`: live brokers under load, beside mosquitto."""
 
+import os
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sterna.cli.bench.options import Data, Out, Rounds, check_folders, give_out, measuring
-from sterna.cli.output import ERROR, Json, console, errors
+from sterna.cli.output import ERROR, Json, console, errors, fail
 
 if TYPE_CHECKING:
     from sterna.bench.broker import BrokerReport, Speed
@@ -41,6 +43,14 @@ def broker(
     quick: Annotated[
         bool, typer.Option("--quick", help="A fifth of the events, and three rounds.")
     ] = False,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PYTHON",
+            help="The Python of an environment with another version of Sterna, such as "
+            "old/bin/python: it is measured in turns with this one.",
+        ),
+    ] = None,
     data: Data = None,
     out: Out = None,
     as_json: Json = False,
@@ -54,6 +64,8 @@ def broker(
     be measured is named at the end, beside what was; the exit status is 2 then.
     """
     check_folders(data, out, as_json=as_json)
+    if beside is not None and not os.access(beside, os.X_OK):
+        fail(f"--beside: there is no program {beside}; give a Python", as_json=as_json)
     from sterna.bench.broker import Options, run  # noqa: PLC0415 - much is loaded.
     from sterna.bench.scenarios import ScenarioName  # noqa: PLC0415
 
@@ -69,6 +81,7 @@ def broker(
         seconds=2.0 if quick else 5.0,
         connections=connections,
         data=data,
+        beside=beside,
     )
     with measuring(as_json=as_json) as tell:
         report = run(options, tell)
@@ -112,6 +125,8 @@ def _show_throughput(report: "BrokerReport", name: str, speeds: "Mapping[str, Sp
         table.add_row("mosquitto", "has no content filters")
     console.print(table)
     _show_ratios(report.ratios[name], "times the events/s: more is better")
+    if ratios := report.cpu_ratios.get(name):
+        _show_ratios(ratios, "times the processor time: less is better")
 
 
 def _show_latency(report: "BrokerReport") -> None:
