@@ -10,8 +10,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 import sterna
+from sterna.net import local
 from sterna.pipeline.session import spark_session
 from tests import java
+from tests.forking import Forking
 from tests.light import LightPython
 from tests.spec import conformance
 
@@ -84,6 +86,16 @@ def spark() -> "Iterator[SparkSession]":
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forking() -> Iterator[None]:
+    """Have the brokers of `LocalNetwork` start sooner."""
+    forking = Forking()
+    started, local.start_broker = local.start_broker, forking.start  # type: ignore[assignment]
+    yield
+    local.start_broker = started
+    forking.close()
 
 
 @pytest.fixture(scope="session")

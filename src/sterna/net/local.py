@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from msgspec.structs import replace
 
@@ -308,13 +308,7 @@ class LocalNetwork:
         self._let_go(name)
         self._told.discard(name)
         with self.messages(name).open("ab") as messages:
-            self._processes[name] = subprocess.Popen(  # noqa: S603 - our own program.
-                [sys.executable, "-m", "sterna.net.daemon", str(file)],
-                stdin=subprocess.PIPE,  # It closes when this process dies; then they end, too.
-                stdout=subprocess.PIPE,
-                stderr=messages,
-                process_group=0,  # Ctrl-C is for the process that started them.
-            )
+            self._processes[name] = start_broker(file, messages)
 
     def _write_config(self, name: str) -> Path:
         directory = self.directory / name
@@ -366,6 +360,17 @@ class LocalNetwork:
         raise SternaError(
             f"there are no {count} free ports from {_PORTS[0]} on; give the first one"
         )
+
+
+def start_broker(file: Path, messages: IO[bytes]) -> "subprocess.Popen[bytes]":
+    """Start the process of a broker with a configuration; its log messages go to a file."""
+    return subprocess.Popen(  # noqa: S603 - our own program.
+        [sys.executable, "-m", "sterna.net.daemon", str(file)],
+        stdin=subprocess.PIPE,  # It closes when this process dies; then they end, too.
+        stdout=subprocess.PIPE,
+        stderr=messages,
+        process_group=0,  # Ctrl-C is for the process that started them.
+    )
 
 
 def wait_for(condition: Callable[[], bool], problem: str, *, limit_s: float = START_S) -> None:
