@@ -29,9 +29,10 @@ from sterna.journal.segments import (
 from sterna.net import blocking, remote
 from sterna.net.local import LocalNetwork
 from sterna.net.observer import Observer, ask
-from sterna.pipeline.declared.run import run
+from sterna.pipeline.declared.run import TableFolder, run
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source import SternaSource, reason
+from sterna.pipeline.source.options import Offset
 from sterna.pipeline.tables import read as read_table
 from tests.net.live import network_in
 from tests.pipeline import recorded as r
@@ -253,6 +254,33 @@ def test_a_batch_that_ends_before_it_starts_is_empty(tmp_path: Path) -> None:
     write_as_before(tmp_path, 1, 2, 3)
 
     assert r.read(tmp_path, startingOffsets='{"B1": 3}', endingOffsets='{"B1": 2}') == []
+
+
+@pytest.mark.spec("PL-2")
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        ('v1\n{"conf":{}}\n{"B1": 4}', {"B1": Offset(4)}),
+        ('v1\n{}\n{"B1": {"incarnation": 7, "position": 4}}', {"B1": Offset(4, 7)}),
+        ("", {}),
+        ("v1\n-", {}),
+        ('v1\n{}\n{"B1": "elsewhere"}', {}),
+    ],
+    ids=["earlier release", "now", "empty", "no source", "unknown"],
+)
+def test_a_run_knows_how_far_its_tables_have_come(
+    tmp_path: Path, content: str, wanted: dict[str, Offset]
+) -> None:
+    """From the last file of Spark; what it does not understand is left to the source."""
+    tables = TableFolder(tmp_path)
+    assert tables.reached("events") == {}
+    logs = tables.checkpoint("events") / "offsets"
+    logs.mkdir(parents=True)
+    (logs / "9").write_text('v1\n{}\n{"B1": 1}', encoding="utf-8")
+    (logs / ".10.crc").touch()
+    (logs / "10").write_text(content, encoding="utf-8")
+
+    assert tables.reached("events") == wanted
 
 
 # ---- Brokers.

@@ -81,7 +81,8 @@ class TableFolder:
         numbers = [int(log.name) for log in logs.glob("*") if log.name.isdecimal()]
         if not numbers:
             return {}
-        with suppress(OSError, ValueError):  # Whatever Spark wrote, the source will read it.
+        # Whatever Spark wrote, the source will read it.
+        with suppress(OSError, ValueError, IndexError):
             lines = (logs / str(max(numbers))).read_text(encoding="utf-8").splitlines()
             return decoded(json.loads(lines[-1]))  # It is the only source of its query.
         return {}
