@@ -154,7 +154,9 @@ def test_any_arrow_library_reads_a_finished_file(tmp_path: Path) -> None:
         table = stream.read_all()
 
     assert table.schema.equals(SCHEMA)
+    began_us = path.name.rsplit("-", 1)[1].split(".")[0]
     assert table.schema.metadata == {
+        b"sterna.incarnation": began_us.encode(),
         b"sterna.journal": b"3",
         b"sterna.node": b"b1",
         b"sterna.start": b"0",

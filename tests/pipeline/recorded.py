@@ -122,6 +122,14 @@ def rows_in(reading: DataSourceReader | DataSourceStreamReader, parts: Iterable[
     return [row for batch in batches for row in plain(batch)]
 
 
+def positions_in(offset: Mapping[str, Any]) -> dict[str, int]:
+    """The positions of an offset, whatever it says of incarnations."""
+    return {
+        node: place["position"] if isinstance(place, dict) else place
+        for node, place in offset.items()
+    }
+
+
 def read(directory: Path, **options: Any) -> list[Row]:
     """The rows of a batch query, whose batches must be as Spark wants them."""
     made = source(directory, **options)

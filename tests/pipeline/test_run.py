@@ -30,7 +30,7 @@ from sterna.model.filters import Filter
 from sterna.net.archive import Archive
 from sterna.pipeline.declared.run import Summary, run
 from sterna.pipeline.tables import read
-from tests.pipeline.recorded import Recorded, Row, expected, in_order, plain
+from tests.pipeline.recorded import Recorded, Row, expected, in_order, plain, positions_in
 from tests.pipeline.terminal import COLUMNS, terminal
 from tests.scale import CAMPAIGN
 
@@ -151,7 +151,7 @@ def offsets(tables: Path, name: str) -> list[dict[str, int]]:
     """How far each batch of a table has read each journal."""
     folder = tables / "_checkpoints" / "spark_catalog" / "sterna" / name / name / "0" / "offsets"
     files = sorted((int(file.name), file) for file in folder.glob("[0-9]*"))
-    return [json.loads(file.read_text().splitlines()[-1]) for _, file in files]
+    return [positions_in(json.loads(file.read_text().splitlines()[-1])) for _, file in files]
 
 
 def test_tables_grow_with_their_journals(spark: SparkSession, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from sterna.journal.rows import SCHEMA, problem_with, start_of
+from sterna.journal.rows import SCHEMA, incarnation_of, problem_with, start_of
 from sterna.journal.segments import (
     _HEAD,
     _MARK,
@@ -45,6 +45,8 @@ class Index(NamedTuple):
     """Why what follows the batches cannot be read."""
     is_final: bool = False
     """Whether the file will never have more."""
+    incarnation: int | None = None
+    """The incarnation of the journal that the file belongs to, if that is known."""
 
     @property
     def following(self) -> int:
@@ -87,7 +89,9 @@ def index_of(segment: SegmentName, known: Index | None = None, *, live: bool = F
         damage = f"{path} is cut off or has been changed at byte {place} of {size_bytes}"
         is_whole = found == END or (is_open and (live or found is None))
         entries = _believable(file, known.start, entries, live=is_open and live)
-    return Index(known.start, tuple(entries), None if is_whole else damage, not is_open)
+    return known._replace(
+        entries=tuple(entries), damage=None if is_whole else damage, is_final=not is_open
+    )
 
 
 def open_segment(path: Path) -> BinaryIO:
@@ -145,7 +149,7 @@ def _begun(file: BinaryIO, segment: SegmentName, size_bytes: int) -> Index | Non
     problem = problem_with(form)
     if problem is not None:
         return Index(segment.position, damage=f"{file.name} {problem}")
-    return Index(start_of(form))
+    return Index(start_of(form), incarnation=incarnation_of(form))
 
 
 def _schema_bytes(file: BinaryIO) -> int:

@@ -1,10 +1,11 @@
 """A journal in pages, for remote readers."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from sterna.errors import SegmentDamagedError
-from sterna.journal.rows import start_of
+from sterna.journal.rows import incarnation_of, start_of
 from sterna.journal.segments import (
     SegmentName,
     finished_path,
@@ -38,6 +39,22 @@ def start(directory: Path, node: str) -> int | None:
                 return start_of(read_schema(message.data))
         except (SegmentDamagedError, OSError):
             return segment.position
+    return None
+
+
+def beginning(directory: Path, node: str, incarnation: int | None) -> int | None:
+    """The first position of this incarnation of a node's journal; None if no file is of it."""
+    if incarnation is None:
+        return None
+    for segment in segments_in(directory, node):
+        # A file is younger than its journal: most files of earlier ones need not be opened.
+        if segment.started_us < incarnation:
+            continue
+        with suppress(SegmentDamagedError, OSError):
+            for message in read_messages(_path(segment), end=0):
+                schema = read_schema(message.data)
+                if incarnation_of(schema) == incarnation:
+                    return start_of(schema)
     return None
 
 

@@ -32,6 +32,7 @@ VERSION = "3"
 _VERSION_KEY = b"sterna.journal"
 _NODE_KEY = b"sterna.node"
 _START_KEY = b"sterna.start"
+_INCARNATION_KEY = b"sterna.incarnation"
 
 SCHEMA = pa.schema(
     [pa.field(name, stored_type(name), nullable=name not in PLACE) for name in MEANINGS],
@@ -54,9 +55,15 @@ class OtherFact(Fact, frozen=True, kw_only=True):
     """The content of the row, under the names of columns and fields."""
 
 
-def schema_of(node: str, start: int) -> pa.Schema:
-    """The schema with the name of the node that writes, and where a file of it starts."""
-    return SCHEMA.with_metadata({_VERSION_KEY: VERSION, _NODE_KEY: node, _START_KEY: str(start)})
+def schema_of(node: str, start: int, incarnation: int | None = None) -> pa.Schema:
+    """The schema with the name of the node that writes, where a file starts, and of which journal.
+
+    Files of earlier releases do not say of which incarnation of the journal they are.
+    """
+    about = {_VERSION_KEY: VERSION, _NODE_KEY: node, _START_KEY: str(start)}
+    if incarnation is not None:
+        about[_INCARNATION_KEY] = str(incarnation)
+    return SCHEMA.with_metadata(about)
 
 
 def version_of(schema: pa.Schema) -> str | None:
@@ -87,6 +94,12 @@ def up_to_date(batch: pa.RecordBatch) -> pa.RecordBatch:
 def start_of(schema: pa.Schema) -> int:
     """The first position that a file covers: the file before it has all facts before that."""
     return int(schema.metadata[_START_KEY])
+
+
+def incarnation_of(schema: pa.Schema) -> int | None:
+    """The incarnation of the journal that a file belongs to; None if it does not say that."""
+    incarnation = (schema.metadata or {}).get(_INCARNATION_KEY, b"")
+    return int(incarnation) if incarnation.isdigit() else None
 
 
 def is_about_events(kind: type[Fact]) -> bool:

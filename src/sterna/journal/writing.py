@@ -5,6 +5,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, NoReturn
@@ -14,7 +16,7 @@ import msgspec
 from sterna.core.facts import Fact
 from sterna.core.names import Time
 from sterna.errors import JournalFailedError, SegmentDamagedError
-from sterna.journal.rows import events_in, rows_of, schema_of
+from sterna.journal.rows import events_in, incarnation_of, rows_of, schema_of
 from sterna.journal.segments import (
     END,
     SegmentName,
@@ -135,12 +137,17 @@ class Journal:
         """The time of the last fact of earlier runs; 0 if there is none."""
         self._last_file_us = 0
         """When the newest file was begun, by its name."""
+        self.incarnation: int | None = None
+        """Tells this journal from others of the same node: when it was begun, in microseconds.
+
+        Each file says it. It stays as long as positions ascend: where there are no files any more,
+        and where positions are used again, another one begins. None until it is on disk.
+        """
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self.recovery = _finish_all(directory, node)
             self.last_position, self.last_time = _last_fact(directory, node)
-            segments = segments_in(directory, node)
-            self._last_file_us = max((each.started_us for each in segments), default=0)
+            self._last_file_us, self.incarnation = _newest(segments_in(directory, node))
             self._written = self.last_position.position
         except OSError as error:
             self._fail(error)
@@ -156,6 +163,7 @@ class Journal:
                 *(self.last_position.position, log_end),
             )
             self.last_position = Place(log_end, 2**31 - 1)
+            self.incarnation = None
 
     def record(self, position: int, facts: Sequence[Fact], size_bytes: int = 0) -> None:
         """Take the facts that an input caused, in order; positions never go back.
@@ -267,6 +275,9 @@ class Journal:
         self._append(batch_message(batch, self._messages))
         self._written = pending[-1][0]
         self._messages += 1
+        if self.incarnation is None and self._file is not None:
+            os.fsync(self._file)  # Readers remember it, so a power cut must not take it away.
+            self.incarnation = self._last_file_us
         if self._file_bytes >= self._segment_bytes:
             self._finish()
 
@@ -277,7 +288,9 @@ class Journal:
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self._file_bytes = 0
         self._file_since = self._clock()
-        self._append(schema_message(schema_of(self._node, min(self._written + 1, position))))
+        incarnation = self._last_file_us if self.incarnation is None else self.incarnation
+        start = min(self._written + 1, position)
+        self._append(schema_message(schema_of(self._node, start, incarnation)))
         self._messages = 1
         sync_directory(self.directory)
 
@@ -429,6 +442,19 @@ def _last_fact_in(segment: SegmentName, start: int) -> tuple[Place, Time] | None
     batch = read_batch(last, read_schema(schema))
     place = Place(batch["position"][-1].as_py(), batch["turn"][-1].as_py())
     return place, max(batch["time_us"].to_pylist())
+
+
+def _newest(segments: Sequence[SegmentName]) -> tuple[int, int | None]:
+    """When the newest file of a journal was begun, and the incarnation that the newest ones say."""
+    newest_first = sorted(segments, key=attrgetter("started_us"), reverse=True)
+    started_us = newest_first[0].started_us if newest_first else 0
+    for segment in newest_first:
+        with suppress(SegmentDamagedError):
+            for message in read_messages(segment.path, end=0):
+                found = incarnation_of(read_schema(message.data))
+                if found is not None:
+                    return started_us, found
+    return started_us, None
 
 
 def _size(path: Path) -> int:

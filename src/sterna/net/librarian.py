@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.core.names import NodeId
 from sterna.journal import Journal, JournalFailedError
-from sterna.journal.pages import page, start
+from sterna.journal.pages import beginning, page, start
 from sterna.wire.frames import Answer, Ask
 
 if TYPE_CHECKING:
@@ -70,5 +70,9 @@ class Librarian:
         node = self._node
         if asked.what == "journal":
             first = start(journal.directory, node)
-            return {"node": node, "start": end if first is None else first, "end": end}
+            answer = {"node": node, "start": end if first is None else first, "end": end}
+            if asked.details:
+                answer["incarnation"] = journal.incarnation
+                answer["begins"] = beginning(journal.directory, node, journal.incarnation)
+            return answer
         return page(journal.directory, node, max(0, asked.start), min(end, asked.end))

@@ -72,12 +72,22 @@ class Observer:
     def __exit__(self, *raised: object) -> None:
         self._socket.close()
 
-    def ask(self, what: str, *, start: int = 0, end: int = 0, client: str = "") -> Any:
-        """The broker's answer; `start` and `end` go with `facts`, and `client` with `kick`."""
+    def ask(
+        self,
+        what: str,
+        *,
+        start: int = 0,
+        end: int = 0,
+        client: str = "",
+        details: bool = False,
+    ) -> Any:
+        """The broker's answer.
+
+        `start` and `end` go with `facts`, `client` with `kick`, and `details` with `journal`.
+        """
+        asked = Ask(what=what, start=start, end=end, client=client, details=details)
         try:
-            self._socket.sendall(
-                self._to_say + control(Ask(what=what, start=start, end=end, client=client))
-            )
+            self._socket.sendall(self._to_say + control(asked))
             self._to_say = b""
             return self._answer(what, monotonic() + self._timeout_s)
         except MalformedError as error:
@@ -93,7 +103,10 @@ class Observer:
                 case Hello():
                     agree(self._ours, said)
                 case Refusal():
-                    raise SternaError(f"the broker at {self._url} refuses to answer: {said.reason}")
+                    refused = f"the broker at {self._url} refuses to answer: {said.reason}"
+                    if said.final:
+                        raise SternaError(refused)
+                    raise NotConnectedError(refused, brokers=(self._url,))
                 case Ping():
                     self._socket.sendall(control(Pong()))
                 case Answer(what=answered) if answered == what:

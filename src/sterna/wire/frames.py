@@ -97,6 +97,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=14):
     """The position after the last of the facts."""
     client: str = ""
     """The client to send away."""
+    details: bool = False
+    """Whether the asker understands more about the `journal` than that of release 0.1 does."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=15):

@@ -39,7 +39,8 @@ def run(
         bool,
         typer.Option(
             "--lossy",
-            help="Go on when journals were removed before they were read, with what there is.",
+            help="Go on when journals were removed before they were read, or begun anew, with what "
+            "there is.",
         ),
     ] = False,
     only: Annotated[

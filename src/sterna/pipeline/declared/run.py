@@ -1,8 +1,9 @@
 """One run of the pipeline: bring the tables of a folder up to date with journals."""
 
+import json
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,10 @@ from sterna.pipeline.declared.graph import audited, define
 from sterna.pipeline.declared.narration import Narrator
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.progress import step
-from sterna.pipeline.source import reason, register
+from sterna.pipeline.source import offsets, reason, register
 from sterna.pipeline.source.journals import Directory
+from sterna.pipeline.source.options import Offsets, ReadOptions, decoded
+from sterna.pipeline.source.origins import Extents
 from sterna.pipeline.tables.schemas import AUDITED, GROWING, NAMES, VIEWS, with_inputs
 
 if TYPE_CHECKING:
@@ -72,6 +75,18 @@ class TableFolder:
         """Where Spark keeps what it has read for a table."""
         return self.root / place.CHECKPOINTS / engine.CATALOG / engine.DATABASE / name / name / "0"
 
+    def reached(self, name: str) -> Offsets:
+        """How far a table has come in each journal; empty if nobody knows."""
+        logs = self.checkpoint(name) / "offsets"
+        numbers = [int(log.name) for log in logs.glob("*") if log.name.isdecimal()]
+        if not numbers:
+            return {}
+        # Whatever Spark wrote, the source will read it.
+        with suppress(OSError, ValueError, IndexError):
+            lines = (logs / str(max(numbers))).read_text(encoding="utf-8").splitlines()
+            return decoded(json.loads(lines[-1]))  # It is the only source of its query.
+        return {}
+
 
 def run(
     spark: "SparkSession",
@@ -90,7 +105,7 @@ def run(
     began = time.monotonic()
     names = _chosen(only, full_refresh=full_refresh)
     journals, root = journals.absolute(), root.absolute()
-    check_journals(journals)
+    extents = check_journals(journals)
     made = [name for name in VIEWS if name in names]
     with ExitStack() as stack:
         stack.enter_context(place.held(root))
@@ -103,6 +118,8 @@ def run(
             tables = TableFolder(root)
         step("looking for what is new")
         before = _recovered(tables)
+        if fail_on_data_loss:
+            _check_same(tables, names, extents, journals)
         views = stack.enter_context(place.views_folder(tables.root, made))
         definition = partial(define, names=names, fail_on_data_loss=fail_on_data_loss)
         told = Narrator(names)
@@ -120,9 +137,9 @@ def run(
     return Summary(tables=counts, seconds=round(time.monotonic() - began, 2))
 
 
-def check_journals(journals: Path) -> None:
+def check_journals(journals: Path) -> Extents:
     """Make sure that there is something to read; the error says what to do."""
-    Directory(str(journals), live=True).extents()
+    return Directory(str(journals), live=True).extents()
 
 
 def _chosen(only: Collection[str], *, full_refresh: bool) -> frozenset[str]:
@@ -152,6 +169,20 @@ def _recovered(tables: TableFolder) -> dict[str, int]:
     return tables.totals()
 
 
+def _check_same(
+    tables: TableFolder, names: Collection[str], extents: Extents, journals: Path
+) -> None:
+    """Make sure that these are the journals that were archived before.
+
+    The source does that, too, but Spark would try again and again, and finish some of the tables.
+    """
+    options = ReadOptions(path=str(journals))
+    with _told():
+        for name in GROWING:
+            if name in names:
+                offsets.check_same(tables.reached(name), extents, options)
+
+
 def _update(
     spark: "SparkSession",
     tables: TableFolder,
@@ -179,6 +210,13 @@ def _update(
             )
 
 
+_OURS = {
+    "set failOnDataLoss=false": "use --lossy",
+    "start with another checkpoint": "archive it in another folder with --out",
+}
+"""What the source advises, and how users of this command do it."""
+
+
 @contextmanager
 def _told() -> Iterator[None]:
     """Report errors of the source in the words of this command."""
@@ -188,7 +226,9 @@ def _told() -> Iterator[None]:
         sentence = reason(error)
         if sentence is None:
             raise
-        raise PipelineError(sentence.replace("set failOnDataLoss=false", "use --lossy")) from error
+        for words, here in _OURS.items():
+            sentence = sentence.replace(words, here)
+        raise PipelineError(sentence) from error
 
 
 def _quoted(path: Path) -> str:

@@ -41,8 +41,9 @@ class SternaReader(DataSourceReader):
         """The partitions: what each task reads."""
         options = self._options
         origin = origin_of(options, live=False)
-        extents = origin.extents()
+        extents = origin.extents(options.patience_s(has_begun=False))
         start, end = (of(options, origin, extents) for of in (offsets.starts, offsets.ends))
+        end = {node: until for node, until in end.items() if start[node].position < until.position}
         spans = offsets.spans(start, end, extents, options)
         wanted = self._pushed.narrowed(spans)
         return [Task(pieces) for pieces in origin.tasks(wanted, options.min_partitions)]

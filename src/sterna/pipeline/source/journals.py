@@ -18,7 +18,15 @@ from sterna.journal.index import (
     read_columns,
     read_message,
 )
-from sterna.journal.segments import FINISHED, OPEN, SegmentName, between, finished_path
+from sterna.journal.segments import (
+    END_OF_TIME,
+    FINISHED,
+    OPEN,
+    SegmentName,
+    between,
+    finished_path,
+)
+from sterna.net.remote import Extent
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source.origins import Origin, Piece, Span, Spans
 from sterna.pipeline.source.query import Bad
@@ -89,14 +97,9 @@ class Directory(Origin):
         self._seen: dict[_Key, SegmentName] = {}
         self._indexes: dict[_Key, Index] = {}
 
-    def extents(self) -> dict[str, Span]:
+    def extents(self, patience_s: float = 0.0) -> dict[str, Extent]:  # noqa: ARG002 - files are there.
         """The present extent of each journal."""
-        found = {}
-        for node, segments in self._segments().items():
-            indexes = [self._index(segment) for segment in segments]
-            # After damage to its log, a broker uses positions again; clients did so once, too.
-            found[node] = Span(indexes[0].start, max(index.end for index in indexes))
-        return found
+        return {node: self._extent(node, segments) for node, segments in self._segments().items()}
 
     def tasks(self, spans: Spans, count_min: int | None) -> list[list[Piece]]:
         """These stretches in pieces, a list for each task."""
@@ -135,6 +138,29 @@ class Directory(Origin):
                 )
         return segments
 
+    def _extent(self, node: str, segments: list[SegmentName]) -> Extent:
+        """The extent of a journal: it ends where the newest incarnation does.
+
+        After damage to its log, a broker uses positions again, as another incarnation. Releases
+        that did not know incarnations did so, too, and clients once.
+        """
+        indexes = [self._index(segment) for segment in segments]
+        # An incarnation is named after its beginning, and all its files were begun after that.
+        known = (index.incarnation for index in indexes if index.entries)
+        newest = max((each for each in known if each is not None), default=None)
+        own = [
+            index
+            for segment, index in zip(segments, indexes, strict=True)
+            if newest is None or segment.started_us >= newest
+        ]
+        return Extent(
+            node=node,
+            start=indexes[0].start,
+            end=max(index.end for index in own),
+            incarnation=newest,
+            begins=min(index.start for index in own),
+        )
+
     def _index(self, segment: SegmentName) -> Index:
         key = segment[:3]
         try:
@@ -146,8 +172,11 @@ class Directory(Origin):
 
     def _pieces(self, node: str, span: Span, segments: list[SegmentName]) -> Iterator[FilePiece]:
         before: Index | None = None
+        there = self._extent(node, segments) if segments else None
+        whole = span
         for segment in segments:
             index = self._index(segment)
+            span = whole if there is None else _span_in(segment, whole, there)
             piece = FilePiece(node, segment.path, span)
             gap = None if before is None else _gap(before, index)
             if gap is not None and gap.start < span.end and span.start < gap.end:
@@ -186,6 +215,19 @@ def files_below(path: Path) -> Iterator[SegmentName]:
             "that was given to sterna up as --data, or wait until a broker has written something"
         )
     yield from found
+
+
+def _span_in(segment: SegmentName, span: Span, there: Extent) -> Span:
+    """The part of a stretch that a file may have.
+
+    Files of an earlier incarnation have what comes before the newest one; positions that both have
+    are those of the newest one if the stretch begins there.
+    """
+    if there.incarnation is None or segment.started_us >= there.incarnation:
+        return span
+    if span.start >= there.own_start:
+        return Span(span.start, span.start)
+    return Span(span.start, span.end if span.end < there.own_start else END_OF_TIME)
 
 
 def _gap(before: Index, index: Index) -> Span | None:

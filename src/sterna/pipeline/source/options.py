@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from sterna.model.duration import parse_duration
 from sterna.model.filters import Filter, FilterError, UnboundError
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source.columns import AttributeColumn, attribute_columns
@@ -16,8 +17,21 @@ EARLIEST, LATEST = "earliest", "latest"
 FIRST, NEXT = -2, -1
 """Offsets for the beginning and the end of a journal, as in Kafka."""
 
-Offsets = dict[str, int]
-"""For each journal, the position to read next."""
+
+class Offset(NamedTuple):
+    """A place in a journal: the position to read next."""
+
+    position: int
+    incarnation: int | None = None
+    """The incarnation of the journal; None if it is not known: earlier releases did not say it."""
+
+
+Offsets = dict[str, Offset]
+"""A place for each journal."""
+
+
+BROKER_TIMEOUT_S = 120.0
+"""How long streams that have begun wait for a broker, unless they are told otherwise."""
 
 
 class SourceTable(StrEnum):
@@ -65,6 +79,16 @@ class ReadOptions:
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     push_down: bool = False
+    broker_timeout_s: float | None = None
+
+    def patience_s(self, *, has_begun: bool) -> float:
+        """How long to wait for a broker that does not answer; `has_begun`: a stream that it knows.
+
+        At the beginning of a query the address may be wrong, so then only if that is asked for.
+        """
+        if self.broker_timeout_s is not None:
+            return self.broker_timeout_s
+        return BROKER_TIMEOUT_S if has_begun else 0.0
 
     @property
     def origin(self) -> str:
@@ -171,11 +195,42 @@ def _offsets(text: str, words: tuple[str, ...]) -> str | Offsets:
     except ValueError:
         raise ValueError(wanted) from None
     lowest = FIRST if EARLIEST in words else NEXT
-    if not isinstance(offsets, dict) or not all(
-        type(position) is int and lowest <= position < 2**63 for position in offsets.values()
-    ):
+    try:
+        found = decoded(offsets)
+    except ValueError:
+        raise ValueError(wanted) from None
+    if any(offset.position < lowest for offset in found.values()):
         raise ValueError(wanted)
-    return offsets
+    return found
+
+
+def decoded(said: object) -> Offsets:
+    """Offsets from what JSON says: `120`, or `{"incarnation": 1700000000000000, "position": 120}`.
+
+    Releases that did not know incarnations wrote positions only. ValueError if it is neither.
+    """
+    if not isinstance(said, dict):
+        raise ValueError("offsets are JSON by journal")
+    return {node: _decoded(offset) for node, offset in said.items()}
+
+
+def _decoded(said: object) -> Offset:
+    fields = said if isinstance(said, dict) else {"position": said}
+    if not {"position"} <= set(fields) <= {"position", "incarnation"} or not all(
+        type(value) is int and FIRST <= value < 2**63 for value in fields.values()
+    ):
+        raise ValueError("an offset is a position, or a position with an incarnation")
+    return Offset(**fields)
+
+
+def encoded(offsets: Offsets) -> dict[str, Any]:
+    """Offsets as JSON says them."""
+    return {
+        node: offset.position
+        if offset.incarnation is None
+        else {"incarnation": offset.incarnation, "position": offset.position}
+        for node, offset in offsets.items()
+    }
 
 
 def _starting(text: str) -> str | Offsets:
@@ -184,6 +239,10 @@ def _starting(text: str) -> str | Offsets:
 
 def _ending(text: str) -> str | Offsets:
     return _offsets(text, (LATEST,))
+
+
+def _duration(text: str) -> float:
+    return parse_duration(text.strip(), may_be_zero=True)
 
 
 def _filter(text: str) -> Filter:
@@ -225,6 +284,7 @@ _ALL = (
     _Option("minPartitions", "min_partitions", _count),
     _Option("failOnDataLoss", "fail_on_data_loss", _truth),
     _Option("pushDown", "push_down", _truth, batch_only=True),
+    _Option("brokerTimeout", "broker_timeout_s", _duration),
 )
 _OPTIONS = {option.name.lower(): option for option in _ALL}
 

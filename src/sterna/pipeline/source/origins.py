@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from sterna.net.remote import Extent
 from sterna.pipeline.source.query import Bad
 
 
@@ -17,6 +18,9 @@ class Span(NamedTuple):
 
 Spans = Mapping[str, Span]
 """A stretch for each journal."""
+
+Extents = Mapping[str, Extent]
+"""What there is of each journal."""
 
 
 class Piece(Protocol):
@@ -37,8 +41,11 @@ class Piece(Protocol):
 class Origin(Protocol):
     """Journals that belong together."""
 
-    def extents(self) -> dict[str, Span]:
-        """The present extent of each journal, by name in order."""
+    def extents(self, patience_s: float = 0.0) -> dict[str, Extent]:
+        """The present extent of each journal, by name in order.
+
+        Brokers that do not answer are waited for, at most so many seconds.
+        """
 
     def tasks(self, spans: Spans, count_min: int | None) -> list[list[Piece]]:
         """These stretches in pieces, a list for each task; at least so many if possible."""

@@ -32,7 +32,7 @@ def origin_of(options: ReadOptions, *, live: bool) -> Origin:
     """The origin that the options name."""
     if options.path is not None:
         return Directory(options.path, live=live)
-    return Brokers(options.brokers)
+    return Brokers(options.brokers, options.patience_s(has_begun=live))
 
 
 def read(task: InputPartition, query: Query) -> Iterator[pa.RecordBatch]:
