@@ -126,8 +126,7 @@ class Program:
         host = run.network.hosts[self.name]
         other = run.network.hosts[broker]
         self.starts += 1
-        # A life that came to its end is not gone back to: a program that has a state, uses it.
-        self.has_state = self.memory is not None or rng.random() < self.habits["state"]
+        self.has_state = rng.random() < self.habits["state"]
         self.has_journal = rng.random() < self.habits["journal"]
         directory = run.directory / "clients" if self.has_journal else None
         self.record = Record(directory, self.name, clock=lambda: run.now / 1e6)

@@ -26,7 +26,7 @@ from sterna.journal import rows_of
 from sterna.model.delivery import Fault
 from sterna.model.event import Event
 from sterna.model.filters import Filter
-from sterna.pipeline.audit import Finding, Verdict, audit, in_table
+from sterna.pipeline.audit import Finding, Verdict, audit, in_table, wanted
 from sterna.pipeline.schemas import FACTS
 from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.network import Observer
@@ -170,7 +170,9 @@ def judged(spark: "SparkSession") -> Judged:
     journals = [table(run.facts) for run in judged.live]
     together = pa.concat_tables([*worlds, *journals])
     facts = in_table(spark.createDataFrame(together, FACTS))
-    judged.verdict = audit(facts, grace_us=GRACE_US, partitions=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wanted, "ASKS_MIN", 2)  # Many short slices of time.
+        judged.verdict = audit(facts, grace_us=GRACE_US, partitions=2)
     return judged
 
 

@@ -3,13 +3,14 @@
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.model.delivery import FOREVER
 from sterna.model.filters import Filter
-from sterna.pipeline.audit import conduct, publications
+from sterna.pipeline.audit import conduct, wanted
 from sterna.pipeline.audit.presence import Presence, connections_of
 from tests.scale import examples
 
@@ -155,7 +156,54 @@ def test_filters_are_told_apart_by_world_and_meaning() -> None:
 
 
 def test_matches_by_filter_become_matches_by_event() -> None:
-    found = {7: [0, 2], -3: [2], 5: []}
+    starts, ids = wanted.by_event({7: [0, 2], -3: [2], 5: []}, 4)
 
-    assert publications._by_event(found, 4).to_pylist() == [[7], [], [7, -3], []]
-    assert publications._by_event({}, 2).to_pylist() == [[], []]
+    assert (starts.tolist(), ids.tolist()) == ([0, 1, 1, 3, 3], [7, 7, -3])
+    starts, ids = wanted.by_event({}, 2)
+    assert (starts.tolist(), ids.tolist()) == ([0, 0, 0], [])
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Subscriptions of a few clients with a few filters, that last for a while or for ever."""
+    found = []
+    for number in range(draw(st.integers(0, 12))):
+        asked = draw(st.integers(0, 30))
+        ended = draw(st.one_of(st.just(FOREVER), st.integers(asked, asked + 12)))
+        moments = {"asked": asked, "settled": asked, "ended": ended, "forgotten": ended}
+        id_ = draw(st.integers(-2, 2))
+        wish = {"role": conduct.SUBSCRIPTION, "filter_id": id_, "filter": f"x = {id_}"}
+        found.append({"client": f"c{number}", "lasted": None, **wish, **moments})
+    return found
+
+
+@pytest.mark.spec("PL-5")
+@given(wishes(), st.lists(st.tuples(st.integers(0, 40), st.sets(st.integers(-3, 3)))))
+@examples(200)
+def test_each_event_meets_the_subscriptions_that_were_in_force(
+    asks: list[dict[str, Any]], events: list[tuple[int, set[int]]]
+) -> None:
+    """Whatever else was asked for before and after that, with the same filter."""
+    asked = wanted.Asked(asks)
+    matched = [(place, id_) for place, (_, ids) in enumerate(events) for id_ in sorted(ids)]
+    whose, ids = np.array(matched, np.int64).reshape(-1, 2).T
+    moments = np.array([moment for moment, _ in events], np.int64)
+
+    found = [
+        (int(event), asked.clients[int(place)].as_py())
+        for some in asked.candidates(whose, ids, moments)
+        for event, place in zip(*some, strict=True)
+        if asks_at(asked, place, moments[event])
+    ]
+
+    assert sorted(found) == sorted(
+        (place, ask["client"])
+        for place, id_ in matched
+        for ask in asks
+        if ask["filter_id"] == id_ and ask["asked"] <= events[place][0] <= ask["ended"]
+    )
+
+
+def asks_at(asked: wanted.Asked, place: int, moment: int) -> bool:
+    span = asked.lifetimes(np.array([place]))
+    return bool(span.asked[0] <= moment <= span.ended[0])

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from sterna.model.delivery import FOREVER
-from sterna.pipeline.audit import conduct, publications
+from sterna.pipeline.audit import conduct, wanted
 from sterna.pipeline.audit.findings import Reach
+from sterna.pipeline.audit.publishers import NOBODY, Publishers
 from tests.pipeline.test_audit_rules import GRACE, asks, row
 
 SUBSCRIBED: dict[str, Any] = {"name": "x", "filter": "a = 1"}
@@ -39,10 +40,10 @@ def test_what_is_in_force_goes_on_with_a_state_and_ends_without_one() -> None:
     assert lost == [("subscription", "a = 1", 1, 6, 50, 56, 35)]
 
 
-def world(**known: Any) -> publications._World:
+def publishers(**known: Any) -> Publishers:
     """What is known of a publisher."""
-    known = {"world": "", "client": "pat", **publications._NOBODY, "settled": None, **known}
-    return publications._World([known], GRACE, advertisements=False)
+    known = {"world": "", "client": "pat", **NOBODY, "settled": None, **known}
+    return Publishers([known], GRACE, advertisements=False)
 
 
 CONNECTIONS = [{"since": 0, "until": 20}, {"since": 50, "until": 90}]
@@ -51,18 +52,18 @@ CONNECTIONS = [{"since": 0, "until": 20}, {"since": 50, "until": 90}]
 @pytest.mark.spec("PL-5")
 def test_what_a_program_had_not_sent_is_gone_with_its_memory() -> None:
     """Nobody is owed it; with a state, it is sent when the program is back."""
-    assert world(connections=CONNECTIONS).out("pat", 30) == 55
-    assert world(connections=CONNECTIONS, lives=[0, 50]).out("pat", 30) is None
-    assert world(connections=CONNECTIONS, lives=[0, 50]).out("pat", 10) == 15
+    assert publishers(connections=CONNECTIONS)["pat"].out(30) == 55
+    reborn = publishers(connections=CONNECTIONS, lives=[0, 50])["pat"]
+    assert reborn.out(30) is None
+    assert reborn.out(10) == 15
 
 
 def outs(moment: int, **known: Any) -> list[int | None]:
     """When the events 1 and 2 of a publisher had left it."""
     events: list[Any] = [("pat", seq, 0, {}, b"") for seq in (1, 2)]
-    said = publications._Said("", "pat", is_out=False, moment=moment, events=events)
-    found = publications._by_event({}, 2)
-    starts, ids = found.offsets.to_numpy(), found.values.to_numpy()
-    return publications._outs([said], starts, ids, world(**known))
+    said = wanted._Said("pat", is_out=False, moment=moment, events=events)
+    starts, ids = wanted.by_event({}, 2)
+    return wanted.outs_of([said], starts, ids, wanted.Asked([]), publishers(**known))
 
 
 @pytest.mark.spec("PL-5")
@@ -79,16 +80,12 @@ def test_a_farewell_vouches_for_the_events_of_its_own_life() -> None:
 def test_of_what_a_broker_has_accepted_only_that_counts_which_its_publisher_lacks() -> None:
     """All of a publisher without a journal; a life that was killed has lost its last numbers."""
     recorded = [{"first": 3, "last": 5}, {"first": 100, "last": 100}]
-    events: list[Any] = [
-        *(("pat", seq, 0, {}, b"") for seq in (2, 3, 5, 6, 99, 100, 101)),
-        ("ann", 4, 0, {}, b""),
-    ]
+    known = publishers(recorded=recorded)
 
-    news = world(recorded=recorded).news(events)
+    lacking = [seq for seq in (2, 3, 5, 6, 99, 100, 101) if not known["pat"].has_recorded(seq)]
 
-    assert [event[:2] for event in news] == [
-        *(("pat", 2), ("pat", 6), ("pat", 99), ("pat", 101), ("ann", 4))
-    ]
+    assert lacking == [2, 6, 99, 101]
+    assert not known["ann"].has_recorded(4)
 
 
 @pytest.mark.spec("PL-5")
@@ -103,3 +100,51 @@ def test_what_was_published_is_known_as_far_as_all_brokers_of_a_network_tell() -
     assert reach.short_of("bob", 7) == []
     assert Reach([*links, ("B3", "B4")], ends).short_of("ann", 1) == ["B4"]
     assert (reach.is_known("bob"), reach.is_known("eve")) == (True, False)
+
+
+class Counted(int):
+    """A moment that counts how often one is compared."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) < int(other)
+
+    def __le__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) <= int(other)
+
+    def __gt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) > int(other)
+
+    def __ge__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) >= int(other)
+
+
+def comparisons(runs: int) -> int:
+    """How often moments are compared to find out when the events of so many runs were out."""
+    starts = [Counted(100 * run) for run in range(runs)]
+    Counted.compared = 0
+    publisher = publishers(
+        connections=[{"since": start, "until": Counted(start + 50)} for start in starts],
+        lives=starts,
+        farewells=[{"moment": Counted(start + 60), "last": 9} for start in starts],
+        oblivions=[{"moment": Counted(start + 70), "heard": 9} for start in starts],
+        recorded=[{"first": start, "last": Counted(start + 9)} for start in starts],
+    )["pat"]
+    for start in starts:
+        assert publisher.out(start + 10) == start + 15
+        assert publisher.out(start + 55) is None or start == starts[-1]
+        assert publisher.farewells(start + 10) == [(start + 60, 9)]
+        assert publisher.heard(start + 10) == 9
+        assert publisher.has_recorded(start + 5)
+    return Counted.compared
+
+
+@pytest.mark.spec("PL-5")
+def test_the_run_of_an_event_is_found_without_a_look_at_all_others() -> None:
+    """Twice as many runs are hardly more than twice as many comparisons."""
+    assert comparisons(400) < 2.5 * comparisons(200)

@@ -1,7 +1,7 @@
 """What each client did: when it was connected, its subscriptions and advertisements, its end."""
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.model.delivery import FOREVER
@@ -32,8 +32,11 @@ BEGUN = "RecordBegun"
 STARTS = (BEGUN, "Restarted")
 """The facts with which a client's program begins."""
 
-PARTITIONS = 16
-"""How many partitions clients, and later events, are processed in."""
+_OF_BROKERS = ("Accepted", "Forwarded", "Discarded")
+"""Facts that only brokers state, and of which they state many."""
+
+SPREAD = 64
+"""In how many parts such facts of a broker are looked at."""
 
 
 _LONG = pa.int64()
@@ -99,7 +102,7 @@ def conducts(
     heard: DataFrame | None,
     *,
     grace_us: int,
-    partitions: int = PARTITIONS,
+    partitions: int,
 ) -> DataFrame:
     """What every client did.
 
@@ -128,19 +131,23 @@ def conducts(
     )
 
 
-def signs_of_life(stated: Stated, control: DataFrame) -> DataFrame:
+def signs_of_life(stated: Stated) -> DataFrame:
     """The first and the last fact of each run of each program (`moment`, `published`)."""
-    starts = (
-        control.where((F.col("world") == LIVE) & F.col("kind").isin(*STARTS))
-        .groupBy("at")
-        .agg(F.collect_list("moment").alias("starts"))
+    # One sort tells the runs apart, however many there are. Brokers have none: the facts that only
+    # they state need not be in one place.
+    anywhere = F.when(F.col("kind").isin(*_OF_BROKERS), F.pmod("position", F.lit(SPREAD)))
+    so_far = (
+        Window.partitionBy("at", "anywhere")
+        .orderBy("moment")
+        .rangeBetween(Window.unboundedPreceding, Window.currentRow)
     )
-    run = F.coalesce(F.size(F.filter("starts", lambda start: start <= F.col("moment"))), F.lit(0))
+    is_start = F.col("kind").isin(*STARTS)
     return (
         stated(None)
         .where(F.col("world") == LIVE)
-        .join(F.broadcast(starts), "at", "left")
-        .groupBy("world", F.col("at").alias("client"), run.alias("run"))
+        .select("world", "at", "moment", is_start.alias("is_start"), anywhere.alias("anywhere"))
+        .withColumn("run", F.count_if("is_start").over(so_far))
+        .groupBy("world", F.col("at").alias("client"), "run")
         .agg(F.min("moment").alias("moment"), F.max("moment").alias("published"))
         .withColumn("kind", F.lit("Seen"))
         .drop("run")
@@ -154,7 +161,7 @@ def hearings(stated: Stated) -> DataFrame:
     return taken.select(
         "world",
         whose.alias("client"),
-        F.col("moment").alias("heard_at"),
+        "moment",
         F.array_max("seqs").alias("heard"),
     )
 
@@ -163,15 +170,21 @@ def _oblivions(control: DataFrame, heard: DataFrame | None) -> DataFrame:
     """When each client was forgotten, with the last of its events in the network by then."""
     forgotten = control.where("kind = 'ClientForgotten'").select("world", "client", "moment")
     if heard is None:
-        times = forgotten.withColumn("heard", F.lit(None).cast("long"))
+        known = forgotten.withColumn("published", F.lit(None).cast("long"))
     else:
-        in_time = heard.join(F.broadcast(forgotten), ["world", "client"]).where("heard_at < moment")
-        times = forgotten.unionByName(in_time.drop("heard_at"), allowMissingColumns=True)
-    return (
-        times.groupBy("world", "client", "moment")
-        .agg(F.max("heard").alias("published"))
-        .withColumn("kind", F.lit("ClientForgotten"))
-    )
+        before = (
+            Window.partitionBy("world", "client")
+            .orderBy("moment")
+            .rangeBetween(Window.unboundedPreceding, -1)
+        )
+        known = (
+            forgotten.withColumn("is_forgotten", F.lit(col=True))
+            .unionByName(heard, allowMissingColumns=True)
+            .withColumn("published", F.max("heard").over(before))
+            .where("is_forgotten")
+            .drop("is_forgotten", "heard")
+        )
+    return known.distinct().withColumn("kind", F.lit("ClientForgotten"))
 
 
 def filter_id(world: str, text: str, role: str) -> int:
@@ -336,7 +349,8 @@ def _cut(asked: _Asked, cuts: Sequence[int]) -> Iterator[_Asked]:
     if role == FOLLOWING:
         yield asked
         return
-    ends = [since, *(cut for cut in cuts if since < cut < until), until]
+    between = cuts[bisect_right(cuts, since) : bisect_left(cuts, until)]
+    ends = [since, *between, until]
     yield from ((role, text, start, end) for start, end in pairwise(ends))
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from sterna.core.names import Peer
 from sterna.model.delivery import Fault, was_published
 from sterna.pipeline.audit.ledger import EVENT, GRACE_US, NOT_WANTED, identities
-from sterna.pipeline.audit.publications import published
+from sterna.pipeline.audit.publications import is_recorded, published
 from sterna.pipeline.audit.stated import LIVE, Stated, slack
 
 _HOPS = "array<struct<moment: bigint, at: string, link: string, time: timestamp>>"
@@ -20,6 +20,14 @@ def wrong(lines: DataFrame) -> DataFrame:
     return lines.where(F.size("faults") > 0).select(
         "world", "client", "publisher", "seq", F.inline("faults").alias("fault", "moment")
     )
+
+
+def in_doubt(lines: DataFrame) -> DataFrame:
+    """The doubtful arrivals in lines of a ledger, one a row."""
+    arrival = ("moment", "is_stray", "anywhere")
+    return lines.select(
+        "world", "client", "publisher", "seq", F.explode("doubts").alias("doubt")
+    ).select("world", "client", "publisher", "seq", *(f"doubt.{name}" for name in arrival))
 
 
 UNKNOWN = "unknown"
@@ -90,9 +98,15 @@ def explained(
     Of those whose publication might be missing (`is_beyond`), unpublished ones are `UNKNOWN`.
     """
     events = wrong.select(*EVENT).distinct()
+    of_publishers = published(stated, known, "publishers", "seqs").withColumns(
+        {"first": F.array_min("seqs"), "last": F.array_max("seqs")}
+    )
+    speakers = known.select("world", F.col("client").alias("link"), "recorded")
     said = (
-        identities(published(stated, known, "publishers", "seqs"), "world", "moment")
-        .join(F.broadcast(events), list(EVENT), "left_semi")
+        identities(of_publishers, "world", "moment", "kind", "link", "first", "last")
+        .join(events, list(EVENT), "left_semi")
+        .join(speakers, ["world", "link"], "left")
+        .where((F.col("kind") == "Published") | ~is_recorded(F.col("first"), F.col("last")))
         .groupBy(*EVENT)
         .agg(F.max("moment").alias("published"))
     )

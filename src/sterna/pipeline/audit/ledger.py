@@ -9,10 +9,9 @@ from sterna.model.delivery import (
     is_allowed,
     is_explained,
     is_out_of_order,
-    is_settled,
     was_published,
 )
-from sterna.pipeline.audit.conduct import OFFER, SUBSCRIPTION
+from sterna.pipeline.audit.conduct import BEGUN
 from sterna.pipeline.audit.stated import LIVE, Stated, slack
 
 GRACE_US = 5_000_000
@@ -24,18 +23,16 @@ NOT_WANTED = "not wanted"
 """It came to a client that never asked for anything like it: unasked, if it was published."""
 
 
-def lines(
-    stated: Stated, known: DataFrame, events: DataFrame, *, grace_us: int = GRACE_US
-) -> DataFrame:
+def lines(stated: Stated, wanted: DataFrame, *, grace_us: int = GRACE_US) -> DataFrame:
     """A line for each client and each event that was for it or came to it.
 
-    From facts, what clients did (`known`), and what was published. `is_owed`, how often it was
-    `delivered`, `faults`: an array of (fault, moment), and whether it `is_open`: it did not come,
-    and nobody knows whether it had to.
+    From facts, and who `wanted` what was published. `is_owed`, how often it was `delivered`,
+    `faults`: an array of (fault, moment), `doubts`: the arrivals that nothing explains which the
+    client wanted at that time, and whether it `is_open`: it did not come, and nobody knows whether
+    it had to.
     """
-    wanted = _wanted(events, known.select("world", "client", F.inline("asks")))
-    rows = wanted.unionByName(_arrived(stated, known), allowMissingColumns=True)
-    return _judged(rows, slack(grace_us))
+    known = wanted.where("client IS NOT NULL").drop("events", "pairs")
+    return _judged(known.unionByName(_arrived(stated), allowMissingColumns=True), slack(grace_us))
 
 
 def identities(facts: DataFrame, *columns: str) -> DataFrame:
@@ -53,53 +50,38 @@ def identities(facts: DataFrame, *columns: str) -> DataFrame:
 # ---- Lines: what each client was owed, and what arrived.
 
 
-def _wanted(events: DataFrame, asks: DataFrame) -> DataFrame:
-    """A row for each event and each subscription that matches it."""
-    span = Lifetime(asked=F.col("asked"), settled=F.col("settled"), ended=F.col("ended"))
-    # It was calm before the end if it left its publisher by the last moment early enough for that.
-    was_calm = F.coalesce(F.col("out") <= F.col("lasted"), F.lit(col=False))
-    is_owed = (F.col("role") == SUBSCRIPTION) & is_settled(span, F.col("published")) & was_calm
-    return (
-        events.withColumn("filter_id", F.explode("matched"))
-        .join(F.broadcast(asks.where(F.col("role") != OFFER)), ["world", "filter_id"])
-        .select(
-            *LINE,
-            is_owed.alias("is_owed"),
-            "published",
-            F.struct(
-                "asked", "ended", "forgotten", (F.col("role") == SUBSCRIPTION).alias("is_exact")
-            ).alias("span"),
-        )
-    )
-
-
-def _arrived(stated: Stated, known: DataFrame) -> DataFrame:
+def _arrived(stated: Stated) -> DataFrame:
     """A row for each event that came to a client, whether its application saw it or not.
 
     `is_purged` marks those that were discarded for a client, if that was recorded. `life` counts
     the lives of a client: one that has lost its memory may get again what an earlier one got.
     """
     is_purged = F.col("kind").isin("Purged", "Discarded", "Missed")
-    came = identities(
+    so_far = (
+        Window.partitionBy("world", "client")
+        .orderBy("moment")
+        .rangeBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    facts = (
         stated(
-            ["Delivered", "Stray", "Purged", "Discarded", "Missed"],
+            ["Delivered", "Stray", "Purged", "Discarded", "Missed", BEGUN],
             *("client", "anywhere", "publishers", "seqs"),
         )
         # A simulation knows better than its clients what brokers discarded.
-        .where((F.col("kind") != "Missed") | (F.col("world") == LIVE)),
-        *("world", "kind", "at", "client", "moment", "position", "turn", "anywhere"),
+        .where((F.col("kind") != "Missed") | (F.col("world") == LIVE))
+        .withColumn("client", F.coalesce("client", "at"))
+        .withColumn("life", F.count_if(F.col("kind") == BEGUN).over(so_far))
+        .where(F.col("kind") != BEGUN)
     )
-    reborn = known.where(F.size("lives") > 0).select("world", "client", "lives")
-    came = came.withColumn("client", F.coalesce("client", "at")).join(
-        F.broadcast(reborn), ["world", "client"], "left"
+    came = identities(
+        facts, *("world", "kind", "client", "moment", "position", "turn", "anywhere", "life")
     )
-    life = F.size(F.filter("lives", lambda begun: begun <= F.col("moment")))
     arrival = F.struct(
         "position",
         "turn",
         "place",
         "moment",
-        F.coalesce(life, F.lit(0)).alias("life"),
+        "life",
         (F.col("kind") == "Stray").alias("is_stray"),
         F.coalesce("anywhere", F.lit(col=False)).alias("anywhere"),
     )
@@ -140,6 +122,7 @@ def _judged(rows: DataFrame, slack: Column) -> DataFrame:
         (F.col("is_owed") & ~F.col("is_purged")).alias("is_owed"),
         F.size("deliveries").alias("delivered"),
         _faults(slack).alias("faults"),
+        F.filter("arrivals", lambda arrival: _is_doubtful(arrival, slack)).alias("doubts"),
         (
             ~(F.col("is_owed") | F.col("is_purged"))
             & (F.size("deliveries") == 0)
@@ -163,33 +146,34 @@ def _faults(slack: Column) -> Column:
         F.when(lost, F.array(_fault(Fault.LOST, never))).otherwise(_none()),
         F.when(swapped, F.array(_fault(Fault.REORDERED, first["moment"]))).otherwise(_none()),
         F.array_repeat(_fault(Fault.DUPLICATED, first["moment"]), repeated),
-        F.filter(
-            F.transform("arrivals", lambda arrival: _fault_of(arrival, slack)),
-            lambda fault: fault.isNotNull(),
+        F.transform(
+            F.filter("arrivals", lambda arrival: _is_early(arrival, slack)),
+            lambda arrival: _fault(Fault.UNPUBLISHED, arrival["moment"]),
         ),
     )
 
 
 def _is_in_force(ask: Column) -> Column:
-    published = F.col("published")
-    return ask["is_exact"] & (ask["asked"] <= published) & (published <= ask["ended"])
+    return (ask["asked"] <= F.col("published")) & (F.col("published") <= ask["ended"])
 
 
-def _fault_of(arrival: Column, slack: Column) -> Column:
-    """The fault of one arrival by itself, or null."""
-    moment = arrival["moment"]
+def _is_early(arrival: Column, slack: Column) -> Column:
+    """Whether an event that the client wanted came before it was published."""
+    was_there: Column = was_published(F.col("published"), arrival["moment"] + slack)
+    return (F.size("spans") > 0) & ~was_there
+
+
+def _is_doubtful(arrival: Column, slack: Column) -> Column:
+    """Whether nothing explains an arrival that the client wanted when the event was published."""
 
     def permits(ask: Column) -> Column:
+        moment = arrival["moment"]
         span = Lifetime(asked=ask["asked"], ended=ask["ended"], forgotten=ask["forgotten"])
         explains = is_explained(span, F.col("published") - slack, moment)
         allows = is_allowed(span, moment, anywhere=arrival["anywhere"])
-        return F.when(arrival["is_stray"], explains).otherwise(ask["is_exact"] & allows)
+        return F.when(arrival["is_stray"], explains).otherwise(allows)
 
-    return (
-        F.when(F.size("spans") == 0, _fault(NOT_WANTED, moment))
-        .when(~was_published(F.col("published"), moment + slack), _fault(Fault.UNPUBLISHED, moment))
-        .when(~F.exists("spans", permits), _fault(Fault.UNASKED, moment))
-    )
+    return ~(_is_early(arrival, slack) | F.exists("spans", permits))
 
 
 def _fault(fault: str, moment: Column) -> Column:

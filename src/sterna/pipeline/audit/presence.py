@@ -23,7 +23,6 @@ class Presence:
         settled: Sequence[int] | None = None,
         grace: int = 0,
     ) -> None:
-        self._settled = settled
         self._grace = grace
         self._connections = [
             (since, until)
@@ -35,37 +34,39 @@ class Presence:
         self._since = [since for since, _ in self._connections]
         self._enough = [until - grace for _, until in self._connections]
         self._stays = bool(self._connections) and self._connections[-1][1] == FOREVER
+        self._calm = None if settled is None else self._calm_of(settled)
 
     def after(self, moment: int) -> int | None:
         """When all that was on its way at a moment had arrived; None if the client was not there.
 
         FOREVER: it is there at the end, and it was not checked since.
         """
-        if self._settled is None:
+        if self._calm is None:
             place = bisect_left(self._enough, moment)
             if place == len(self._connections):
                 return None
             return max(self._since[place], moment) + self._grace
-        for place in range(bisect_left(self._settled, moment), len(self._settled)):
-            if self._is_there(self._settled[place]):
-                return self._settled[place]
+        place = bisect_left(self._calm, moment)
+        if place < len(self._calm):
+            return self._calm[place]
         return FOREVER if self._stays else None
 
     def before(self, moment: int) -> int | None:
         """The last moment of which all that was on its way had arrived by another moment."""
-        if self._settled is None:
+        if self._calm is None:
             place = bisect_right(self._since, moment - self._grace) - 1
             return None if place < 0 else min(self._connections[place][1], moment) - self._grace
         if moment == FOREVER and self._stays:
             return FOREVER
-        for place in range(bisect_right(self._settled, moment) - 1, -1, -1):
-            if self._is_there(self._settled[place]):
-                return self._settled[place]
-        return None
+        place = bisect_right(self._calm, moment) - 1
+        return None if place < 0 else self._calm[place]
 
-    def _is_there(self, moment: int) -> bool:
-        place = bisect_right(self._since, moment) - 1
-        return place >= 0 and moment < self._connections[place][1]
+    def _calm_of(self, settled: Sequence[int]) -> list[int]:
+        """The moments at which nothing was on its way and the client was there."""
+        calm: list[int] = []
+        for since, until in self._connections:
+            calm += settled[bisect_left(settled, since) : bisect_left(settled, until)]
+        return calm
 
 
 def connections_of(

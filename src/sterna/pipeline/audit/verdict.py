@@ -11,11 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.model.delivery import Fault
 from sterna.pipeline.audit.before import nothing_to_judge
-from sterna.pipeline.audit.conduct import PARTITIONS, conducts, controls, hearings, signs_of_life
-from sterna.pipeline.audit.findings import UNKNOWN, explained, reach, wrong
+from sterna.pipeline.audit.conduct import conducts, controls, hearings, signs_of_life
+from sterna.pipeline.audit.doubts import decided
+from sterna.pipeline.audit.findings import UNKNOWN, explained, in_doubt, reach, wrong
 from sterna.pipeline.audit.ledger import GRACE_US, NOT_WANTED, lines
-from sterna.pipeline.audit.publications import publications, recorded
+from sterna.pipeline.audit.publications import recorded
 from sterna.pipeline.audit.stated import LIVE, Stated, in_journals, moments
+from sterna.pipeline.audit.wanted import wanted
 from sterna.pipeline.progress import step
 from sterna.pipeline.source.journals import Directory
 
@@ -125,16 +127,18 @@ def audit(
     grace_us: int = GRACE_US,
     advertisements: bool | None = None,
     is_complete: bool = True,
-    partitions: int = PARTITIONS,
+    partitions: int | None = None,
 ) -> Verdict:
     """Judge every delivery in some facts.
 
     `advertisements` says whether the network needs them; None: if there are any. Unless the facts
-    are complete, what clients without a journal have published may be unknown.
+    are complete, what clients without a journal have published may be unknown. The work is divided
+    in so many `partitions`, by default as the cluster is configured.
     """
     # Cached, as it is used more than once; Spark would also mix up what it asks the source for.
     step("reading what clients and brokers did")
     control = controls(stated).persist()
+    parts = partitions or parallelism(control.sparkSession)
     world, kind = F.col("world"), F.col("kind")
     (told,) = control.agg(
         F.count_if(kind == "Subscribed").alias("subscribed"),
@@ -146,41 +150,47 @@ def audit(
     by_clocks = told.attached and not told.settled
     known = conducts(
         control,
-        signs_of_life(stated, control) if by_clocks else None,
+        signs_of_life(stated) if by_clocks else None,
         hearings(stated) if needs_offers else None,
         grace_us=grace_us,
-        partitions=partitions,
+        partitions=parts,
     )
     known = known.join(recorded(stated), ["world", "client"], "left").persist()
+    known.count()  # Spark knows how large it is then, and joins it accordingly.
     seen_events, seen_lines, seen_faults = Observation(), Observation(), Observation()
-    events = publications(
-        *(stated, known),
-        grace_us=grace_us,
-        advertisements=advertisements,
-        partitions=partitions,
-    ).observe(seen_events, F.count(F.lit(1)).alias("published"))
-    judged = lines(stated, known, events, grace_us=grace_us).observe(
+    who_wanted = wanted(
+        *(stated, known), grace_us=grace_us, advertisements=advertisements, partitions=parts
+    ).observe(seen_events, F.sum("events").alias("published"))
+    judged = lines(stated, who_wanted, grace_us=grace_us).observe(
         seen_lines,
         F.count_if("is_owed").alias("owed"),
         F.sum("delivered").alias("delivered"),
         F.count_if("is_open").alias("open"),
     )
+    step("judging deliveries")
+    suspect = judged.where((F.size("faults") > 0) | (F.size("doubts") > 0)).persist()
+    found = wrong(suspect)
+    if suspect.where(F.size("doubts") > 0).count():
+        step("judging what came unexpectedly")
+        doubts = in_doubt(suspect)
+        found = found.unionByName(decided(doubts, stated, known, grace_us=grace_us))
     fault = F.col("fault")
-    found = wrong(judged).observe(
+    found = found.observe(
         seen_faults,
         *(F.count_if(fault == each).alias(each) for each in (*map(str, Fault), NOT_WANTED)),
     )
-    step("judging deliveries")
     rows = found.orderBy(fault == NOT_WANTED, *ORDER).limit(FINDINGS_MAX).collect()
     published = _seen(seen_events).get("published")
     if published is None:
-        published = events.count()
+        (counted,) = who_wanted.agg(F.sum("events").alias("published")).collect()
+        published = counted.published or 0
     findings, unjudged = _explained(
         rows, stated, control, known, grace_us=grace_us, is_complete=is_complete
     )
     beyond = _seen(seen_faults) if len(rows) == FINDINGS_MAX else {}
     if unjudged.unknown:
         beyond.pop(NOT_WANTED, None)  # Nobody knows how many of these are wrong.
+    suspect.unpersist()
     known.unpersist()
     control.unpersist()
     return Verdict(
@@ -192,6 +202,12 @@ def audit(
         findings=findings,
         unjudged=replace(unjudged, open=_seen(seen_lines).get("open", 0)),
     )
+
+
+def parallelism(spark: SparkSession) -> int:
+    """In how many partitions work is divided: as configured, and no fewer than there are cores."""
+    configured = spark.conf.get("spark.sql.shuffle.partitions") or "1"
+    return max(int(configured), spark.sparkContext.defaultParallelism)
 
 
 def _seen(observation: Observation) -> dict[str, int]:
