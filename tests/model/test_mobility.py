@@ -1,6 +1,8 @@
 """PL-4: the mobility model, its file, and what brokers and simulations make of it."""
 
 import math
+import struct
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -87,6 +89,7 @@ def documents(draw: st.DrawFn) -> Document:
         predictors=predictors,
         moves=[(*pair, count) for pair, count in moves.items()],
         dwell={0: Dwell(count=2, mean_s=1.5, p10_s=1.1, p50_s=1.5, p90_s=1.9)},
+        sharpness=draw(st.sampled_from([1.0, 0.5, 2.0])),
     )
 
 
@@ -131,7 +134,8 @@ def plainly(document: Document, question: Question) -> dict[str, float]:
                 }
         for name, probability in said.items():
             blend[name] += predictor.weight * probability
-    return blend
+    sharp = {name: probability**document.sharpness for name, probability in blend.items()}
+    return {name: probability / sum(sharp.values()) for name, probability in sharp.items()}
 
 
 def rows(table: Contexts) -> dict[tuple[int | None, ...], dict[str, int]]:
@@ -263,10 +267,24 @@ def test_every_changed_byte_and_every_cut_is_noticed() -> None:
 
 def test_a_file_of_another_version_says_so() -> None:
     whole = bytearray(small().to_bytes())
-    whole[8] = 2
+    whole[8] = 3
 
-    with pytest.raises(MobilityModelError, match="version 2, but this Sterna reads version 1"):
+    with pytest.raises(MobilityModelError, match="version 3, but this Sterna reads versions 1"):
         MobilityModel.from_bytes(bytes(whole))
+
+
+def test_a_file_of_the_first_version_is_read() -> None:
+    """It has no sharpness, and predicts as it did."""
+    fields = msgspec.to_builtins(small().document)
+    del fields["sharpness"]
+    body = msgspec.msgpack.encode(fields)
+    checksum = zlib.crc32(body, zlib.crc32(struct.pack("<HQ", 1, len(body))))
+    old = struct.pack("<8sHQI", b"STERNAMM", 1, len(body), checksum) + body
+
+    model = MobilityModel.from_bytes(old)
+
+    assert model.document == small().document
+    assert model.document.sharpness == 1
 
 
 DOCUMENT = small().document
@@ -276,6 +294,7 @@ LYING = {
     "moves": replace(DOCUMENT, moves=[(0, 1, 3), (1, 0, 1), (1, 2, 3), (2, 3, 3)]),
     "popularity": replace(DOCUMENT, popularity=[1, 2, -3]),
     "near": replace(DOCUMENT, near=1.0),
+    "sharpness": replace(DOCUMENT, sharpness=0.0),
     "shortest stay": replace(DOCUMENT, dwell={1: replace(DOCUMENT.dwell[1], min_s=-1.0)}),
     "level": replace(DOCUMENT, predictors=[replace(DOCUMENT.predictors[0], levels=(0, 2))]),
     "strength": replace(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.model.location import HexGrid, MovementGraph
 from sterna.model.mobility import buckets
@@ -20,7 +21,9 @@ from sterna.pipeline.mining import graph, visits
 from sterna.pipeline.mining.cells import in_hexagons, in_squares
 from sterna.pipeline.mining.contexts import with_features
 from sterna.pipeline.mining.evaluation import BLENDED, TIME
+from sterna.pipeline.mining.learning import known
 from sterna.pipeline.mining.mine import Mined, mine
+from sterna.pipeline.mining.splits import span, with_cuts
 from sterna.pipeline.mining.stays import stays
 from sterna.pipeline.mining.tables import FIXES, LOCAL_FIXES, MOVES, TRIPS, VISITS
 from sterna.pipeline.schemas import MOVEMENTS
@@ -241,7 +244,9 @@ def test_what_follows_what(spark: SparkSession, seed: int) -> None:
     assert sorted(rows(graph.moves(table)), key=str) == sorted(moved, key=str)
 
     reached = MovementGraph(sorted(pairs), directed=True)
-    assert {row[:2]: set(row[2]) for row in rows(graph.ploc(steps, 2))} == {
+    within = graph.ploc(steps, 2).withColumn("task", F.spark_partition_id()).cache()
+    assert len({row[-1] for row in rows(within)}) > 1  # All tasks share the work.
+    assert {row[:2]: set(row[2]) for row in rows(within)} == {
         (place, count): set(reached.ploc(place, count))
         for place in reached.locations
         for count in range(3)
@@ -316,6 +321,33 @@ def test_what_is_regular_is_foreseen(commuters: Mined) -> None:
     assert model.least_dwell_us == shortest * 1e6 > 0
 
 
+def test_no_table_is_made_by_one_task(commuters: Mined) -> None:
+    """Quantiles of stays, moves and reach are computed place by place, by all tasks."""
+    tables = commuters.tables()
+    plans = {name: tables[name]._jdf.queryExecution().toString() for name in tables}
+
+    for name in ("dwell", "movement_graph", "ploc"):
+        assert "SinglePartition" not in plans[name], name
+        assert "Coalesce 1" not in plans[name], name
+        assert "Repartition 1," not in plans[name], name
+
+
+def test_the_driver_holds_no_more_than_the_model(spark: SparkSession) -> None:
+    """Whoever does the same for three times as long makes more visits, but no larger tables."""
+    held = []
+    for days in (35, 105):
+        table = spark.createDataFrame(commutes(days), VISITS)
+        whole = span(table)
+        moved = with_cuts(graph.moves(table), table, whole, 0.3)
+        visited = with_cuts(table, table, whole, 0.3)
+        found = known(visited, moved, with_features(moved), grid="", until_us=0, clients=True)
+        held.append(
+            [each.num_rows for each in (found.counted, found.validation, found.moves, found.dwell)]
+        )
+
+    assert held[0] == held[1]
+
+
 def test_the_scores_are_those_of_the_model(commuters: Mined) -> None:
     """What is reported is what `next` says about the moves after the cut, and no other."""
     span = commuters.span
@@ -352,6 +384,23 @@ def test_nothing_after_the_cut_is_in_the_model(spark: SparkSession, commuters: M
     everything = mine(spark.createDataFrame(commutes(35, strange=True), VISITS), holdout=0)
     assert "moon" in everything.model.places
     assert everything.score is None
+
+
+def test_each_client_has_its_own_time(spark: SparkSession) -> None:
+    """With own clocks the last part of each client's time is tested, whenever it was recorded."""
+    walked = [
+        (client, "ab"[number % 2], at(begin + 100 * number), at(begin + 100 * number + 90))
+        for client, begin in (("ann", 0), ("bob", 10**6), ("cem", 10**8))
+        for number in range(21)
+    ]
+
+    found = mine(spark.createDataFrame(walked, VISITS), own_clocks=True)
+
+    assert found.score is not None
+    assert found.score.steps == 3 * 6  # Of 2,090 seconds, those after 1,463.
+    assert found.model.document.clients in ([], ["ann", "bob", "cem"])
+    assert found.model.document.moves == [(0, 1, 21), (1, 0, 21)]
+    assert found.model.document.until_us == (10**8 + 1463) * 10**6
 
 
 def test_nobody_who_moves_is_said_so(spark: SparkSession) -> None:

@@ -198,6 +198,8 @@ def test_what_does_not_go_together_is_said_before_spark_starts(tmp_path: Path) -
     assert "two kinds of places" in error_of("--fixes", some, "--h3", 9, "--grid", 100)
     assert "--grid is for fixes" in error_of("--trips", some, "--grid", 100)
     assert "--stay is for fixes" in error_of("--trips", some, "--stay", 60)
+    assert "--gap is for fixes" in error_of(some, "--gap", "1h")
+    assert "--margin is for fixes" in error_of("--trips", some, "--margin", 0)
     assert "not for journals" in error_of(some, "--h3", 9)
     assert "not for journals" in error_of("--journal", some, "--h3", 9)  # As it was spelled.
     assert "former word for DIR" in error_of(some, "--journal", some)

@@ -15,7 +15,11 @@ import msgspec
 from sterna.model.location import MODEL_SUFFIX, LocationError, LocationSpace, MovementGraph
 
 MAGIC = b"STERNAMM"
-VERSION = 1
+VERSION = 2
+OLDEST = 1
+"""The oldest version that is still read; its files have no sharpness."""
+
+SHARPNESS_MIN, SHARPNESS_MAX = 0.1, 10.0
 
 WHOLE = 100
 """Counts are kept in hundredths: an old move may count for less than a recent one."""
@@ -101,6 +105,9 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     moves: list[tuple[int, int, int]]
     """The movement graph: origin, destination and count of each move."""
     dwell: dict[int, Dwell]
+    sharpness: float = 1.0
+    """The power that the probabilities of the blend are raised to, before they are divided by their
+    sum: above 1, likely places become likelier. It makes predictions as sure as they are right."""
 
 
 class Prediction(NamedTuple):
@@ -126,6 +133,7 @@ class MobilityModel:
         # Each place counts once more than clients went there: nothing is impossible.
         self._popularity = [each + WHOLE for each in document.popularity]
         self._popularity_all = sum(self._popularity)
+        self._sharp_popularity_all = sum(each**document.sharpness for each in self._popularity)
 
     @classmethod
     def load(cls, path: str | Path) -> "MobilityModel":
@@ -142,10 +150,10 @@ class MobilityModel:
         if len(data) < _HEAD.size or not data.startswith(MAGIC):
             raise MobilityModelError("not a mobility model; `sterna pipeline mine` makes one")
         _, version, length, checksum = _HEAD.unpack_from(data)
-        if version != VERSION:
+        if not OLDEST <= version <= VERSION:
             raise MobilityModelError(
-                f"a mobility model of version {version}, but this Sterna reads version {VERSION}: "
-                "mine it again with this version of Sterna"
+                f"a mobility model of version {version}, but this Sterna reads versions {OLDEST} "
+                f"to {VERSION}: mine it again with this version of Sterna"
             )
         body = memoryview(data)[_HEAD.size :]
         if len(body) != length or _checksum(version, body) != checksum:
@@ -196,7 +204,7 @@ class MobilityModel:
         The prediction is better with more arguments: the client, the place before, and the time of
         leaving. Values that the model has never seen are ignored.
         """
-        return self.ranked(self._blend, place, client, previous, time_us, count)
+        return self._sharpened(place, client, previous, time_us, count)
 
     def probabilities(
         self,
@@ -207,7 +215,7 @@ class MobilityModel:
     ) -> dict[str, float]:
         """How probable each place is as the next one; they sum to 1."""
         count = len(self.document.places) + len(self._neighbours(place))
-        return dict(self.ranked(self._blend, place, client, previous, time_us, count))
+        return dict(self._sharpened(place, client, previous, time_us, count))
 
     def ranked(
         self,
@@ -218,27 +226,9 @@ class MobilityModel:
         time_us: int | None = None,
         count: int = 3,
     ) -> list[Prediction]:
-        """The prediction of some predictors together, each with its weight."""
-        factors, rest = self._factors(blend, self._values(place, client, previous, time_us))
-        scores: dict[int, float] = {}
-        for level, begin, end, factor in factors:
-            contexts = self.document.contexts[level]
-            found = zip(contexts.destinations[begin:end], contexts.counts[begin:end], strict=True)
-            for destination, times in found:
-                scores[destination] = scores.get(destination, 0.0) + factor * times
-        around = self._neighbours(place)
-        near = rest * self.document.near if around else 0.0
-        popular = (rest - near) / self._popularity_all if self._popularity_all else 0.0
-        for number in self._others(scores, around, count):
-            scores[number] = 0.0
-        names, popularity = self.document.places, self._popularity
-        named = {
-            names[number]: score + popular * popularity[number] for number, score in scores.items()
-        }
-        for name in around:
-            named[name] = named.get(name, 0.0) + near / len(around)
-        best = sorted(named.items(), key=lambda item: (-item[1], item[0]))[:count]
-        return [Prediction(*each) for each in best]
+        """The prediction of some predictors together, each with its weight, as they are."""
+        named, popular = self._named(blend, place, client, previous, time_us)
+        return _best(named | self._others(named, popular, count), count)
 
     def graph(self) -> MovementGraph:
         """Which place leads to which. Edges are directed: there need not be a way back."""
@@ -272,6 +262,61 @@ class MobilityModel:
         return isinstance(space, MovementGraph) and all(
             location in self._place_numbers for location in space.locations
         )
+
+    def _sharpened(
+        self,
+        place: str,
+        client: str | None,
+        previous: str | None,
+        time_us: int | None,
+        count: int,
+    ) -> list[Prediction]:
+        """The prediction of the blend, as sure as it is right."""
+        named, popular = self._named(self._blend, place, client, previous, time_us)
+        power = self.document.sharpness
+        everything = named | self._others(named, popular, count)
+        if power == 1:
+            return _best(everything, count)
+        numbers = (self._place_numbers.get(name) for name in named)
+        rest = self._sharp_popularity_all - sum(
+            self._popularity[number] ** power for number in numbers if number is not None
+        )
+        whole = sum(score**power for score in named.values()) + popular**power * max(rest, 0.0)
+        return _best({name: score**power / whole for name, score in everything.items()}, count)
+
+    def _named(
+        self,
+        blend: Sequence[tuple[Chain, float]],
+        place: str,
+        client: str | None,
+        previous: str | None,
+        time_us: int | None,
+    ) -> tuple[dict[str, float], float]:
+        """The probability of places that clients went to in such contexts, and of neighbours.
+
+        Each of the others has its popularity times the second number.
+        """
+        factors, rest = self._factors(blend, self._values(place, client, previous, time_us))
+        scores: dict[int, float] = {}
+        for level, begin, end, factor in factors:
+            contexts = self.document.contexts[level]
+            found = zip(contexts.destinations[begin:end], contexts.counts[begin:end], strict=True)
+            for destination, times in found:
+                scores[destination] = scores.get(destination, 0.0) + factor * times
+        around = self._neighbours(place)
+        near = rest * self.document.near if around else 0.0
+        popular = (rest - near) / self._popularity_all if self._popularity_all else 0.0
+        for name in around:
+            number = self._place_numbers.get(name)
+            if number is not None:
+                scores.setdefault(number, 0.0)
+        names, popularity = self.document.places, self._popularity
+        named = {
+            names[number]: score + popular * popularity[number] for number, score in scores.items()
+        }
+        for name in around:
+            named[name] = named.get(name, 0.0) + near / len(around)
+        return named, popular
 
     @cached_property
     def _graph(self) -> MovementGraph:
@@ -328,11 +373,13 @@ class MobilityModel:
             return None
         return self._found[level].get(key)
 
-    def _others(self, scores: dict[int, float], around: tuple[str, ...], count: int) -> list[int]:
-        """Places without a score that may be among the best: popular ones, and neighbours."""
-        popular = (number for number in self._popular if number not in scores)
-        near = {number for name in around if (number := self._place_numbers.get(name)) is not None}
-        return [*islice(popular, count), *(near - scores.keys())]
+    def _others(self, named: dict[str, float], popular: float, count: int) -> dict[str, float]:
+        """The most popular other places, which may be among the best."""
+        names = self.document.places
+        others = (number for number in self._popular if names[number] not in named)
+        return {
+            names[number]: popular * self._popularity[number] for number in islice(others, count)
+        }
 
     def _neighbours(self, place: str) -> tuple[str, ...]:
         if not self.document.near:
@@ -382,6 +429,11 @@ def neighbours(grid: str, place: str) -> tuple[str, ...]:
     return ()
 
 
+def _best(named: dict[str, float], count: int) -> list[Prediction]:
+    ordered = sorted(named.items(), key=lambda item: (-item[1], item[0]))
+    return [Prediction(*each) for each in ordered[:count]]
+
+
 def _ranges(contexts: Contexts) -> Iterator[tuple[tuple[int, ...], tuple[int, int, int]]]:
     """The range of each context's destinations, and the sum of their counts."""
     width = len(contexts.features)
@@ -406,6 +458,7 @@ def _check(document: Document) -> None:
         ),
         len(document.popularity) != places or any(each < 0 for each in document.popularity),
         not 0 <= document.near < 1,
+        not SHARPNESS_MIN <= document.sharpness <= SHARPNESS_MAX,
         not all(0 <= a < places and 0 <= b < places for a, b, _ in document.moves),
         not all(_is_consistent(each, places) for each in document.contexts),
         not all(

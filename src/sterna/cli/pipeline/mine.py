@@ -123,6 +123,30 @@ def mine(
             rich_help_panel=_PLACES,
         ),
     ] = 100.0,
+    gap: Annotated[
+        float | None,
+        typer.Option(
+            parser=seconds,
+            metavar="TIME",
+            help="Fixes farther apart than this are of two recordings: a visit ends with the last "
+            "fix before the gap, and no move leads over it. 0: there are no gaps. [default: 30m]",
+            show_default=False,
+            rich_help_panel=_PLACES,
+        ),
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=0.5,
+            metavar="PART",
+            help="A client leaves a cell with the first fix that is farther outside than this part "
+            "of the cell's width, so that it does not flap at borders. "
+            "[default for fixes with lat, lon: 0.12; with x, y: 0]",
+            show_default=False,
+            rich_help_panel=_PLACES,
+        ),
+    ] = None,
     where: Annotated[
         Where,
         typer.Option(
@@ -177,6 +201,8 @@ def mine(
             square_m=grid,
             stay_s=stay,
             radius_m=radius,
+            gap_s=gap,
+            margin=margin,
             at_locations=where is Where.LOCATION,
         )
         _check_free(out)

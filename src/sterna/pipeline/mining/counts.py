@@ -88,20 +88,25 @@ class Counts:
         self, level: int, columns: dict[str, Integers], destinations: Integers
     ) -> tuple[Floats, Floats]:
         """How often each row's destination followed in its context, and how often any did."""
-        features = LEVELS[level]
-        unset = np.full(len(destinations), -1)
-        used = {name: columns[name] if name in features else unset for name in _TEXTS}
-        timed = [name for name in features if name not in _TEXTS]
-        bucket = columns[timed[0]] if timed else unset
-        codes = self.names.codes(np.full(len(destinations), level), used, bucket)
-        known = np.all([columns[name] >= 0 for name in features], axis=0)
-        owner = _positions(self.codes, np.where(known, codes, -1))
+        owner = self._owners(level, columns)
         totals = np.where(owner >= 0, _taken(self._totals, owner), 0)
         pairs = owner * len(self.names.places) + destinations
         there = (owner >= 0) & (destinations >= 0)
-        pair = _positions(self._pairs, np.where(there, pairs, -1))
+        pair = positions(self._pairs, np.where(there, pairs, -1))
         counts = np.where(pair >= 0, _taken(self.values, pair), 0)
         return counts / WHOLE, totals / WHOLE
+
+    def likely(
+        self, level: int, columns: dict[str, Integers], count: int
+    ) -> tuple[Integers, Integers]:
+        """Rows, and for each some destinations that followed most often in its context."""
+        owner = self._owners(level, columns)
+        known = np.flatnonzero(owner >= 0)
+        found = [(known[:0], known[:0])]
+        for place in range(count):
+            rows = known[self._sizes[owner[known]] > place]
+            found.append((rows, self._by_count[self._starts[owner[rows]] + place]))
+        return np.concatenate([rows for rows, _ in found]), np.concatenate([d for _, d in found])
 
     def contexts(self, level: int) -> Contexts:
         """The counts of one kind of context, as in a model."""
@@ -123,18 +128,35 @@ class Counts:
             counts=self.values[inside].tolist(),
         )
 
+    @cached_property
+    def _by_count(self) -> Integers:
+        """The destinations of each context, the most frequent first."""
+        owner = np.repeat(np.arange(len(self.codes)), self._sizes)
+        return self.destinations[np.lexsort((self.destinations, -self.values, owner))]
 
-def _in_order(column: pa.ChunkedArray) -> pa.Array:
-    names = pc.unique(column).drop_null()
-    return names.take(pc.sort_indices(names))
+    def _owners(self, level: int, columns: dict[str, Integers]) -> Integers:
+        """The number of each row's context; -1 if it is not known."""
+        features = LEVELS[level]
+        unset = np.full(len(columns["place"]), -1)
+        used = {name: columns[name] if name in features else unset for name in _TEXTS}
+        timed = [name for name in features if name not in _TEXTS]
+        bucket = columns[timed[0]] if timed else unset
+        codes = self.names.codes(np.full(len(unset), level), used, bucket)
+        known = np.all([columns[name] >= 0 for name in features], axis=0)
+        return positions(self.codes, np.where(known, codes, -1))
 
 
-def _positions(ordered: Integers, wanted: Integers) -> Integers:
+def positions(ordered: Integers, wanted: Integers) -> Integers:
     """The index of each wanted number among ordered ones; -1 where it is missing."""
     if not len(ordered):
         return np.full(len(wanted), -1)
     found = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
     return np.where(ordered[found] == wanted, found, -1)
+
+
+def _in_order(column: pa.ChunkedArray) -> pa.Array:
+    names = pc.unique(column).drop_null()
+    return names.take(pc.sort_indices(names))
 
 
 def _taken(values: Integers, positions: Integers) -> Integers:

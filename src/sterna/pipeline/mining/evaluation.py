@@ -1,7 +1,8 @@
 """How good predictions are on held-out data."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -82,10 +83,10 @@ def _guesses(
     model: MobilityModel, batches: Iterable[pa.RecordBatch], *, blended_only: bool
 ) -> Iterator[pa.RecordBatch]:
     predictors = model.document.predictors
-    blends = {BLENDED: [(each, each.weight) for each in predictors if each.weight > 0]}
+    blend = [each for each in predictors if each.weight > 0]
+    guessers = {BLENDED: _Guesser(model, blend, model.next)}
     if not blended_only:
-        blends |= {each.name: [(each, 1.0)] for each in predictors}
-    guessers = {name: _Guesser(model, blend) for name, blend in blends.items()}
+        guessers |= {each.name: _Guesser(model, [each], _alone(model, each)) for each in predictors}
     for batch in batches:
         rows = []
         names = ("origin", "client", "previous", "time_us", "destination")
@@ -105,15 +106,24 @@ def _guesses(
         )
 
 
+_Ask = Callable[[str, str, str | None, int], list[Prediction]]
+
+
+def _alone(model: MobilityModel, predictor: Chain) -> _Ask:
+    return partial(model.ranked, [(predictor, 1.0)])
+
+
 class _Guesser:
     """The guesses of some predictors; equal questions are answered once."""
 
-    def __init__(self, model: MobilityModel, blend: list[tuple[Chain, float]]) -> None:
-        self._model = model
-        self._blend = blend
+    def __init__(self, model: MobilityModel, predictors: list[Chain], ask: _Ask) -> None:
+        self._ask = ask
         contexts = model.document.contexts
         used = {
-            name for each, _ in blend for level in each.levels for name in contexts[level].features
+            name
+            for each in predictors
+            for level in each.levels
+            for name in contexts[level].features
         }
         self._client, self._previous = "client" in used, "previous" in used
         self._time = bool(used & {"part", "hour", "quarter"})
@@ -131,6 +141,6 @@ class _Guesser:
         if found is None:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            found = self._model.ranked(self._blend, place, client, previous, time_us)
+            found = self._ask(place, client, previous, time_us)
             self._known[key] = found
         return found

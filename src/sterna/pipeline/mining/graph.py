@@ -1,6 +1,9 @@
 """Which place leads to which, how often, and how long clients stay: tables made from visits."""
 
+from collections.abc import Iterable, Iterator
+
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
@@ -18,9 +21,13 @@ def transitions(visits: DataFrame) -> DataFrame:
 
 
 def moves(visits: DataFrame) -> DataFrame:
-    """Each visit with the one after it and the one before: MOVES from VISITS."""
+    """Each visit with the one after it and the one before: MOVES from VISITS.
+
+    With `recording`, those of another recording do not count as after or before.
+    """
+    keys = [name for name in ("client", "recording") if name in visits.columns]
     # A visit of which only the end was seen comes before one that began at that moment.
-    order = Window.partitionBy("client").orderBy("arrived", F.asc_nulls_last("left"), "place")
+    order = Window.partitionBy(*keys).orderBy("arrived", F.asc_nulls_last("left"), "place")
     return (
         visits.select(
             "client",
@@ -38,6 +45,7 @@ def moves(visits: DataFrame) -> DataFrame:
 def dwell(visits: DataFrame) -> DataFrame:
     """How long clients stay: DWELL from VISITS."""
     seconds = (F.unix_micros("left") - F.unix_micros("arrived")) / MICROS
+    quantiles = F.percentile(seconds, list(QUANTILES.values()))  # All from one pass over the stays.
     return (
         visits.where("left > arrived")
         .groupBy("place")
@@ -45,9 +53,10 @@ def dwell(visits: DataFrame) -> DataFrame:
             F.count(F.lit(1)).alias("count"),
             F.mean(seconds).alias("mean_s"),
             F.min(seconds).alias("min_s"),
-            *(F.percentile(seconds, part).alias(name) for name, part in QUANTILES.items()),
+            quantiles.alias("quantiles"),
             F.max(seconds).alias("max_s"),
         )
+        .select("*", *(F.col("quantiles")[n].alias(name) for n, name in enumerate(QUANTILES)))
         .to(DWELL)
     )
 
@@ -57,22 +66,29 @@ def ploc(graph: DataFrame, steps_max: int) -> DataFrame:
 
     A step leads where a client went; nobody is assumed to go back the same way.
     """
+    # A movement graph is no larger than a model: each task has all of it, and some of the places.
+    edges = graph.select("origin", "destination").toArrow()
+    both = [*edges["origin"].chunks, *edges["destination"].chunks]
+    places = pc.unique(pa.chunked_array(both, pa.string())).sort()
 
-    def reach(edges: pa.Table) -> pa.Table:
-        return _reach(edges, steps_max)
+    def reach(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pairs = zip(edges["origin"].to_pylist(), edges["destination"].to_pylist(), strict=True)
+        space = MovementGraph(sorted(pairs), directed=True)
+        for batch in batches:
+            yield from _reach(space, batch["place"].to_pylist(), steps_max).to_batches()
 
-    # A movement graph is small, and brokers answer the question on one machine, too.
-    return graph.groupBy().applyInArrow(reach, PLOC)
+    spread = graph.sparkSession.createDataFrame(pa.table({"place": places}))
+    return spread.mapInArrow(reach, PLOC)
 
 
-def _reach(edges: pa.Table, steps_max: int) -> pa.Table:
-    pairs = zip(edges["origin"].to_pylist(), edges["destination"].to_pylist(), strict=True)
-    graph = MovementGraph(sorted(pairs), directed=True)
-    rows = [(place, steps) for place in graph.locations for steps in range(steps_max + 1)]
+def _reach(graph: MovementGraph, places: list[str], steps_max: int) -> pa.Table:
+    rows = [(place, steps) for place in places for steps in range(steps_max + 1)]
     return pa.table(
         {
-            "place": [place for place, _ in rows],
+            "place": pa.array([place for place, _ in rows], pa.string()),
             "steps": pa.array([steps for _, steps in rows], pa.int32()),
-            "places": [sorted(graph.ploc(place, steps)) for place, steps in rows],
+            "places": pa.array(
+                [sorted(graph.ploc(place, steps)) for place, steps in rows], pa.list_(pa.string())
+            ),
         }
     )

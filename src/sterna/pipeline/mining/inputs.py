@@ -18,6 +18,7 @@ from sterna.pipeline.mining.cells import in_hexagons, in_squares
 from sterna.pipeline.mining.sources import (
     FIX_COLUMNS,
     H3_DEFAULT,
+    MARGIN_ON_GLOBE,
     SQUARE_DEFAULT_M,
     TRIP_COLUMNS,
     VEHICLES,
@@ -104,8 +105,16 @@ def _fixes_visited(table: DataFrame, source: Source) -> MiningInput:
     resolution = H3_DEFAULT if source.h3 is None else source.h3
     metres = source.square_m or SQUARE_DEFAULT_M
     complete, rows, left_out = _complete(found, source)
-    positions = stays(complete, source.radius_m, source.stay_s) if source.stay_s else complete
-    places = in_hexagons(positions, resolution) if on_globe else in_squares(positions, metres)
+    positions = visits.recorded(complete, source.gap_s)
+    if source.stay_s:
+        positions = stays(positions, source.radius_m, source.stay_s)
+    margin = source.margin
+    if margin is None:
+        margin = MARGIN_ON_GLOBE if on_globe else 0.0
+    if on_globe:
+        places = in_hexagons(positions, resolution, margin)
+    else:
+        places = in_squares(positions, metres, margin)
     return MiningInput(
         visits=visits.joined(places) if source.stay_s else visits.passed(places),
         grid=f"h3:{resolution}" if on_globe else f"square:{metres:g}",

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.model.mobility import Document, Dwell, MobilityModel, Sizes
+from sterna.pipeline.mining.blending import blended
 from sterna.pipeline.mining.contexts import LEVELS, Tally, counted
 from sterna.pipeline.mining.counts import Counts, Names
 from sterna.pipeline.mining.graph import dwell
@@ -28,6 +29,7 @@ class Known:
 
     counted: pa.Table
     validation: pa.Table
+    """Different steps of the validation time, each with how often it was made."""
     moves: pa.Table
     """The columns are origin, destination and count."""
     dwell: pa.Table
@@ -48,11 +50,14 @@ def known(
 ) -> Known:
     """Count everything before the cut. Visits, moves and steps have cuts; steps have features."""
     counts = counted(steps, _tallies(), clients=clients)
+    features = ("place", "previous", "client", "part", "hour", "quarter")
     validation = (
         steps.where("time >= validation AND known < cut")
         .orderBy(F.xxhash64("client", "time", "known", "destination"), "client", "time")
         .limit(VALIDATION_MAX)
-        .drop("time", "known", "begin", "validation", "cut", "origin")
+        .groupBy(*features, "destination", "held_out")
+        .agg(F.count(F.lit(1)).alias("times"))
+        .orderBy("client", "place", "previous", "quarter", "destination")
     )
     graph = moves.where("known < cut").groupBy("origin", "destination").count()
     stayed = dwell(visits.where("left < cut"))
@@ -92,6 +97,7 @@ def learnt(known: Known, *, without_held_out: bool = False) -> MobilityModel:
         for tally in chosen
     ]
     best = max(range(len(tunings)), key=lambda number: tunings[number].gain)
+    blend = blended(Counts(names, rows, chosen[best].name), validation, known.grid, tunings[best])
     counts = Counts(names, rows, cut[best].name)
     contexts = [counts.contexts(level) for level in range(len(LEVELS))]
     edges = zip(
@@ -104,12 +110,13 @@ def learnt(known: Known, *, without_held_out: bool = False) -> MobilityModel:
         sizes=_NOTHING,
         until_us=known.until_us,
         grid=known.grid,
-        near=tunings[best].near,
+        near=blend.near,
+        sharpness=blend.sharpness,
         places=names.places.to_pylist(),
         clients=names.clients.to_pylist(),
         popularity=counts.popularity.tolist(),
         contexts=contexts,
-        predictors=tunings[best].predictors,
+        predictors=blend.predictors,
         moves=sorted(edges),
         dwell=_dwell(dwells, names),
     )

@@ -19,7 +19,7 @@ from sterna.pipeline.mining.graph import dwell, moves, ploc, transitions
 from sterna.pipeline.mining.inputs import visited
 from sterna.pipeline.mining.learning import known, lean, learnt
 from sterna.pipeline.mining.sources import Source
-from sterna.pipeline.mining.splits import ObservedPeriod, span, with_cuts
+from sterna.pipeline.mining.splits import ObservedPeriod, last_cut_us, span, with_cuts
 from sterna.pipeline.progress import step
 
 STEPS_MAX = 3
@@ -81,25 +81,29 @@ class Mined:
 
     def write(self, directory: Path) -> None:
         """Write the tables as Parquet; old ones are replaced once all new ones are complete."""
-        spark = self.visits.sparkSession
-        graph = transitions(self.visits).coalesce(1).cache()
-        tables = {
-            "visits": self.visits,
-            "dwell": dwell(self.visits).coalesce(1),
-            "movement_graph": graph,
-            "ploc": ploc(graph, STEPS_MAX),
-            "evaluation": spark.createDataFrame(self.evaluation),
-        }
-        if self.places is not None:
-            tables["places"] = self.places.coalesce(1)
         step("writing tables")
+        tables = self.tables()
         with _replaced(directory) as new, ThreadPoolExecutor() as pool:
             writing = [
                 pool.submit(table.write.parquet, str(new / name)) for name, table in tables.items()
             ]
             for each in writing:
                 each.result()
-        graph.unpersist()
+        tables["movement_graph"].unpersist()
+
+    def tables(self) -> dict[str, DataFrame]:
+        """The tables by name. None is made by a single task, except from little data."""
+        graph = transitions(self.visits).cache()
+        tables = {
+            "visits": self.visits,
+            "dwell": dwell(self.visits),
+            "movement_graph": graph,
+            "ploc": ploc(graph, STEPS_MAX),
+            "evaluation": self.visits.sparkSession.createDataFrame(self.evaluation),
+        }
+        if self.places is not None:
+            tables["places"] = self.places
+        return tables
 
 
 def mine_source(
@@ -154,7 +158,7 @@ def mine(
         moved,
         steps,
         grid=grid,
-        until_us=whole.begin_us + round((whole.end_us - whole.begin_us) * (1 - holdout)),
+        until_us=last_cut_us(visits, whole, holdout),
         clients=clients,
     )
     if not before.counted.num_rows:

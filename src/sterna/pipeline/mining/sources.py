@@ -34,6 +34,11 @@ VEHICLES = TRIP_COLUMNS["client"][:3]
 
 H3_DEFAULT = 9
 SQUARE_DEFAULT_M = 500.0
+GAP_DEFAULT_S = 1800.0
+
+MARGIN_ON_GLOBE = 0.12
+"""The margin of fixes with latitude and longitude, which come from receivers; on a plane there is
+none by default. (docs/decisions/0031-visits-of-fixes.md)"""
 
 
 class Kind(StrEnum):
@@ -59,6 +64,11 @@ class Source:
     stay_s: float = 0.0
     """How long a client must be near a point for a visit; 0: places that are passed count, too."""
     radius_m: float = 100.0
+    gap_s: float = GAP_DEFAULT_S
+    """How long a client may have no fix before its recording counts as interrupted; 0: for ever."""
+    margin: float | None = None
+    """How far outside a cell a fix must be for the client to have left it, as a part of the cell's
+    width; None: as usual for such fixes."""
     at_locations: bool = False
     """For journals: places are not brokers but the locations that clients announce."""
 
@@ -71,6 +81,8 @@ def chosen(
     square_m: float | None = None,
     stay_s: float = 0.0,
     radius_m: float = 100.0,
+    gap_s: float | None = None,
+    margin: float | None = None,
     at_locations: bool = False,
 ) -> Source:
     """The source for these options, if they go together."""
@@ -84,6 +96,8 @@ def chosen(
             square_m is not None and kind is Kind.TRIPS
         ),
         "--stay is for fixes: leave it out": stay_s > 0 and kind is not Kind.FIXES,
+        "--gap is for fixes: leave it out": gap_s is not None and kind is not Kind.FIXES,
+        "--margin is for fixes: leave it out": margin is not None and kind is not Kind.FIXES,
         "--h3, --grid and --columns are for files, not for journals: leave them out": (
             kind is Kind.JOURNAL and (h3 is not None or square_m is not None or bool(columns))
         ),
@@ -101,6 +115,8 @@ def chosen(
         square_m=square_m,
         stay_s=stay_s,
         radius_m=radius_m,
+        gap_s=GAP_DEFAULT_S if gap_s is None else gap_s,
+        margin=margin,
         at_locations=at_locations,
     )
 

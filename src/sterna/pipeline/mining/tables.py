@@ -38,6 +38,10 @@ VISITS = _table(client=_STRING, place=_STRING, arrived=_TIME, left=_TIME)
 """A client was at a place. `left` is null where the departure was not seen, as at the end of a
 trace; a visit of which only the end was seen has `arrived` equal to `left`."""
 
+RECORDED_VISITS = StructType([*VISITS, StructField("recording", _LONG)])
+"""VISITS of fixes, with the number of the client's recording, counting from 0. A recording ends at
+a gap; what follows it is not known to be the next place."""
+
 MOVES = _table(
     client=_STRING,
     previous=_STRING,

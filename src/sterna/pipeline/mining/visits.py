@@ -1,9 +1,11 @@
 """Visits, made from trips, movements and places passed: which client was where, and when."""
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
+from pyspark.sql.types import StructType
 
-from sterna.pipeline.mining.tables import VISITS
+from sterna.pipeline.mining.graph import MICROS
+from sterna.pipeline.mining.tables import RECORDED_VISITS, VISITS
 
 
 def docked(trips: DataFrame) -> DataFrame:
@@ -74,32 +76,70 @@ def attached(movements: DataFrame) -> DataFrame:
     return stays.select("client", "place", "arrived", left.alias("left")).to(VISITS)
 
 
+def recorded(fixes: DataFrame, gap_s: float) -> DataFrame:
+    """Fixes with `recording`: the number of the client's recording, which ends at a gap.
+
+    A gap is a time without fixes that is longer than this; 0: there are no gaps.
+    """
+    in_order = Window.partitionBy("client").orderBy("time")
+    since_us = F.unix_micros("time") - F.unix_micros(F.lag("time").over(in_order))
+    after_gap = F.coalesce(since_us > round(gap_s * MICROS), F.lit(False)).cast("long")  # noqa: FBT003
+    number = F.sum("after_gap").over(in_order) if gap_s else F.lit(0).cast("long")
+    return (
+        fixes.withColumn("after_gap", after_gap).withColumn("recording", number).drop("after_gap")
+    )
+
+
 def passed(places: DataFrame) -> DataFrame:
     """Every place on the way: VISITS from rows of client, time and place.
 
-    A visit lasts from the first row at a place to the first row at another.
+    A visit lasts from the first row at a place to the first row at another. With `recording`, the
+    result has it, too, and the last visit of a recording ends with its last row. Nobody knows how
+    the very last visit of a client ends.
     """
     in_order = Window.partitionBy("client").orderBy("time", "place")
-    firsts = places.select(
-        "client", "place", "time", F.lag("place").over(in_order).alias("before")
-    ).where("before IS DISTINCT FROM place")
+    found = [name for name in ("client", "recording") if name in places.columns]
+    rows = places.select(
+        *(*found, "place", "time"),
+        F.lag("place").over(in_order).alias("before"),
+        F.lag("time").over(in_order).alias("seen"),
+        _is_other("recording", in_order, places).alias("after_gap"),
+    )
+    firsts = rows.where("before IS DISTINCT FROM place OR after_gap")
+    ended = F.when(F.col("after_gap"), F.col("seen")).otherwise(F.col("time"))
     return firsts.select(
-        "client",
+        *found,
         "place",
         F.col("time").alias("arrived"),
-        F.lead("time").over(in_order).alias("left"),
-    ).to(VISITS)
+        F.lead(ended).over(in_order).alias("left"),
+    ).to(schema_of(places))
 
 
 def joined(stays: DataFrame) -> DataFrame:
-    """Join consecutive stays at the same place into one visit: VISITS from VISITS."""
+    """Join consecutive stays at the same place into one visit: VISITS from VISITS.
+
+    Stays of two recordings stay apart.
+    """
     in_order = Window.partitionBy("client").orderBy("arrived")
-    before = F.lag("place").over(in_order)
+    found = [name for name in ("client", "recording") if name in stays.columns]
+    is_other = F.col("before").isNull() | (F.col("place") != F.col("before")) | F.col("after_gap")
     return (
-        stays.withColumn("before", before)
-        .withColumn("begins", F.expr("place IS DISTINCT FROM before").cast("int"))
-        .withColumn("visit", F.sum("begins").over(in_order))
-        .groupBy("client", "visit", "place")
+        stays.withColumn("before", F.lag("place").over(in_order))
+        .withColumn("after_gap", _is_other("recording", in_order, stays))
+        .withColumn("visit", F.sum(is_other.cast("int")).over(in_order))
+        .groupBy(*found, "visit", "place")
         .agg(F.min("arrived").alias("arrived"), F.max_by("left", "arrived").alias("left"))
-        .to(VISITS)
+        .to(schema_of(stays))
     )
+
+
+def schema_of(rows: DataFrame) -> StructType:
+    """VISITS, or RECORDED_VISITS if rows are of recordings."""
+    return RECORDED_VISITS if "recording" in rows.columns else VISITS
+
+
+def _is_other(name: str, in_order: WindowSpec, rows: DataFrame) -> Column:
+    """Whether the value differs from that of the row before; never without such a column."""
+    if name not in rows.columns:
+        return F.lit(False)  # noqa: FBT003 - a column.
+    return F.coalesce(F.col(name) != F.lag(name).over(in_order), F.lit(False))  # noqa: FBT003
