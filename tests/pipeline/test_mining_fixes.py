@@ -13,7 +13,7 @@ import h3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
@@ -193,10 +193,11 @@ def settled_plainly(points: list[tuple[float, float]], metres: float, margin: fl
     return ["{},{}".format(*here)] * stays + settled_plainly(points[stays:], metres, margin)
 
 
-coordinates = st.integers(-300, 300).map(lambda number: number + 0.25)  # On no border.
+coordinates = st.sampled_from([-103, -60, -20, -3, 3, 12, 20, 60, 97, 103, 112, 160])  # By borders.
 
 
-@given(st.lists(st.tuples(coordinates, coordinates)), st.sampled_from([0.05, 0.15, 0.5]))
+@given(st.lists(st.tuples(coordinates, coordinates)), st.sampled_from([0.05, 0.15, 0.4]))
+@example([(60, 60), (103, 60), (60, 60), (103, 60), (60, 160)], 0.15)
 @examples(100)
 def test_a_cell_is_left_beyond_its_margin(points: list[tuple[float, float]], margin: float) -> None:
     """Whoever comes back from another cell before that has not left."""
