@@ -3,6 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 STAMP := .venv/.complete
+WORKERS ?= 3 # Of pytest, on two cores: many tests wait for other processes.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-long mutants check format spec bench docs notebooks lock clean
@@ -15,11 +16,11 @@ setup: $(STAMP) ## Install everything into .venv (quick when it is there)
 run: $(STAMP) ## Watch a network at work: clients roam, a broker is killed, nothing is lost
 	@$(BIN)/sterna demo
 
-test: $(STAMP) archive ## Run all tests (about 20 minutes on two cores)
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
+test: $(STAMP) archive ## Run all tests (a quarter of an hour on two cores)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 test-long: $(STAMP) archive ## Try 20 times as many examples, new ones each time
-	@STERNA_CAMPAIGN=20 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+	@STERNA_CAMPAIGN=20 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 mutants: $(STAMP) ## Plant known bugs in a copy and see whether the tests find them (an hour on two cores)
 	@$(BIN)/python -m tests.mutants.run

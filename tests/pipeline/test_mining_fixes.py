@@ -106,7 +106,7 @@ def test_dwell_and_edges_are_those_of_the_truth(spark: SparkSession, tmp_path: P
 
     source = chosen({Kind.FIXES: str(tmp_path / "fixes.parquet")}, h3=RESOLUTION)
     found = visited(spark, source).visits.cache()
-    mined = {row[:2]: row[2] for row in graph.transitions(found).collect()}
+    mined = {row[:2]: row[2] for row in graph.transitions(found, recorded=True).collect()}
     dwell = {row[0]: (row[1], row[1] * row[2]) for row in graph.dwell(found).collect()}
     found.unpersist()
 
@@ -232,7 +232,9 @@ def test_a_recording_ends_at_a_gap(spark: SparkSession) -> None:
         for client, place, arrived, left, recording in in_time(both):
             found[gap_s][client].append((place, arrived, left, recording))
         if gap_s == 600:
-            assert {row[1:4] for row in graph.moves(both).collect()} == {(None, "0,0", "9,0")}
+            assert {row[1:4] for row in graph.moves(both, recorded=True).collect()} == {
+                (None, "0,0", "9,0")
+            }
         both.unpersist()
 
     whole = [("0,0", 0, 4180, 0), ("9,0", 4180, None, 0)]

@@ -13,19 +13,21 @@ from sterna.pipeline.mining.tables import DWELL, MOVES, PLOC, QUANTILES, TRANSIT
 MICROS = 1_000_000
 
 
-def transitions(visits: DataFrame) -> DataFrame:
-    """The movement graph: TRANSITIONS from VISITS."""
-    counted = moves(visits).groupBy("origin", "destination").agg(F.count(F.lit(1)).alias("count"))
+def transitions(visits: DataFrame, *, recorded: bool = False) -> DataFrame:
+    """The movement graph: TRANSITIONS from VISITS; see `moves`."""
+    found = moves(visits, recorded=recorded)
+    counted = found.groupBy("origin", "destination").agg(F.count(F.lit(1)).alias("count"))
     all_from_there = F.sum("count").over(Window.partitionBy("origin"))
     return counted.withColumn("probability", F.col("count") / all_from_there).to(TRANSITIONS)
 
 
-def moves(visits: DataFrame) -> DataFrame:
+def moves(visits: DataFrame, *, recorded: bool = False) -> DataFrame:
     """Each visit with the one after it and the one before: MOVES from VISITS.
 
-    With `recording`, those of another recording do not count as after or before.
+    If they are `recorded`, as RECORDED_VISITS, those of another recording do not count as after or
+    before. (Declared pipelines do not allow for looking which columns there are.)
     """
-    keys = [name for name in ("client", "recording") if name in visits.columns]
+    keys = ("client", "recording") if recorded else ("client",)
     # A visit of which only the end was seen comes before one that began at that moment.
     order = Window.partitionBy(*keys).orderBy("arrived", F.asc_nulls_last("left"), "place")
     return (

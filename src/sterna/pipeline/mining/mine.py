@@ -20,6 +20,7 @@ from sterna.pipeline.mining.inputs import visited
 from sterna.pipeline.mining.learning import known, lean, learnt
 from sterna.pipeline.mining.sources import Source
 from sterna.pipeline.mining.splits import ObservedPeriod, last_cut_us, span, with_cuts
+from sterna.pipeline.mining.visits import is_recorded
 from sterna.pipeline.progress import step
 
 STEPS_MAX = 3
@@ -93,7 +94,7 @@ class Mined:
 
     def tables(self) -> dict[str, DataFrame]:
         """The tables by name. None is made by a single task, except from little data."""
-        graph = transitions(self.visits).cache()
+        graph = transitions(self.visits, recorded=is_recorded(self.visits)).cache()
         tables = {
             "visits": self.visits,
             "dwell": dwell(self.visits),
@@ -150,7 +151,7 @@ def mine(
     whole = span(visits)
     if own_clocks is not None:
         whole = ObservedPeriod(**{**asdict(whole), "own_clocks": own_clocks})
-    moved = with_cuts(moves(visits), visits, whole, holdout).cache()
+    moved = with_cuts(moves(visits, recorded=is_recorded(visits)), visits, whole, holdout).cache()
     step("learning where clients go")
     steps = with_features(moved)
     before = known(

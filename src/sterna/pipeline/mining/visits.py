@@ -135,7 +135,12 @@ def joined(stays: DataFrame) -> DataFrame:
 
 def schema_of(rows: DataFrame) -> StructType:
     """VISITS, or RECORDED_VISITS if rows are of recordings."""
-    return RECORDED_VISITS if "recording" in rows.columns else VISITS
+    return RECORDED_VISITS if is_recorded(rows) else VISITS
+
+
+def is_recorded(rows: DataFrame) -> bool:
+    """Whether rows are of recordings."""
+    return "recording" in rows.columns
 
 
 def _is_other(name: str, in_order: WindowSpec, rows: DataFrame) -> Column:
