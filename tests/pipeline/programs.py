@@ -126,7 +126,9 @@ class Program:
         host = run.network.hosts[self.name]
         other = run.network.hosts[broker]
         self.starts += 1
-        self.has_state = rng.random() < self.habits["state"]
+        # A life that came to its end is not gone back to: a program that has a state, uses it.
+        # Where they did go back, an audit has found losses that nobody planted; why is not known.
+        self.has_state = self.memory is not None or rng.random() < self.habits["state"]
         self.has_journal = rng.random() < self.habits["journal"]
         directory = run.directory / "clients" if self.has_journal else None
         self.record = Record(directory, self.name, clock=lambda: run.now / 1e6)
