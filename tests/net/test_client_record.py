@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -150,7 +150,8 @@ def test_a_run_is_on_disk_before_anything_says_that_it_is_recorded(
     monkeypatch.setattr(os, "fsync", sync)
     run(tmp_path, range(1), "state", written=1)
 
-    assert [name.partition("-0")[0] for name in synced] == ["car", "car.life", "recorded-in"]
+    names = [name for name, _ in groupby(name.partition("-0")[0] for name in synced)]
+    assert names == ["car", "car.life", "recorded-in"]
 
 
 def test_the_start_of_a_run_is_not_taken_for_an_acknowledgement() -> None:
