@@ -21,7 +21,7 @@ from sterna.model.filters import Filter
 from sterna.pipeline.audit import Verdict, audit, in_table
 from sterna.pipeline.audit.conduct import conducts, controls, signs_of_life
 from sterna.pipeline.audit.publications import recorded
-from sterna.pipeline.audit.wanted import wanted
+from sterna.pipeline.audit.wanted import ASKS_MIN, slices, wanted
 from tests.pipeline.plans import rows_of_plans
 from tests.pipeline.test_audit_agrees import frame
 
@@ -151,3 +151,16 @@ def test_the_pairs_looked_at_are_at_most_three_times_the_deliveries(spark: "Spar
         deliveries = laps_in(minutes) * CARS
         assert counted.found == deliveries
         assert counted.pairs <= 3 * deliveries
+
+
+@pytest.mark.spec("PL-5")
+def test_slices_of_time_follow_how_much_is_asked_for(spark: "SparkSession") -> None:
+    """Twice as long, as many wishes at a time: twice as many slices, and none has more."""
+    each_s, counts = 10, (20 * ASKS_MIN, 40 * ASKS_MIN)
+    found = []
+    for count in counts:
+        asked = (F.col("id") * each_s).alias("asked")
+        asks = spark.range(count).select(F.lit("w").alias("world"), asked)
+        found += slices(asks.withColumn("ended", F.col("asked") + each_s), 1).collect()
+
+    assert [row["slices"] for row in found] == [20, 40]
