@@ -197,6 +197,34 @@ def test_other_clients_keep_everything_when_relocation_goes_on(tells: bool) -> N
     assert run.received("ann") == ["pat#1", "pat#2"]
 
 
+@pytest.mark.spec("LV-9", "LV-3")
+@pytest.mark.parametrize("us", range(0, 5_000, 500))
+def test_clients_keep_their_subscriptions_when_relocation_begins_and_ends_at_once(us: int) -> None:
+    """Their arrivals come to a broker that does not hand them over any more."""
+    run = Overlay(line(1), {"bob": "B1", "pat": "B1"})
+    run.subscribe("bob", "x > 0").settle()
+    change(run, ["B1"], RELOCATION).wait(us)
+    change(run, ["B1"], NONE).settle()
+    run.publish("pat", x=1).settle()
+
+    assert run.received("bob") == ["pat#1"]
+
+
+@pytest.mark.spec("LV-9", "LV-3")
+def test_a_client_that_waits_gets_everything_when_relocation_goes_on() -> None:
+    """B1 ends to hand clients over and begins again before the replay for Ann has come."""
+    run = roaming().detach("ann").settle().publish("pat", x=2).settle()
+    run.fault(Drop(a="B2", b="B3", us=5_000_000)).attach("ann", "B1").wait(100_000)
+    run.publish("pat", x=3).wait(100_000)
+    change(run, ["B1"], NONE).wait(100_000)
+    change(run, ["B1"], RELOCATION)
+    for _ in range(5):
+        run.publish("pat", x=4).wait(500)
+    run.wait(NEWS_US).settle()
+
+    assert run.received("ann") == [f"pat#{number}" for number in range(1, 9)]
+
+
 @pytest.mark.spec("LV-9", "PM-3")
 def test_a_client_learns_what_was_discarded_before_relocation_ended() -> None:
     """It is away when its broker changes, and knows of the change when it is back."""

@@ -23,10 +23,14 @@ class Declining(BrokerComponent):
     handles = (Arrival, Resubscribe, Fetch, Replay)
 
     def on_arrival(self, message: Arrival, link: LinkId, now: Time) -> None:
-        """Receive a client with what it brings along."""
-        self.broker.router.introduced(message.subscriptions, message.advertisements, link, now)
-        for other in message.others:
-            self.broker.message_arrived(other, link, now)
+        """Receive a client with what it brings along.
+
+        One that has not been born brings nothing: what it has announced over this link holds.
+        """
+        if message.born:
+            self.broker.router.introduced(message.subscriptions, message.advertisements, link, now)
+            for other in message.others:
+                self.broker.message_arrived(other, link, now)
         self.broker.send(link, Welcome(published=0), now)
 
     def on_resubscribe(self, message: Resubscribe, _link: LinkId, now: Time) -> None:

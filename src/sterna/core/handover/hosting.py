@@ -187,14 +187,14 @@ class Hosting(BrokerComponent):
 
     def _receive(self, client: NodeId, message: Arrival, now: Time) -> None:
         guest = self.guests.get(client)
-        if guest is not None and not guest.visit:  # It was here before clients were handed over.
-            guest.visit = message.visit
-        else:
+        if guest is None or guest.presence is Presence.FORGETFUL:
             if guest is not None:
                 self.clear(client, now)
             is_here = client in self.broker.up
             guest = self.guests.admit(client, message.visit, 0, is_here=is_here)
-        guest.numbered = message.numbered
+        guest.visit, guest.numbered = message.visit, message.numbered
+        if guest.waits:
+            return  # Its network has ended to hand clients over, and begun again.
         if self.bear(client, guest, now):
             self.serve(client, guest, self.take(client, now), now)
         else:
