@@ -183,7 +183,8 @@ class Journal:
                     self._pending_events += _events_in(fact)
             self._pending_bytes += size_bytes
             self.last_position = max(self.last_position, Place(position, len(facts) - 1))
-        self.flush_if_much()
+        if self._has_pending(1):
+            self.flush_if_much()
 
     def flush(self, *, sync: bool = False) -> None:
         """Write what is collected as one batch; with `sync` it is on disk afterwards."""
@@ -230,10 +231,10 @@ class Journal:
     @property
     def behind(self) -> "Future[None] | None":
         """The write that has to end before much more is recorded; None if nothing has to wait."""
-        flushing = self._flushing
-        if flushing is None or flushing.done():
+        if not self._has_pending(1 if self._is_taken else 2):
             return None
-        return flushing if self._has_pending(1 if self._is_taken else 2) else None
+        flushing = self._flushing
+        return None if flushing is None or flushing.done() else flushing
 
     def flush_if_due(self) -> None:
         """Write what has waited long enough, and finish a file that is old enough."""

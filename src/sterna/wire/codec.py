@@ -1,8 +1,7 @@
 """Records as bytes: MessagePack for the network, JSON for people."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, reduce
 from operator import or_
 from threading import Lock, local
@@ -101,30 +100,23 @@ def decode(body: bytes | memoryview, *, short_filters: bool = False) -> Frame:
     return _decode_frame(body, formats, formats.short_decoder if short_filters else formats.decoder)
 
 
-@contextmanager
-def decoding_quickly(
-    *, short_filters: bool, until_s: float
-) -> Iterator[Callable[[memoryview], Frame | None]]:
-    """A function like `decode`, for use inside the `with`.
+def decode_quickly(body: memoryview, *, short_filters: bool, until_s: float) -> Frame | None:
+    """Like `decode`, but None if that takes long: then `decode_slowly` is for another thread.
 
-    It returns None if decoding takes long: then `decode_slowly` is for another thread. It takes
-    long if the frame has long filters that are not known yet, or so many that they are not read
-    when `perf_counter` shows `until_s`.
+    It takes long if the frame has long filters that are not known yet, or so many that they are not
+    read when `perf_counter` shows `until_s`.
     """
     formats = _formats
-    decoder = formats.short_decoder if short_filters else formats.decoder
-
-    def decode_quickly(body: memoryview) -> Frame | None:
-        try:
-            return _decode_frame(body, formats, decoder)
-        except _TakesLong:
-            return None
-
-    _reading.until_s = until_s
+    reading = _reading
+    reading.until_s = until_s
     try:
-        yield decode_quickly
+        return _decode_frame(
+            body, formats, formats.short_decoder if short_filters else formats.decoder
+        )
+    except _TakesLong:
+        return None
     finally:
-        _reading.until_s = math.inf
+        reading.until_s = math.inf
 
 
 def decode_slowly(body: bytes | memoryview, *, short_filters: bool) -> Frame:
@@ -152,9 +144,11 @@ def _decode_frame(
     try:
         form = decoder.decode(body)
         if type(form) is formats.data:
-            message = formats.meant(form.message)
-            if type(message) is not Events:  # The decoder has checked these.
-                formats.check(message)
+            message = form.message
+            if type(message) is formats.events:  # Most are, and the decoder has checked them.
+                return Data(form.seq, form.acknowledged, Events(events=message.events))
+            message = formats.meant(message)
+            formats.check(message)
             return Data(form.seq, form.acknowledged, message)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError) as error:
         other = _with_other_message(body, formats)
@@ -205,8 +199,8 @@ class Formats:
     """
 
     __slots__ = (
-        *("_checks", "_kinds", "ack", "any_message", "data", "decoder", "is_stored", "kinds"),
-        *("names", "short_decoder"),
+        *("_checks", "_kinds", "ack", "any_message", "data", "decoder", "events", "is_stored"),
+        *("kinds", "names", "short_decoder"),
     )
 
     def __init__(self, kinds: Sequence[type[Message]], *, is_stored: bool = False) -> None:
@@ -219,6 +213,8 @@ class Formats:
         self._checks = {} if is_stored else checks_of(kinds)
         self._kinds = {form: kind for kind, form in forms.items() if form is not kind}
         """The messages that are decoded in another form than their own, by that form."""
+        self.events = forms[Events]
+        """The type that events are decoded as."""
         self.names = frozenset(kind.__name__ for kind in kinds)
         """The types of messages that are known."""
         self.any_message: Any = reduce(or_, forms.values())

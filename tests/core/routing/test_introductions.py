@@ -18,7 +18,7 @@ from tests.core.routing.test_parts import NARROW, WIDE, Standing
 
 FILTERS = [*NARROW, WIDE, "m = 1"]
 ROUTES = tuple(Route(f"c/{text}", Filter(text)) for text in FILTERS)
-ARRIVAL = Arrival(visit=1, born=0, stay=0, received=0, subscriptions=ROUTES)
+ARRIVAL = Arrival(visit=1, born=1, stay=0, received=0, subscriptions=ROUTES)
 
 pytestmark = pytest.mark.spec("RT-1", "LV-6")
 
@@ -89,7 +89,7 @@ def test_what_was_expected_and_does_not_come_ends() -> None:
     """Only some of it comes, and one under the same name with another filter."""
     standing = expecting(Standing())
     few = (*ROUTES[:3], Route(ROUTES[3].id, Filter("k = 1")))
-    standing.say("c", Arrival(visit=1, born=0, stay=0, received=0, subscriptions=few))
+    standing.say("c", Arrival(visit=1, born=1, stay=0, received=0, subscriptions=few))
     for _ in standing.turns():
         assert standing.asks_for(*FILTERS[:3], "k = 1")
 
@@ -106,7 +106,7 @@ def test_what_the_client_had_before_stays() -> None:
         change = SubscriptionChange(added=part)
         standing.give(Ahead(link="c", seq=2, change=change, introduces=True))
         assert standing.publish(n=1) == ["c"]
-    standing.say("c", Arrival(visit=1, born=0, stay=0, received=0, subscriptions=ROUTES[3:8]))
+    standing.say("c", Arrival(visit=1, born=1, stay=0, received=0, subscriptions=ROUTES[3:8]))
 
     assert standing.filters() == set(FILTERS[3:8])
     assert standing.publish(n=1) == []
@@ -132,7 +132,7 @@ def test_a_snapshot_in_the_middle() -> None:
     restarted.restart()
     for each in (standing, restarted):
         each.say("c", ARRIVAL)
-        each.say("c", Arrival(visit=1, born=0, stay=0, received=0, subscriptions=ROUTES[:2]))
+        each.say("c", Arrival(visit=1, born=1, stay=0, received=0, subscriptions=ROUTES[:2]))
         for _ in each.turns():
             pass
 

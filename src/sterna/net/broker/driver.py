@@ -51,6 +51,9 @@ FULL_S = 0.005
 Sending = tuple[bytes, ...] | Transmit | Disconnect | Reconnect
 """A frame as bytes, or before it is encoded, or the end of the session."""
 
+REPORTED = frozenset((RingFound, ForgottenEarly, MemoriesDiffer))
+"""The facts that an operator is told."""
+
 TAKEN_OVER_ELSEWHERE = (
     "another client of the same name has connected to another broker, and has taken over; give "
     "each client a name of its own"
@@ -360,27 +363,8 @@ class BrokerDriver(Driver):
             self._metrics.facts(facts)
             self.stated_before(position, facts, size_bytes)
             for fact in facts:
-                if type(fact) is RingFound:
-                    log.error(
-                        "%s and %s must not be neighbours: they would close a ring; "
-                        "remove one of the links between brokers",
-                        *(fact.at, fact.link),
-                    )
-                elif type(fact) is ForgottenEarly:
-                    log.warning(
-                        "%s is away, and had to be forgotten before its time: too much is kept for "
-                        "clients that are away (clients_away_max, subscriptions_away_max, "
-                        "memory_bytes_max)",
-                        fact.client,
-                    )
-                elif type(fact) is MemoriesDiffer:
-                    log.warning(
-                        "%s and %s remember different things: one of them has come back with an "
-                        "old memory. Their link begins anew. %s has %d messages that %s does not "
-                        "remember to have sent, and has forgotten %d that it had",
-                        *(fact.at, fact.link, fact.link),
-                        *(fact.forgotten_here, fact.at, fact.forgotten_there),
-                    )
+                if type(fact) in REPORTED:
+                    _report(fact)
 
     def stated_before(self, position: int, facts: Sequence[Fact], size_bytes: int) -> None:
         self.journalist.record(position, facts, size_bytes)
@@ -416,6 +400,30 @@ class BrokerDriver(Driver):
 
     def _wait_for_journal(self, waits: bool) -> None:  # noqa: FBT001
         self._pausing.journal_waits(waits=waits)
+
+
+def _report(fact: Fact) -> None:
+    """Tell the operator of a fact."""
+    if isinstance(fact, RingFound):
+        log.error(
+            "%s and %s must not be neighbours: they would close a ring; "
+            "remove one of the links between brokers",
+            *(fact.at, fact.link),
+        )
+    elif isinstance(fact, ForgottenEarly):
+        log.warning(
+            "%s is away, and had to be forgotten before its time: too much is kept for clients "
+            "that are away (clients_away_max, subscriptions_away_max, memory_bytes_max)",
+            fact.client,
+        )
+    elif isinstance(fact, MemoriesDiffer):
+        log.warning(
+            "%s and %s remember different things: one of them has come back with an old memory. "
+            "Their link begins anew. %s has %d messages that %s does not remember to have sent, "
+            "and has forgotten %d that it had",
+            *(fact.at, fact.link, fact.link),
+            *(fact.forgotten_here, fact.at, fact.forgotten_there),
+        )
 
 
 def _is_paged(sending: Sending) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection, Sequence
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import NamedTuple
 
 from sterna.core.inputs import Received
@@ -17,12 +17,13 @@ from sterna.net.broker.doors import Parts
 from sterna.net.broker.long_changes import ROUTES_MAX, LongChange, routes_in, takes_long
 from sterna.net.broker.sessions import Session
 from sterna.net.broker.slow_reading import SlowReading
+from sterna.net.broker.turns import LoopTurn
 from sterna.wire.codec import (
     LENGTH_BYTES,
     LONG_FILTER_CHARACTERS,
     MalformedError,
     decode,
-    decoding_quickly,
+    decode_quickly,
 )
 from sterna.wire.frames import Role
 
@@ -40,44 +41,11 @@ MIXED_BYTES_MAX = 4096
 READING_S = 0.02
 """How many seconds are for a message that takes long; then it is the turn of others."""
 
-TURN_S = 0.05
-"""How many seconds of a turn of the event loop are for what has arrived, in processor time. The
-system may hand over dozens of reads of one connection in a turn. What is read later is not in the
-processor's cache any more, so this is longer than what usually arrives in a turn takes."""
-
-NOTICED_S = TURN_S / 50
-
 UNCLOCKED_BYTES_MAX = 65_536
 """Reading so many bytes of events takes less than a millisecond: the time is looked at then."""
 
 PREPARING_S = 0.01
 """After how many seconds it is asked again whether the core is prepared for a message."""
-
-
-class _Turn:
-    """The present turn of the event loop: how much of it was used for what may take long."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self.used_s = 0.0
-        """How many seconds; a few of earlier turns may be among them."""
-        self._ends = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it is the turn of others."""
-        return self.used_s > TURN_S
-
-    def use(self, seconds: float) -> None:
-        """So much was used."""
-        self.used_s += seconds
-        if self.used_s > NOTICED_S and not self._ends:
-            self._ends = True
-            self._loop.call_soon(self._end)
-
-    def _end(self) -> None:
-        self.used_s = 0.0
-        self._ends = False
 
 
 class _Foreseen(NamedTuple):
@@ -108,7 +76,7 @@ class Reading:
         self._pausing = parts.pausing
         self._metrics = parts.metrics
         self._loop = asyncio.get_running_loop()
-        self._turn = _Turn(self._loop)
+        self._turn = LoopTurn(self._loop)
         self._later: dict[Session, deque[tuple[bytes, Sequence[memoryview]]]] = {}
         """What clients have sent and is read after others have had their turn."""
         self._timers: dict[Session, asyncio.TimerHandle] = {}
@@ -142,7 +110,7 @@ class Reading:
         if turn.is_over:
             self._read_later(session, deque([(raw, bodies)]), 0.0)
             return
-        began = thread_time()
+        began = perf_counter()
         is_client = self._sessions.roles[session] is Role.CLIENT
         if len(bodies) > 1 or len(raw) > SHORT_BYTES:
             frames, raw, has_others = self._first_frames(session, raw, bodies, is_client=is_client)
@@ -155,7 +123,7 @@ class Reading:
                 return
             has_others = type(frame) is not Data or type(frame.message) is not Events
             self._take(session, raw, (frame,), has_others=has_others)
-        turn.use(thread_time() - began)
+        turn.use(perf_counter() - began)
 
     def _take(
         self, session: Session, raw: bytes, frames: tuple[Frame, ...], *, has_others: bool
@@ -290,33 +258,33 @@ class Reading:
         node = self._driver.node
         routes = unclocked_bytes = 0
         read = self._read.pop(session, None)
-        with decoding_quickly(short_filters=is_client, until_s=began + READING_S) as decode_quickly:
-            for body in bodies:
-                frame = read or decode_quickly(body)
-                read = None
-                if frame is None:
+        until = began + READING_S
+        for body in bodies:
+            frame = read or decode_quickly(body, short_filters=is_client, until_s=until)
+            read = None
+            if frame is None:
+                break
+            is_other = is_long = False
+            if type(frame) is Data:
+                is_other = type(frame.message) is not Events
+                if apart and has_others and not is_other:
                     break
-                is_other = is_long = False
-                if type(frame) is Data:
-                    is_other = type(frame.message) is not Events
-                    if apart and has_others and not is_other:
-                        break
-                    if is_other:
-                        has_others = True
-                        routes += routes_in(frame)
-                        is_long = routes > ROUTES_MAX or takes_long(frame, node, session.peer)
-                elif type(frame) is Resume:
-                    has_others = is_long = takes_long(frame, node, session.peer)
-                if is_long and frames:
-                    break  # What takes long comes alone.
-                frames.append(frame)
-                if is_long:
+                if is_other:
+                    has_others = True
+                    routes += routes_in(frame)
+                    is_long = routes > ROUTES_MAX or takes_long(frame, node, session.peer)
+            elif type(frame) is Resume:
+                has_others = is_long = takes_long(frame, node, session.peer)
+            if is_long and frames:
+                break  # What takes long comes alone.
+            frames.append(frame)
+            if is_long:
+                break
+            unclocked_bytes += len(body)
+            if is_other or unclocked_bytes > UNCLOCKED_BYTES_MAX:
+                unclocked_bytes = 0
+                if perf_counter() - began > READING_S:
                     break
-                unclocked_bytes += len(body)
-                if is_other or unclocked_bytes > UNCLOCKED_BYTES_MAX:
-                    unclocked_bytes = 0
-                    if perf_counter() - began > READING_S:
-                        break
         if len(frames) < len(bodies):
             size = sum(LENGTH_BYTES + len(body) for body in bodies[: len(frames)])
             rest = deque([(raw[size:], bodies[len(frames) :])])
