@@ -47,7 +47,6 @@ else:
 LONG = (
     "tests/newcomer/test_newcomer.py",
     "tests/test_docs.py",
-    "tests/pipeline/test_run.py",
     "tests/wire/test_snapshots.py",
 )
 """Modules with single tests that take long: those begin first, so that in the end no worker waits
@@ -56,7 +55,22 @@ for the last test of another.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    """Have one worker begin with what takes long, and the next one with all that needs Spark.
+
+    Each worker gets as many tests, in order, and those that are done take over from the ends of the
+    others. So the tests that need Spark have one Java process, which becomes fast only in time.
+    """
+    first = [item for item in items if item.nodeid.startswith(LONG)]
+    rest = [item for item in items if not item.nodeid.startswith(LONG)]
+    spark = [item for item in rest if needs_spark(item)]
+    others = [item for item in rest if not needs_spark(item)]
+    share = len(items) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    before = max(0, share - len(first))
+    items[:] = [*first, *others[:before], *spark, *others[before:]]
+
+
+def needs_spark(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and "spark" in item.fixturenames
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

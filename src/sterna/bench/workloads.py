@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +41,10 @@ def standard(match_rate: float) -> Workload:
     category, of 20 to 110 by Zipf's law. A filter has 3 to 5 tests (`=`, `IN`, `<`, `>`,
     `BETWEEN`), an event 15 attributes. How wide ranges are follows from the match rate.
     """
-    width = _width_for(match_rate)
     return Workload(
         "standard",
         f"3 to 5 tests on 20 attributes, {match_rate:.2%} match",
-        lambda count, seed: _standard_filters(count, seed, width),
+        lambda count, seed: _standard_filters(count, seed, _width_for(match_rate)),
         _standard_events,
     )
 
@@ -162,8 +162,9 @@ def _standard_events(count: int, seed: int) -> list[Event]:
     ]
 
 
+@lru_cache
 def _width_for(match_rate: float) -> float:
-    """The width of ranges for which about so many filters match an event."""
+    """The width of ranges for which about so many filters match an event; it takes a second."""
     events = _standard_events(300, 90)
     low, high = 0.01, 2.0
     for _ in range(8):
