@@ -1,5 +1,9 @@
 """The tables that the pipeline reads from journals, column by column."""
 
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
@@ -15,6 +19,16 @@ from pyspark.sql.types import (
 
 from sterna.journal import SCHEMA
 from sterna.model.filters.spark import ATTRIBUTES_TYPE
+
+
+def shaped(schema: StructType) -> Callable[[DataFrame], DataFrame]:
+    """For `DataFrame.transform`: these columns with these types, and no others.
+
+    In a declared pipeline `DataFrame.to` would look for tables that are not there yet.
+    """
+    return lambda rows: rows.select(
+        *(F.col(each.name).cast(each.dataType).alias(each.name) for each in schema)
+    )
 
 
 def _schema(**columns: DataType | tuple[DataType, bool]) -> StructType:

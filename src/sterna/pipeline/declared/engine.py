@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 CATALOG, DATABASE = "spark_catalog", "sterna"
 
@@ -70,7 +69,7 @@ def execute(
 
     graph = create_dataflow_graph(session, CATALOG, DATABASE, settings)
     registry = SparkConnectGraphElementRegistry(session, graph)
-    with graph_element_registration_context(registry), _shaped_later():
+    with graph_element_registration_context(registry):
         define()
     answers = start_run(
         session,
@@ -103,27 +102,6 @@ def _quiet(spark: "SparkSession") -> Iterator[None]:
         yield
     finally:
         log4j.core.config.Configurator.setLevel(_LOGGER, level)
-
-
-@contextmanager
-def _shaped_later() -> Iterator[None]:
-    """Have `DataFrame.to` wait for the run: Connect looks up its tables at once, and finds none."""
-    from pyspark.sql.connect import dataframe  # noqa: PLC0415
-    from pyspark.sql.connect.functions import col  # noqa: PLC0415
-
-    rows_class: Any = dataframe.DataFrame
-    at_once = rows_class.to
-
-    def later(rows: Any, schema: "StructType") -> Any:
-        return rows.select(
-            *(col(each.name).cast(each.dataType).alias(each.name) for each in schema)
-        )
-
-    rows_class.to = later
-    try:
-        yield
-    finally:
-        rows_class.to = at_once
 
 
 @contextmanager

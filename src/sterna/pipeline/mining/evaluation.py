@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.model.mobility import Chain, MobilityModel, Prediction, buckets
 from sterna.pipeline.mining.tables import EVALUATION
+from sterna.pipeline.schemas import shaped
 
 BINS = 10
 BLENDED = "blended"
@@ -55,7 +56,7 @@ def evaluated(steps: DataFrame, model: bytes, held_out: str) -> DataFrame:
             F.mean("probability").alias("probability"),
         )
         .withColumn("held_out", F.lit(held_out))
-        .to(EVALUATION)
+        .transform(shaped(EVALUATION))
     )
 
 

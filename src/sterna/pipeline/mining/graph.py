@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.model.location import MovementGraph
 from sterna.pipeline.mining.tables import DWELL, MOVES, PLOC, QUANTILES, TRANSITIONS
+from sterna.pipeline.schemas import shaped
 
 MICROS = 1_000_000
 
@@ -18,7 +19,9 @@ def transitions(visits: DataFrame, *, recorded: bool = False) -> DataFrame:
     found = moves(visits, recorded=recorded)
     counted = found.groupBy("origin", "destination").agg(F.count(F.lit(1)).alias("count"))
     all_from_there = F.sum("count").over(Window.partitionBy("origin"))
-    return counted.withColumn("probability", F.col("count") / all_from_there).to(TRANSITIONS)
+    return counted.withColumn("probability", F.col("count") / all_from_there).transform(
+        shaped(TRANSITIONS)
+    )
 
 
 def moves(visits: DataFrame, *, recorded: bool = False) -> DataFrame:
@@ -40,7 +43,7 @@ def moves(visits: DataFrame, *, recorded: bool = False) -> DataFrame:
             F.lead("arrived").over(order).alias("known"),
         )
         .where("destination IS NOT NULL")
-        .to(MOVES)
+        .transform(shaped(MOVES))
     )
 
 
@@ -59,7 +62,7 @@ def dwell(visits: DataFrame) -> DataFrame:
             F.max(seconds).alias("max_s"),
         )
         .select("*", *(F.col("quantiles")[n].alias(name) for n, name in enumerate(QUANTILES)))
-        .to(DWELL)
+        .transform(shaped(DWELL))
     )
 
 

@@ -6,6 +6,7 @@ from pyspark.sql.types import StructType
 
 from sterna.pipeline.mining.graph import MICROS
 from sterna.pipeline.mining.tables import RECORDED_VISITS, VISITS
+from sterna.pipeline.schemas import shaped
 
 
 def docked(trips: DataFrame) -> DataFrame:
@@ -36,7 +37,7 @@ def docked(trips: DataFrame) -> DataFrame:
     return (
         known.select("client", F.explode(both).alias("visit"))
         .select("client", "visit.*")
-        .to(VISITS)
+        .transform(shaped(VISITS))
     )
 
 
@@ -73,7 +74,7 @@ def attached(movements: DataFrame) -> DataFrame:
     next_arrived = F.lead("arrived").over(Window.partitionBy("client").orderBy("visit"))
     lost = F.when(F.col("went") >= F.col("came"), F.col("went"))
     left = F.least(lost, next_arrived)  # If one of them is null, the other.
-    return stays.select("client", "place", "arrived", left.alias("left")).to(VISITS)
+    return stays.select("client", "place", "arrived", left.alias("left")).transform(shaped(VISITS))
 
 
 def recorded(fixes: DataFrame, gap_s: float) -> DataFrame:
@@ -112,7 +113,7 @@ def passed(places: DataFrame) -> DataFrame:
         "place",
         F.col("time").alias("arrived"),
         F.lead(ended).over(in_order).alias("left"),
-    ).to(schema_of(places))
+    ).transform(shaped(schema_of(places)))
 
 
 def joined(stays: DataFrame) -> DataFrame:
@@ -129,7 +130,7 @@ def joined(stays: DataFrame) -> DataFrame:
         .withColumn("visit", F.sum(is_other.cast("int")).over(in_order))
         .groupBy(*found, "visit", "place")
         .agg(F.min("arrived").alias("arrived"), F.max_by("left", "arrived").alias("left"))
-        .to(schema_of(stays))
+        .transform(shaped(schema_of(stays)))
     )
 
 

@@ -3,6 +3,7 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
+from sterna.pipeline.schemas import shaped
 from sterna.pipeline.tables.schemas import BOOTSTRAP_LATENCY
 
 MICROS = 1_000_000
@@ -43,7 +44,7 @@ def bootstrap_latency(
         .withColumn("until", F.least(F.lead("time").over(of_broker), next_begin))
         .where("begins")
     )
-    return _first_after(periods, deliveries).to(BOOTSTRAP_LATENCY)
+    return _first_after(periods, deliveries).transform(shaped(BOOTSTRAP_LATENCY))
 
 
 def _first_after(periods: DataFrame, deliveries: DataFrame) -> DataFrame:

@@ -5,6 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.pipeline.mining.graph import transitions
 from sterna.pipeline.mining.visits import attached
+from sterna.pipeline.schemas import shaped
 from sterna.pipeline.tables.schemas import NEXT_BROKER, VISITS
 
 MICROS = 1_000_000
@@ -31,7 +32,7 @@ def visits(movements: DataFrame) -> DataFrame:
             left.alias("left"),
         )
         .withColumn("dwell_s", dwell_s)
-        .to(VISITS)
+        .transform(shaped(VISITS))
     )
 
 
@@ -39,4 +40,6 @@ def next_broker(movements: DataFrame) -> DataFrame:
     """Which broker clients attach to after another; rank 1 is the most likely one."""
     likely_first = Window.partitionBy("origin").orderBy(F.desc("count"), "destination")
     graph = transitions(attached(movements))
-    return graph.withColumn("rank", F.row_number().over(likely_first)).to(NEXT_BROKER)
+    return graph.withColumn("rank", F.row_number().over(likely_first)).transform(
+        shaped(NEXT_BROKER)
+    )

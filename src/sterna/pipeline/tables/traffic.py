@@ -3,6 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
+from sterna.pipeline.schemas import shaped
 from sterna.pipeline.tables.schemas import TRAFFIC
 
 
@@ -12,5 +13,5 @@ def traffic(statistics: DataFrame) -> DataFrame:
         statistics.where("kind = 'Forwarded' AND link IS NOT NULL")
         .groupBy("broker", "link", F.date_trunc("minute", "time").alias("minute"))
         .agg(F.sum("events").alias("events"), F.count(F.lit(1)).alias("facts"))
-        .to(TRAFFIC)
+        .transform(shaped(TRAFFIC))
     )
