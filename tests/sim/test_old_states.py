@@ -52,7 +52,7 @@ def go_back(run: Overlay, state: Client, broker: NodeId) -> Overlay:
     return run
 
 
-def numbers(run: Overlay, kind: type[facts.Delivered | facts.Stray]) -> list[int]:
+def numbers(run: Overlay, kind: type[facts.Delivered | facts.Stray | facts.Purged]) -> list[int]:
     """The numbers of the events in the facts of a kind."""
     stated = [fact for fact in run.facts.all if isinstance(fact, kind)]
     return [event.seq for fact in stated for event in fact.events]
@@ -89,3 +89,32 @@ def test_what_was_kept_for_a_later_life_is_not_for_an_earlier_one(broker: str) -
 
     run.publish("pat", room="attic").settle()
     assert numbers(run, facts.Delivered) == [3]
+
+
+@pytest.mark.spec("PM-4", "LV-2")
+def test_what_waited_while_a_later_life_published_is_discarded_and_that_is_told() -> None:
+    """Subscribers would take it for events that they have had; what follows arrives."""
+    run = overlay().subscribe("pat", "x > 0").settle()
+    run.detach("ann").settle().publish("ann", x=1).publish("ann", x=2)
+    state = live_again(run)
+    run.publish("ann", x=3).settle()
+    assert run.client("ann").accepted > state.published
+
+    go_back(run, state, "B1").settle()
+    run.publish("ann", x=4).settle()
+
+    assert numbers(run, facts.Purged) == [1, 2]
+    assert len(numbers(run, facts.Delivered)) == 2
+
+
+@pytest.mark.spec("PM-4", "LV-2")
+@pytest.mark.parametrize("broker", ["B1", "B2"])
+def test_what_waited_while_a_later_life_published_nothing_arrives(broker: str) -> None:
+    run = overlay().subscribe("pat", "x > 0").settle()
+    run.detach("ann").settle().publish("ann", x=1).publish("ann", x=2)
+    state = live_again(run)
+
+    go_back(run.settle(), state, broker).settle()
+
+    assert numbers(run, facts.Delivered) == [1, 2]
+    assert numbers(run, facts.Purged) == []
