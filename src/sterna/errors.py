@@ -68,7 +68,9 @@ class UnconfirmedError(SternaError):
 
 
 class DiscardedError(SternaError):
-    """An event was discarded before a broker had it: too many waited for a connection."""
+    """An event was discarded before a broker had it: too many waited for a connection, or another
+    program has published under the same name meanwhile.
+    """
 
     def __init__(self, message: str, *, limit: int | None = None) -> None:
         super().__init__(message)

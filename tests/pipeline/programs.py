@@ -126,9 +126,7 @@ class Program:
         host = run.network.hosts[self.name]
         other = run.network.hosts[broker]
         self.starts += 1
-        # A life that came to its end is not gone back to: a program that has a state, uses it.
-        # Where they did go back, an audit has found losses that nobody planted; why is not known.
-        self.has_state = self.memory is not None or rng.random() < self.habits["state"]
+        self.has_state = rng.random() < self.habits["state"]
         self.has_journal = rng.random() < self.habits["journal"]
         directory = run.directory / "clients" if self.has_journal else None
         self.record = Record(directory, self.name, clock=lambda: run.now / 1e6)
@@ -285,7 +283,7 @@ class Run(Observer):
         for number in range(self.rng.randint(2, 5)):
             client = f"{name}.c{number}"
             habits = {
-                "state": self.rng.choice((0, 0, 1, 1, 0.3)),
+                "state": self.rng.choice((0, 1, 0.3, 0.5, 0.7)),
                 "journal": self.rng.choice((0, 1, 1, 1, 1, 0.7)),
             }
             self.network.add(simulation._client(client), Peer.CLIENT).is_down = True
@@ -419,7 +417,7 @@ class Run(Observer):
                 self.delivered += [(fact.at, fact.time, event) for event in fact.events]
             case facts.Attached() | facts.Detached() | facts.Unsubscribed() | facts.Subscribed():
                 self._break(program)
-            case facts.Adapted():
+            case facts.Adapted() | facts.Forgotten():
                 self._break(program)
         program.stated(fact)
 

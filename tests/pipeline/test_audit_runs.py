@@ -40,6 +40,40 @@ def test_what_is_in_force_goes_on_with_a_state_and_ends_without_one() -> None:
     assert lost == [("subscription", "a = 1", 1, 6, 50, 56, 35)]
 
 
+FORGOTTEN = (
+    *(row("Seen", 0, published=40), row("Seen", 50, published=90)),
+    *(row("RecordBegun", 0), row("Attached", 0), row("Subscribed", 1, **SUBSCRIBED)),
+    *(row("Restarted", 50), row("Attached", 51), row("Forgotten", 60)),
+)
+"""While a client was away, a program without its state and without a journal has run."""
+
+
+@pytest.mark.spec("PL-5")
+def test_what_was_published_before_a_client_learns_that_it_was_forgotten_is_not_owed() -> None:
+    """Its broker may take longer than the grace period to find that out."""
+    assert asks(*FORGOTTEN) == [
+        ("subscription", "a = 1", 1, 6, 60, 65, 35),
+        ("subscription", "a = 1", 60, 65, FOREVER, FOREVER, 85),
+    ]
+
+
+@pytest.mark.spec("PL-5")
+def test_what_waited_at_a_client_that_was_forgotten_is_not_owed() -> None:
+    """Who got events of the later program takes those for repeated ones; a farewell is no proof."""
+    known = conduct._conduct((*FORGOTTEN, row("Left", 80, published=9)), None, GRACE)
+
+    assert outs(30, **known) == [35, 35]
+    assert outs(39, **known) == [None, None]
+    assert outs(70, **known) == [75, 75]
+
+
+@pytest.mark.spec("PL-5")
+def test_a_simulation_knows_better_than_its_clients_when_they_were_forgotten() -> None:
+    assert asks(*FORGOTTEN, settled=[10, 55, 70]) == [
+        ("subscription", "a = 1", 1, 10, FOREVER, FOREVER, FOREVER)
+    ]
+
+
 def publishers(**known: Any) -> Publishers:
     """What is known of a publisher."""
     known = {"world": "", "client": "pat", **NOBODY, "settled": None, **known}

@@ -92,7 +92,7 @@ class Quenched(Fact, frozen=True, kw_only=True):
 
 
 class Purged(Fact, frozen=True, kw_only=True):
-    """Events were discarded because a buffer was full."""
+    """Events were discarded: a buffer was full, or another life has published later ones."""
 
     events: tuple[Event, ...]
 

@@ -44,8 +44,13 @@ def incarnation(wall_us: Time, earlier: Earlier) -> int:
     """
     tenths = max(0, wall_us - EPOCH_US) // 100_000
     by_clock = tenths if tenths < _TENTHS_END else _TENTHS_END + (tenths - _TENTHS_END) // 10
-    known = earlier.visit // SESSIONS_MAX + 1
+    known = life_of(earlier.visit) + 1
     return min(max(min(by_clock, _BY_CLOCK_MAX), known), SESSIONS_MAX - 2)
+
+
+def life_of(visit: Visit) -> int:
+    """The number of the life that a visit belongs to."""
+    return visit // SESSIONS_MAX
 
 
 def last_visit(earlier: Earlier) -> Visit:

@@ -190,9 +190,15 @@ class Publishing:
             self._interest.current = True
             self.flush(now)
 
-    def arrived(self, last: int) -> None:
-        """The network has the events up to a number; they need not be sent again."""
-        self._outbox.drop(last)
+    def arrived(self, last: int, now: Time) -> None:
+        """The network has the events up to a number; they need not be sent again.
+
+        If the last one is of another life, it has not: subscribers would take those that wait for
+        repeated ones.
+        """
+        client, dropped = self._client, self._outbox.drop(last)
+        if dropped and dropped[-1].seq != last:
+            client.state(facts.Purged(at=client.id, time=now, events=tuple(dropped)))
 
     def number_above(self, seq: int) -> None:
         """Another life of the client has used numbers up to this one; those that wait keep theirs.

@@ -187,13 +187,19 @@ class Outbox:
         self._events += sum(isinstance(each, Event) for each in taken)
         self._wanted = 0
 
-    def drop(self, last: int) -> None:
-        """Drop the events up to a number: they have arrived."""
-        self._waiting = [
-            each for each in self._waiting if not isinstance(each, Event) or each.seq > last
-        ]
-        self._events = sum(isinstance(each, Event) for each in self._waiting)
+    def drop(self, last: int) -> list[Event]:
+        """Drop the events up to a number, and return them."""
+        dropped: list[Event] = []
+        left: list[Event | Message] = []
+        for each in self._waiting:
+            if isinstance(each, Event) and each.seq <= last:
+                dropped.append(each)
+            else:
+                left.append(each)
+        self._waiting = left
+        self._events -= len(dropped)
         self._wanted = 0
+        return dropped
 
     def take(self) -> Iterator[tuple[Event, ...] | Message]:
         """Take everything, in order; consecutive events together."""

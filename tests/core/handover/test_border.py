@@ -5,12 +5,14 @@ import pytest
 from sterna.core.actions import Transmit
 from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
-from sterna.core.handover.messages import Arrival, Located, Request, Resubscribe
+from sterna.core.handover.guests import events_in
+from sterna.core.handover.messages import Arrival, Located, Request, Resubscribe, Welcome
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.handover.relocation import Relocation
 from sterna.core.handover.trails import Trail
 from sterna.core.inputs import LinkUp, Received
 from sterna.core.link import Data, Resume
+from sterna.core.lives import SESSIONS_MAX
 from sterna.core.messages import Route
 from sterna.core.names import Peer
 from sterna.core.settings import Settings
@@ -67,6 +69,32 @@ def test_a_client_that_was_born_anew_elsewhere_does_not_wait_for_its_earlier_lif
 
     assert requests(broker, Received(link="ann", frames=(Data(2, 0, anew),))) == [10]
     assert relocation.guests["ann"].born == 10
+
+
+@pytest.mark.parametrize(
+    ("visit", "replayed"),
+    [(6, [1]), (SESSIONS_MAX + 1, [])],
+    ids=["the same life", "an earlier life"],
+)
+def test_who_does_not_know_of_a_birth_gets_what_was_kept_since_if_it_was_its_own(
+    visit: int, replayed: list[int]
+) -> None:
+    """The `Welcome` may be lost; one that has met a later life counts its visits above that."""
+    broker, relocation = with_relocation()
+    hello = Resume(incarnation=1, partner=None, acknowledged=0, answers=True)
+    broker.handle(LinkUp(link="ann", peer=Peer.CLIENT), 0)
+    broker.handle(Received(link="ann", frames=(hello,)), 0)
+    relocation.trails.lay("ann", None, 5)
+    guest = relocation.guests.admit("ann", visit=5, born=5, is_here=False)
+    guest.cache.keep(Event(publisher="pat", seq=1, time_us=0), ("1",), 0)
+
+    arrival = Arrival(visit=visit, born=1, stay=4, received=0)
+    turn = broker.handle(Received(link="ann", frames=(Data(1, 0, arrival),)), 1)
+
+    frames = [each.frame for each in turn.actions if isinstance(each, Transmit)]
+    sent = [frame.message for frame in frames if isinstance(frame, Data)]
+    assert [event.seq for event in events_in(sent)] == replayed
+    assert any(isinstance(message, Welcome) for message in sent)
 
 
 def waiting_for_ann() -> tuple[Broker, Relocation]:

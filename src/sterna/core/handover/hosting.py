@@ -244,7 +244,8 @@ class Hosting(BrokerComponent):
         """Subscribe and advertise what a client brings along, and nothing else."""
         router = self.broker.router
         router.introduced(message.subscriptions, message.advertisements, client, now)
-        for other in message.others:
+        # If it has never had a moving subscription, another life that was here may have had some.
+        for other in message.others or (MovingChange(anew=True),):
             self.broker.message_arrived(other, client, now)
 
     # ---- Departures

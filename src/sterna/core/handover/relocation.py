@@ -39,6 +39,7 @@ from sterna.core.handover.roaming import NEWS_US, Roaming
 from sterna.core.handover.trails import KeptTrails, Stranger, Strangers
 from sterna.core.handover.under_way import UnderWay
 from sterna.core.keeping import Reader, Writer
+from sterna.core.lives import life_of
 from sterna.core.messages import Message
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.protocol import Kind, Protocol
@@ -113,9 +114,10 @@ class Relocation(Hosting):
         self.returning.pop(client, None)
         if not message.born:
             self.receive_new(client, message, now)
-        elif guest is None or guest.born < message.born or _is_old(guest, message):
+        elif guest is None or guest.born < message.born or _is_of_another(guest, message):
+            published = 0 if guest is None else guest.published
             guest = self.guests.admit(client, message.visit, message.born)
-            guest.numbered = message.numbered
+            guest.numbered, guest.published = message.numbered, published
             self.introduce(message, client, now)
             self.broker.state(facts.HandoverStarted(at=self.broker.id, time=now, client=client))
             self._request(client, guest, now, stay=message.stay, received=message.received)
@@ -448,6 +450,19 @@ def _meaningful(request: Request) -> Request:
 def _fetch(request: Resubscribe, junction: NodeId) -> Fetch:
     copied = {name: getattr(request, name) for name in Request.__struct_fields__}
     return Fetch(**copied, junction=junction)
+
+
+def _is_of_another(guest: Guest, arrival: Arrival) -> bool:
+    """Whether what is here is not of the stay, or not of the life, that the arriving client had."""
+    return _is_old(guest, arrival) or _is_of_later_life(guest, arrival)
+
+
+def _is_of_later_life(guest: Guest, arrival: Arrival) -> bool:
+    """Whether a client is back that remembers nothing of the life of its name that was here since.
+
+    One whose birth was told in a `Welcome` that it never got counts its visits as before.
+    """
+    return arrival.born < guest.born and life_of(guest.visit) < life_of(arrival.visit)
 
 
 def _is_old(guest: Guest, arrival: Arrival) -> bool:

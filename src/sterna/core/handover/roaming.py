@@ -99,7 +99,7 @@ class Roaming(ClientComponent):
     def on_welcome(self, message: Welcome, _link: LinkId, now: Time) -> None:
         self._is_welcome = True
         self._stay, self._received = self._visit, 0
-        self.client.offers.arrived(message.published)
+        self.client.offers.arrived(message.published, now)
         before, self._born = self._born, message.born or self._born or self._visit
         if not before:
             self.client.introduce(now)

@@ -162,14 +162,16 @@ class Publications:
                 future.set_result(None)
 
     def discard(self, events: Sequence[Event]) -> None:
-        """The core has discarded events, because too many waited for a connection."""
+        """The core has discarded events that waited for a connection."""
         for event in events:
             self._discarded.add(event.seq)
 
     def _discarded_error(self) -> DiscardedError:
         limit = self._driver.node.options.buffer_events_max
         return DiscardedError(
-            f"an event was discarded: more than {limit:,} waited for a connection", limit=limit
+            f"an event was discarded: more than {limit:,} waited for a connection, "
+            "or another program has published under this name meanwhile",
+            limit=limit,
         )
 
 

@@ -31,6 +31,8 @@ _COLUMNS = ("name", "filter", "published", "publishers", "seqs")
 BEGUN = "RecordBegun"
 STARTS = (BEGUN, "Restarted")
 """The facts with which a client's program begins."""
+FORGOTTEN = "Forgotten"
+"""The network had forgotten the client before it came back, and knows it from here on."""
 
 _OF_BROKERS = ("Accepted", "Forwarded", "Discarded")
 """Facts that only brokers state, and of which they state many."""
@@ -79,8 +81,8 @@ CONDUCT = """
 """A client: its connections; its asks with the moments of `sterna.model.delivery.Lifetime`, and the
 last moment (`lasted`) at which an event may have left its publisher to arrive before the end; when
 it left for good, and its last event that had arrived; when it was forgotten, and its last event
-that had reached the network; when its program began without a memory, or its journal anew; its
-events that it had no room for. The row without a client has the
+that had reached the network; when its program began without a memory, its journal anew, or the
+network did not know it any more; its events that it discarded. The row without a client has the
 moments at which nothing was on its way in a world."""
 
 
@@ -90,7 +92,7 @@ def controls(stated: Stated) -> DataFrame:
         (
             *("Subscribed", "Adapted", "Unsubscribed", "Advertised", "Unadvertised"),
             *("Attached", "Detached", "Left", "Purged", "ClientForgotten", "Settled"),
-            *STARTS,
+            *(*STARTS, FORGOTTEN),
         ),
         *("client", "link", "peer", *_COLUMNS),
     )
@@ -242,7 +244,9 @@ def _conduct(rows: Sequence[_Row], settled: list[int] | None, grace: int) -> _Ro
         connections = _seen(connections, rows) if world == LIVE else []
     presence = Presence(connections, settled=settled, grace=grace)
     oblivions = [row for row in rows if row["kind"] == "ClientForgotten"]
-    cuts = sorted(row["moment"] for row in oblivions)
+    # A simulation knows better than its clients when they were forgotten.
+    learned = [row["moment"] for row in rows if row["kind"] == FORGOTTEN and is_by_clock]
+    cuts = sorted([*(row["moment"] for row in oblivions), *learned])
     return {
         "connections": [{"since": since, "until": until} for since, until in connections],
         "asks": [
@@ -258,7 +262,7 @@ def _conduct(rows: Sequence[_Row], settled: list[int] | None, grace: int) -> _Ro
         "oblivions": [
             {"moment": row["moment"], "heard": row["published"] or 0} for row in oblivions
         ],
-        "lives": [row["moment"] for row in rows if row["kind"] == BEGUN],
+        "lives": sorted([*(row["moment"] for row in rows if row["kind"] == BEGUN), *learned]),
         "discarded": [
             seq
             for row in rows
@@ -273,8 +277,9 @@ def _conduct(rows: Sequence[_Row], settled: list[int] | None, grace: int) -> _Ro
     }
 
 
-_IS_THERE = {"Attached": True, "Detached": False, **dict.fromkeys(STARTS)}
-"""Whether a link is there after a fact; None: if there was one, its end is unknown."""
+_IS_THERE = {"Attached": True, "Detached": False, FORGOTTEN: True, **dict.fromkeys(STARTS)}
+"""Whether a link is there after a fact; None: if there was one, its end is unknown. Nothing comes
+over the link to a client that was forgotten before it learns that."""
 
 
 def _seen(connections: list[tuple[int, int]], rows: Sequence[_Row]) -> list[tuple[int, int]]:
