@@ -113,7 +113,9 @@ class Reading:
         began = perf_counter()
         is_client = self._sessions.roles[session] is Role.CLIENT
         if len(bodies) > 1 or len(raw) > SHORT_BYTES:
-            frames, raw, has_others = self._first_frames(session, raw, bodies, is_client=is_client)
+            frames, raw, has_others = self._first_frames(
+                session, raw, bodies, began, is_client=is_client
+            )
             if frames:
                 self._take(session, raw, frames, has_others=has_others)
         else:
@@ -243,7 +245,13 @@ class Reading:
                     )
 
     def _first_frames(
-        self, session: Session, raw: bytes, bodies: Sequence[memoryview], *, is_client: bool
+        self,
+        session: Session,
+        raw: bytes,
+        bodies: Sequence[memoryview],
+        began: float,
+        *,
+        is_client: bool,
     ) -> tuple[tuple[Frame, ...], bytes, bool]:
         """The frames of a peer, or as many as can be read in one turn; none if that takes long.
         Then their bytes, and whether there are others among them than events and acknowledgements.
@@ -251,7 +259,6 @@ class Reading:
         Reading many filters takes long: then others have their turn before it continues. Events
         that follow filters are for another turn, too: only then can it be foreseen what they match.
         """
-        began = perf_counter()
         frames: list[Frame] = []
         apart = len(raw) > MIXED_BYTES_MAX
         has_others = False

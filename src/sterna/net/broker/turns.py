@@ -8,7 +8,7 @@ TURN_S = 0.05
 system may hand over dozens of reads of one connection in a turn. What is read later is not in the
 processor's cache any more, so this is longer than what usually arrives in a turn takes."""
 
-NOTICED_S = TURN_S / 50
+NOTICED_S = TURN_S / 10
 """So much is noticed: what is less may be counted in later turns as well."""
 
 
