@@ -21,19 +21,23 @@ from sterna.core.facts import (
     Detached,
     Fact,
     Left,
+    Missed,
     Published,
     RecordBegun,
     Subscribed,
 )
 from sterna.core.names import Peer
 from sterna.journal import Journal
-from sterna.model.event import Event
+from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
 from sterna.pipeline.audit import Verdict, audit, audit_journals, in_journals, is_complete
+from sterna.pipeline.audit.accounts import Account, Accounts
 from sterna.pipeline.audit.verdict import Unjudged
+from sterna.pipeline.audit.witnesses import Witnesses
 from sterna.pipeline.errors import PipelineError
 
 PUBLISHED = 600
+NONE = Accounts(Account("", "", 0, 0, 0, 0, 0), [], [])
 
 
 @pytest.fixture
@@ -190,6 +194,83 @@ def test_clients_without_a_journal_or_started_anew_are_not_accused(
     assert (verdict.unjudged.unattached, verdict.unjudged.lacks_beginning) == (("u",), True)
 
 
+def connected(second: int, ahead: int, client: str) -> tuple[list[Fact], list[Fact]]:
+    """A connection as the broker states it, and the client, whose clock is ahead."""
+    broker = Attached(at="B1", time=0, link=client, peer=Peer.CLIENT)
+    return at_second(second, broker), by(client, at_second(second + ahead, BEGUN, CAME))
+
+
+def event_of(publisher: str, number: int) -> Event:
+    return Event(publisher=publisher, seq=number, time_us=0, attributes={"x": 1})
+
+
+def published_by(publisher: str, second: int, ahead: int) -> tuple[list[Fact], list[Fact]]:
+    """An event, as its publisher states it and as its broker does."""
+    events = (event_of(publisher, second),)
+    accepted = Accepted(at="B1", time=0, link=publisher, events=events)
+    return (
+        at_second(second + ahead, Published(at=publisher, time=0, events=events)),
+        at_second(second, accepted),
+    )
+
+
+@pytest.mark.spec("PL-5")
+def test_clocks_that_differ_and_journals_that_are_missing_are_told(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """A publisher's clock is 8 s ahead; another client and another broker have no journal."""
+    told: dict[str, list[list[Fact]]] = {name: [] for name in ("B1", "c", "fast", "right")}
+    for client, ahead in (("c", 1), ("fast", 8), ("right", -1)):
+        seen, own = connected(10, ahead, client)
+        told["B1"].append(seen)
+        told[client].append(own)
+    told["c"].append(at_second(12, ASKED))
+    for second in range(100, 110):
+        for publisher, ahead in (("fast", 8), ("right", -1)):
+            own, seen = published_by(publisher, second, ahead)
+            told[publisher].append(own)
+            told["B1"].append(seen)
+        both = (event_of("fast", second), event_of("right", second))
+        told["c"].append(
+            at_second(second + 1, Delivered(at="c", time=0, events=both[second < 103 :]))
+        )
+    own, seen = published_by("right", 120, -1)
+    told["right"].append(own)
+    told["B1"].append(seen)
+    told["c"].append(at_second(121, Missed(at="c", time=0, events=(EventId("right", 120),))))
+    for name, link, peer in (("B1", "silent", Peer.CLIENT), ("B1", "B2", Peer.BROKER)):
+        told["B1"].append(at_second(130, Attached(at=name, time=0, link=link, peer=peer)))
+    for client, ahead in (("c", 1), ("fast", 8), ("right", -1)):
+        told[client].append(by(client, at_second(200 + ahead, WENT)))
+    for node, inputs in told.items():
+        journal = Journal(tmp_path, node)
+        for position, stated in enumerate(inputs, 1):
+            journal.record(position, stated)
+        journal.close()
+
+    verdict = audit(in_journals(spark, tmp_path), partitions=2)
+
+    assert verdict.findings == []
+    assert verdict.unjudged.witnesses == Witnesses(("silent",), ("B2",), {"fast": 8_000_000})
+    assert (verdict.owed, verdict.delivered, verdict.missed) == (10, 17, 1)
+    assert verdict.unjudged.apart == 10, "three of them did not come, which nobody is accused of"
+    assert verdict.accounts.clients == [Account("", "c", 10, 17, 1, 0, 10)]
+    assert verdict.accounts.publishers == [
+        Account("", "fast", 0, 7, 0, 0, 10),
+        Account("", "right", 10, 10, 1, 0, 0),
+    ]
+    status, printed = run(tmp_path, "--by", "publisher")
+    assert status == 0
+    said = " ".join(printed.split())
+    assert "fast is 8.0 s ahead" in said
+    assert "clients without a journal: silent" in said
+    assert "no journal of these brokers: B2" in said
+    assert "│ fast │ 7 │ 0 │ 0 │ 0 │ 10 │" in said
+
+    found = audit(in_journals(spark, tmp_path), grace_us=9_000_000, partitions=2)
+    assert found.unjudged.apart == 0, "nobody's clock differs by more than that"
+
+
 @pytest.mark.spec("PL-5")
 def test_what_was_not_judged_is_not_called_right() -> None:
     """It is said what was not judged, and why."""
@@ -197,7 +278,9 @@ def test_what_was_not_judged_is_not_called_right() -> None:
     def told(owed: int, **left: Any) -> tuple[str, str]:
         numbers: dict[str, int] = dict.fromkeys(("published", "subscribed", "delivered"), 9)
         unjudged = Unjudged(**left)
-        verdict = Verdict(owed=owed, faults=Counter(), findings=[], unjudged=unjudged, **numbers)
+        verdict = Verdict(
+            owed=owed, faults=Counter(), findings=[], unjudged=unjudged, accounts=NONE, **numbers
+        )
         assert command._document(verdict)["unjudged"].items() >= left.items()
         return command._in_words(verdict), " ".join(command._unjudged(verdict))
 
@@ -208,6 +291,7 @@ def test_what_was_not_judged_is_not_called_right() -> None:
     assert why.endswith(
         "2 deliveries of events that no journal has; no journal says which broker u, v had"
     )
+    assert told(0, apart=9)[0].startswith("nothing could be judged")
     words, why = told(0, unknown=2, ends=["B1"], lacks_beginning=True)
     assert words.startswith("no delivery that could be judged was wrong; but nothing was owed")
     assert "the journals of B1 end before that, or are missing, and the beginning of some" in why

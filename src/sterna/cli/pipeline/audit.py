@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,13 +11,25 @@ import typer
 from rich.table import Table
 
 from sterna.cli.output import NO, Json, console, errors, print_json
-from sterna.cli.pipeline.options import LOCAL, Master, reporting_errors, seconds, spark_for
+from sterna.cli.pipeline.options import LOCAL, Master, Ui, reporting_errors, seconds, spark_for
 from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from sterna.pipeline.audit import Verdict
+    from sterna.pipeline.audit.accounts import Account
 
 SHOWN_MAX = 20
+NAMES_SHOWN_MAX = 5
+
+NOTHING_JUDGED = 2
+"""The exit status if nothing could be judged."""
+
+
+class By(StrEnum):
+    """What an audit is broken down by."""
+
+    CLIENT = "client"
+    PUBLISHER = "publisher"
 
 
 def audit(
@@ -50,17 +63,25 @@ def audit(
             metavar="FILE", help="Write the result as JSON, with the findings (100,000 at most)."
         ),
     ] = None,
+    by: Annotated[
+        By | None,
+        typer.Option(
+            help="Show what was judged of each client, or of each publisher; --json has both."
+        ),
+    ] = None,
     master: Master = LOCAL,
+    ui: Ui = False,
     as_json: Json = False,
 ) -> None:
-    """Compare what was published with what arrived: exit 0 if no delivery was wrong, 1 if one was.
+    """Compare what was published with what arrived: exit 0 if no delivery was wrong, 1 if one was,
+    2 if nothing could be judged.
 
     Reads the journals of clients (`connect(…, journal=DIR)`) and brokers. Each wrong delivery is
     named: what is wrong, the event, the client, and the brokers that the event came by.
     """
     with reporting_errors(as_json=as_json):
         _check(directory, out)
-    with spark_for("audit", master, as_json=as_json) as spark:
+    with spark_for("audit", master, ui=ui, as_json=as_json) as spark:
         from sterna.pipeline.audit import audit_journals  # noqa: PLC0415 - Spark is large.
 
         verdict = audit_journals(
@@ -73,9 +94,9 @@ def audit(
     if as_json:
         print_json(document)
     else:
-        _show(verdict)
+        _show(verdict, by)
     if not verdict.is_clean:
-        raise typer.Exit(NO)
+        raise typer.Exit(NO if verdict.faults else NOTHING_JUDGED)
 
 
 def _check(directory: Path, out: Path | None) -> None:
@@ -97,12 +118,22 @@ def _document(verdict: "Verdict") -> dict[str, Any]:
         "published": verdict.published,
         "owed": verdict.owed,
         "delivered": verdict.delivered,
+        "missed": verdict.missed,
         "unjudged": {
             "open": verdict.unjudged.open,
             "unknown": verdict.unjudged.unknown,
             "ends": list(verdict.unjudged.ends),
             "unattached": list(verdict.unjudged.unattached),
             "lacks_beginning": verdict.unjudged.lacks_beginning,
+            "apart": verdict.unjudged.apart,
+            "clocks_ahead_s": {
+                name: ahead_us / 1e6
+                for name, ahead_us in verdict.unjudged.witnesses.apart_us.items()
+            },
+            "without_journal": {
+                "clients": list(verdict.unjudged.witnesses.silent_clients),
+                "brokers": list(verdict.unjudged.witnesses.silent_brokers),
+            },
         },
         "faults": {str(fault): count for fault, count in sorted(verdict.faults.items())},
         "findings": [
@@ -116,7 +147,24 @@ def _document(verdict: "Verdict") -> dict[str, Any]:
             }
             for finding in verdict.findings
         ],
+        "clients": _accounts(verdict.accounts.clients),
+        "publishers": _accounts(verdict.accounts.publishers),
     }
+
+
+def _accounts(accounts: Sequence["Account"]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each.name,
+            "owed": each.owed,
+            "delivered": each.delivered,
+            "missed": each.missed,
+            "open": each.open,
+            "apart": each.apart,
+            **({"simulation": each.world} if each.world else {}),
+        }
+        for each in accounts
+    ]
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
@@ -131,19 +179,44 @@ def _write(path: Path, document: dict[str, Any]) -> None:
         raise PipelineError(f"cannot write {path}: {error.strerror}; give another --out") from None
 
 
-def _show(verdict: "Verdict") -> None:
+def _table(by: By, accounts: Sequence["Account"]) -> Table:
+    """What was judged of each client, or of each publisher."""
+    has_apart = any(each.apart for each in accounts)
+    heads = (
+        "delivered",
+        "owed for sure",
+        "missed",
+        "not judged",
+        *(["clock"] if has_apart else []),
+    )
+    table = Table(str(by))
+    for head in heads:
+        table.add_column(head, justify="right")
+    for each in accounts:
+        counts = (each.delivered, each.owed, each.missed, each.open)
+        cells = [f"{count:,}" for count in (*counts, *([each.apart] if has_apart else []))]
+        table.add_row(each.name, *cells)
+    return table
+
+
+def _show(verdict: "Verdict", by: By | None) -> None:
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_row("published", f"{verdict.published:,}")
     table.add_row("delivered", f"{verdict.delivered:,}")
     table.add_row("owed for sure", f"{verdict.owed:,}")
+    if verdict.missed:
+        table.add_row("declared missed", f"{verdict.missed:,}")
     for fault, count in sorted(verdict.faults.items()):
         table.add_row(str(fault), f"[bold red]{count:,}[/bold red]")
     console.print(table)
+    if by is not None:
+        clients, publishers = verdict.accounts.clients, verdict.accounts.publishers
+        console.print(_table(by, clients if by is By.CLIENT else publishers))
     for line in _unjudged(verdict):
         console.print(line, markup=False)
-    if verdict.is_clean:
+    if not verdict.faults:
         console.print(_in_words(verdict))
         return
     errors.print(f"[bold red]{verdict.faults.total():,} deliveries are wrong[/bold red]")
@@ -171,12 +244,36 @@ def _unjudged(verdict: "Verdict") -> Iterator[str]:
             why.append("the beginning of some journals is missing")
         what = f"{left.unknown:,} deliveries of events that no journal has"
         yield f"not judged: {what}; {', and '.join(why)}"
+    if left.apart:
+        clocks = [_clock(*each) for each in left.witnesses.apart_us.items()]
+        yield (
+            f"not judged: {left.apart:,} deliveries between clients of which one has a clock that "
+            f"differs from its brokers' by more than --grace: {_some(clocks)}"
+        )
+    if left.witnesses.silent_clients:
+        clients = _some(left.witnesses.silent_clients)
+        yield f"not judged: what came to clients without a journal: {clients}"
+    if left.witnesses.silent_brokers:
+        yield f"there is no journal of these brokers: {_some(left.witnesses.silent_brokers)}"
+
+
+def _clock(client: str, ahead_us: int) -> str:
+    seconds_ = abs(ahead_us) / 1e6
+    return f"{client} is {seconds_:.1f} s {'ahead' if ahead_us > 0 else 'behind'}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of some names, and how many there are."""
+    more = len(names) - NAMES_SHOWN_MAX
+    return ", ".join(names[:NAMES_SHOWN_MAX]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _in_words(verdict: "Verdict") -> str:
     """What an audit without findings means."""
+    if not verdict.has_judged:
+        return "nothing could be judged, so nothing is known of these deliveries"
     right, not_wrong = "every delivery was right", "no delivery was wrong"
-    if verdict.unjudged.unknown:
+    if verdict.unjudged.unknown or verdict.unjudged.apart:
         right = not_wrong = "no delivery that could be judged was wrong"
     if verdict.owed:
         return f"{right}, and nothing that was owed for sure is missing"

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sterna.cli.output import Json, console, print_json
-from sterna.cli.pipeline.options import LOCAL, Master, reporting_errors, spark_for
+from sterna.cli.pipeline.options import LOCAL, Master, Ui, reporting_errors, spark_for
 from sterna.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def match(
         ),
     ] = 1024,
     master: Master = LOCAL,
+    ui: Ui = False,
     as_json: Json = False,
 ) -> None:
     """Find out which subscriptions match which events, with the brokers' own index.
@@ -87,7 +88,7 @@ def match(
         for path in (events, subscriptions):
             if not path.exists():
                 raise PipelineError(f"there is no file or folder {path}: give another path")
-    with spark_for("match", master, as_json=as_json) as spark:
+    with spark_for("match", master, ui=ui, as_json=as_json) as spark:
         from sterna.pipeline.matching import Layout, Matching  # noqa: PLC0415 - Spark is large.
         from sterna.pipeline.matching.figures import listener  # noqa: PLC0415
         from sterna.pipeline.matching.reading import (  # noqa: PLC0415

@@ -16,6 +16,7 @@ from sterna.cli.pipeline.options import (
     LOCAL,
     Master,
     Out,
+    Ui,
     either,
     reporting_errors,
     seconds,
@@ -181,6 +182,7 @@ def mine(
         ),
     ] = None,
     master: Master = LOCAL,
+    ui: Ui = False,
     as_json: Json = False,
 ) -> None:
     """Learn where clients go: visits, dwell times, a movement graph, and a tested predictor.
@@ -206,7 +208,7 @@ def mine(
             at_locations=where is Where.LOCATION,
         )
         _check_free(out)
-    with spark_for("mine", master, as_json=as_json) as spark:
+    with spark_for("mine", master, ui=ui, as_json=as_json) as spark:
         from sterna.pipeline.mining.mine import MODEL, mine_source  # noqa: PLC0415
 
         own_clocks = None if clock is Clock.AUTO else clock is Clock.OWN

@@ -23,6 +23,13 @@ Master = Annotated[
         "`k8s://…` are clusters.",
     ),
 ]
+Ui = Annotated[
+    bool,
+    typer.Option(
+        "--ui",
+        help="Serve Spark's own pages about its work while it lasts; the address is printed.",
+    ),
+]
 Out = Annotated[
     Path, typer.Option(metavar="DIR", help="The folder to write to; made if it is not there.")
 ]
@@ -60,7 +67,9 @@ def either(argument: Given, former: Given, spelling: str) -> Given:
 
 
 @contextmanager
-def spark_for(command: str, master: str, *, as_json: bool) -> "Iterator[SparkSession]":
+def spark_for(
+    command: str, master: str, *, ui: bool = False, as_json: bool
+) -> "Iterator[SparkSession]":
     """A session for one command, or the running one. Errors are printed in one line."""
     with reporting_errors(as_json=as_json), errors.status(f"starting Spark ({master}) …") as status:
         from sterna.pipeline.progress import shown  # noqa: PLC0415 - Spark is large and optional.
@@ -70,7 +79,10 @@ def spark_for(command: str, master: str, *, as_json: bool) -> "Iterator[SparkSes
         running = running_session()
         is_interrupted = False
         with interruptible():
-            spark = running or spark_session(f"sterna pipeline {command}", master)
+            config = {"spark.ui.enabled": "true"} if ui else {}
+            spark = running or spark_session(f"sterna pipeline {command}", master, config)
+            if ui:
+                errors.print(_pages(spark), markup=False, soft_wrap=True)
             try:
                 with shown(spark, lambda line: status.update(_in_one_line(line))):
                     yield spark
@@ -80,6 +92,12 @@ def spark_for(command: str, master: str, *, as_json: bool) -> "Iterator[SparkSes
             finally:
                 if running is None and not is_interrupted:
                     spark.stop()
+
+
+def _pages(spark: "SparkSession") -> str:
+    """Where Spark tells of its work."""
+    address = spark.sparkContext.uiWebUrl
+    return f"Spark tells of its work at {address}" if address else "this Spark has no pages"
 
 
 def _in_one_line(line: str) -> Text:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sterna.cli.output import Json, console, print_json
-from sterna.cli.pipeline.options import LOCAL, Master, either, reporting_errors, spark_for
+from sterna.cli.pipeline.options import LOCAL, Master, Ui, either, reporting_errors, spark_for
 from sterna.extras import require
 from sterna.pipeline.errors import PipelineError
 
@@ -29,6 +29,7 @@ def report(
         typer.Option(metavar="DIR", hidden=True, help="The former word for DIR."),
     ] = None,
     master: Master = LOCAL,
+    ui: Ui = False,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page for people: totals, the verdict of the audit, findings and pictures.
@@ -42,7 +43,7 @@ def report(
             raise PipelineError(
                 "say which tables: give a DIR that `sterna pipeline run` or `mine` wrote"
             )
-    with spark_for("report", master, as_json=as_json) as spark:
+    with spark_for("report", master, ui=ui, as_json=as_json) as spark:
         from sterna.pipeline.report.gathering import (  # noqa: PLC0415 - it needs Spark.
             ReportTables,
             folders_in,

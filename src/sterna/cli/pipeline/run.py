@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from sterna.cli.output import Json, console, errors, print_json
-from sterna.cli.pipeline.options import LOCAL, Master, reporting_errors, spark_for
+from sterna.cli.pipeline.options import LOCAL, Master, Ui, reporting_errors, spark_for
 
 if TYPE_CHECKING:
     from sterna.pipeline.declared.run import Summary
@@ -28,6 +28,7 @@ def run(
         ),
     ] = None,
     master: Master = LOCAL,
+    ui: Ui = False,
     full_refresh: Annotated[
         bool,
         typer.Option(
@@ -64,7 +65,7 @@ def run(
         from sterna.pipeline.source.journals import Directory  # noqa: PLC0415 - it needs Arrow.
 
         Directory(str(journals), live=True).extents()
-    with spark_for("run", master, as_json=as_json) as spark:
+    with spark_for("run", master, ui=ui, as_json=as_json) as spark:
         from sterna.pipeline.declared.run import run as run_pipeline  # noqa: PLC0415
         from sterna.pipeline.tables.schemas import NAMES  # noqa: PLC0415
 

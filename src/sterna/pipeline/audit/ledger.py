@@ -1,5 +1,7 @@
 """The ledger: for each client and event, what was owed, what arrived, and what is wrong with it."""
 
+from collections.abc import Collection
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
@@ -28,11 +30,26 @@ def lines(stated: Stated, wanted: DataFrame, *, grace_us: int = GRACE_US) -> Dat
 
     From facts, and who `wanted` what was published. `is_owed`, how often it was `delivered`,
     `faults`: an array of (fault, moment), `doubts`: the arrivals that nothing explains which the
-    client wanted at that time, and whether it `is_open`: it did not come, and nobody knows whether
-    it had to.
+    client wanted at that time, whether it `is_missed`: it was discarded, which is declared, and
+    whether it `is_open`: it did not come, and nobody knows whether it had to.
     """
     known = wanted.where("client IS NOT NULL").drop("events", "pairs")
     return _judged(known.unionByName(_arrived(stated), allowMissingColumns=True), slack(grace_us))
+
+
+def set_apart(lines: DataFrame, names: Collection[str]) -> DataFrame:
+    """Judge nothing between clients whose clocks cannot be compared; such lines are `is_apart`."""
+    is_between = (F.col("world") == LIVE) & (
+        F.col("client").isin(*names) | F.col("publisher").isin(*names)
+    )
+    is_judged = ~is_between if names else F.lit(col=True)
+    said = F.col("is_owed") | F.col("is_open") | (F.col("delivered") > 0)
+    return lines.select(
+        *(*LINE, "delivered", "is_missed"),
+        *((F.col(name) & is_judged).alias(name) for name in ("is_owed", "is_open")),
+        *(F.when(is_judged, F.col(name)).alias(name) for name in ("faults", "doubts")),
+        (said & ~is_judged).alias("is_apart"),
+    )
 
 
 def identities(facts: DataFrame, *columns: str) -> DataFrame:
@@ -123,6 +140,7 @@ def _judged(rows: DataFrame, slack: Column) -> DataFrame:
         F.size("deliveries").alias("delivered"),
         _faults(slack).alias("faults"),
         F.filter("arrivals", lambda arrival: _is_doubtful(arrival, slack)).alias("doubts"),
+        (F.col("is_purged") & (F.size("deliveries") == 0)).alias("is_missed"),
         (
             ~(F.col("is_owed") | F.col("is_purged"))
             & (F.size("deliveries") == 0)

@@ -10,14 +10,16 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.model.delivery import Fault
+from sterna.pipeline.audit.accounts import Accounts, accounts, summed, suspects
 from sterna.pipeline.audit.before import nothing_to_judge
 from sterna.pipeline.audit.conduct import conducts, controls, hearings, signs_of_life
 from sterna.pipeline.audit.doubts import decided
 from sterna.pipeline.audit.findings import UNKNOWN, explained, in_doubt, reach, wrong
-from sterna.pipeline.audit.ledger import GRACE_US, NOT_WANTED, lines
+from sterna.pipeline.audit.ledger import GRACE_US, NOT_WANTED, lines, set_apart
 from sterna.pipeline.audit.publications import recorded
 from sterna.pipeline.audit.stated import LIVE, Stated, in_journals, moments
 from sterna.pipeline.audit.wanted import wanted
+from sterna.pipeline.audit.witnesses import ALL_TELL, Witnesses, witnesses
 from sterna.pipeline.progress import step
 from sterna.pipeline.source.journals import Directory
 
@@ -74,6 +76,10 @@ class Unjudged:
     """The clients that got such events, and of which no broker is known."""
     lacks_beginning: bool = False
     """Whether some journals have lost their beginning, which may have had such events."""
+    apart: int = 0
+    """How many deliveries were between clients of which one has a clock that differs too much."""
+    witnesses: Witnesses = ALL_TELL
+    """Whose clocks those are, and who has no journal."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +96,22 @@ class Verdict:
     findings: list[Finding]
     """The wrong deliveries in a fixed order, `FINDINGS_MAX` of them at most."""
     unjudged: "Unjudged"
+    accounts: Accounts
+
+    @property
+    def missed(self) -> int:
+        """How many events did not arrive and were declared as discarded."""
+        return self.accounts.total.missed
+
+    @property
+    def has_judged(self) -> bool:
+        """Whether anything could be judged."""
+        return bool(self.owed or self.faults or self.delivered > self.unjudged.apart)
 
     @property
     def is_clean(self) -> bool:
-        return not self.faults
+        """Whether something was judged, and nothing is wrong."""
+        return self.has_judged and not self.faults
 
 
 def audit_journals(
@@ -157,18 +175,16 @@ def audit(
     )
     known = known.join(recorded(stated), ["world", "client"], "left").persist()
     known.count()  # Spark knows how large it is then, and joins it accordingly.
-    seen_events, seen_lines, seen_faults = Observation(), Observation(), Observation()
+    told_by = witnesses(control, grace_us=grace_us) if by_clocks else ALL_TELL
+    seen_events, seen_faults = Observation(), Observation()
     who_wanted = wanted(
         *(stated, known), grace_us=grace_us, advertisements=advertisements, partitions=parts
     ).observe(seen_events, F.sum("events").alias("published"))
-    judged = lines(stated, who_wanted, grace_us=grace_us).observe(
-        seen_lines,
-        F.count_if("is_owed").alias("owed"),
-        F.sum("delivered").alias("delivered"),
-        F.count_if("is_open").alias("open"),
-    )
+    judged = set_apart(lines(stated, who_wanted, grace_us=grace_us), told_by.apart_us)
     step("judging deliveries")
-    suspect = judged.where((F.size("faults") > 0) | (F.size("doubts") > 0)).persist()
+    book = accounts(judged).persist()
+    summary = summed(book)
+    suspect = suspects(book)
     found = wrong(suspect)
     if suspect.where(F.size("doubts") > 0).count():
         step("judging what came unexpectedly")
@@ -190,17 +206,20 @@ def audit(
     beyond = _seen(seen_faults) if len(rows) == FINDINGS_MAX else {}
     if unjudged.unknown:
         beyond.pop(NOT_WANTED, None)  # Nobody knows how many of these are wrong.
-    suspect.unpersist()
+    book.unpersist()
     known.unpersist()
     control.unpersist()
     return Verdict(
         published=published,
         subscribed=told.subscribed,
-        owed=_seen(seen_lines).get("owed", 0),
-        delivered=_seen(seen_lines).get("delivered", 0),
+        owed=summary.total.owed,
+        delivered=summary.total.delivered,
         faults=_counted(findings, beyond),
         findings=findings,
-        unjudged=replace(unjudged, open=_seen(seen_lines).get("open", 0)),
+        unjudged=replace(
+            unjudged, open=summary.total.open, apart=summary.total.apart, witnesses=told_by
+        ),
+        accounts=summary,
     )
 
 
