@@ -3,7 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 STAMP := .venv/.complete
-WORKERS ?= 4 # Of pytest, on two cores: many tests wait for other processes.
+WORKERS ?= 3 # Of pytest, on two cores: many tests wait for other processes.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-long mutants check format spec bench docs notebooks lock clean

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", java.options())
+gc.disable()  # Until all tests are collected: what is imported and collected stays.
 if not os.environ.get("STERNA_MUTANT"):
     # Some hundred processes are started: each would compile the whole package again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -75,7 +76,8 @@ def needs_spark(item: pytest.Item) -> bool:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     conformance.check_ids(session.items)
-    gc.freeze()  # All that was imported stays: no need to look at it again and again.
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

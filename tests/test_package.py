@@ -176,7 +176,7 @@ def blocking():
 print(asyncio.run(asynchronous()), blocking())
 """
 
-COMMAND = "from sterna.cli.main import run; run()"
+COMMAND = "from sterna.cli.start import run; run()"
 
 
 def test_clients_without_extras_speak_with_a_broker(light: LightPython, tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ def test_the_wheel_says_what_it_is(metadata: Message, wheel: zipfile.ZipFile) ->
     oldest = table["requires-python"].removeprefix(">=")
     assert f"Programming Language :: Python :: {oldest}" in said
     (entries,) = [name for name in wheel.namelist() if name.endswith("/entry_points.txt")]
-    assert b"sterna = sterna.cli.main:run" in wheel.read(entries)
+    assert b"sterna = sterna.cli.start:run" in wheel.read(entries)
 
 
 def test_the_wheel_installs_the_base_dependencies_and_names_its_extras(metadata: Message) -> None:

@@ -72,7 +72,7 @@ def ask(path: str, arguments: list[str]) -> int:
         socket.send_fds(connection, [request], [0, 1, 2])
         answer = connection.recv(16).decode()
     if answer in {"", LOST}:
-        program = "from sterna.cli.main import run; run()"
+        program = "from sterna.cli.start import run; run()"
         os.execv(sys.executable, [sys.executable, "-c", program, *arguments])  # noqa: S606
     return int(answer)
 

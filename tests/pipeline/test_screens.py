@@ -34,7 +34,7 @@ def test_ctrl_c_ends_an_audit_with_one_line(tmp_path: Path) -> None:
     stays behind.
     """
     write_journals(tmp_path, 20_000, batch=7, clients=10, publishers=4)
-    command = [sys.executable, "-c", "from sterna.cli.main import run; run()"]
+    command = [sys.executable, "-c", "from sterna.cli.start import run; run()"]
     with subprocess.Popen(
         [*command, "pipeline", "audit", str(tmp_path)],
         stdout=subprocess.PIPE,

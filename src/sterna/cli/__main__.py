@@ -1,5 +1,5 @@
 """`python -m sterna.cli` is `sterna`, also where the command is not on the path."""
 
-from sterna.cli.main import run
+from sterna.cli.start import run
 
 run()

@@ -29,6 +29,10 @@ MASTER_S = 5.0
 WORKERS_S = 60.0
 """How many seconds it may take until a first worker is there."""
 
+PAGE = "4m"
+"""How much memory each step of a job takes at least. Spark's default is up to 64 MB; with that, a
+job of many steps and little data spends a fifth of its time on memory that it does not use."""
+
 _MASTERS = re.compile(r"local(\[.+\])?|spark://.+|yarn|k8s://.+|mesos://.+")
 _JAVA_CLASS = re.compile(r"^[:\s]*(?:[a-z]\w*\.)+[\w$.]*(?:Exception|Error|Throwable):\s*")
 CAUSED_BY = "Caused by: "
@@ -94,6 +98,7 @@ def settings(master: str = LOCAL) -> dict[str, str]:
         cores = os.cpu_count() or 1
         found |= {
             "spark.driver.memory": f"{_driver_memory_mb()}m",
+            "spark.buffer.pageSize": PAGE,
             "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
         }
     else:

@@ -30,6 +30,9 @@ class Account(NamedTuple):
     """How many were not judged, since two clocks differ."""
 
 
+NOTHING = Account("", "", 0, 0, 0, 0, 0)
+
+
 def accounts(lines: DataFrame) -> DataFrame:
     """The lines of a ledger by client and publisher: counts, and the lines that are suspect.
 
@@ -86,7 +89,7 @@ def summed(accounts: DataFrame) -> Accounts:
     for row in rows:
         account = Account(row["world"] or "", row["name"], *(row[name] for name in _COUNTS))
         found.setdefault(row["which"], []).append(account)
-    (total,) = found[_ALL]
+    (total,) = found.get(_ALL, [NOTHING])
     return Accounts(total, found.get(_CLIENT, []), found.get(_PUBLISHER, []))
 
 
