@@ -25,9 +25,11 @@ from sterna.core.facts import (
     Published,
     RecordBegun,
     Subscribed,
+    Unsubscribed,
 )
 from sterna.core.names import Peer
 from sterna.journal import Journal
+from sterna.model.delivery import Fault
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
 from sterna.pipeline.audit import Verdict, audit, audit_journals, in_journals, is_complete
@@ -238,6 +240,13 @@ def test_clocks_that_differ_and_journals_that_are_missing_are_told(
     told["right"].append(own)
     told["B1"].append(seen)
     told["c"].append(at_second(121, Missed(at="c", time=0, events=(EventId("right", 120),))))
+    own, seen = published_by("right", 140, -1)  # It comes after the subscription has ended.
+    told["right"].append(own)
+    told["B1"].append(seen)
+    ended = Unsubscribed(at="c", time=0, subscription="s")
+    told["c"].append(at_second(141, ended))
+    late = Delivered(at="c", time=0, events=(event_of("right", 140),))
+    told["c"].append(at_second(143, late))
     for name, link, peer in (("B1", "silent", Peer.CLIENT), ("B1", "B2", Peer.BROKER)):
         told["B1"].append(at_second(130, Attached(at=name, time=0, link=link, peer=peer)))
     for client, ahead in (("c", 1), ("fast", 8), ("right", -1)):
@@ -250,16 +259,17 @@ def test_clocks_that_differ_and_journals_that_are_missing_are_told(
 
     verdict = audit(in_journals(spark, tmp_path), partitions=2)
 
-    assert verdict.findings == []
+    (finding,) = verdict.findings
+    assert (finding.fault, finding.client, finding.seq) == (Fault.UNASKED, "c", 140)
     assert verdict.unjudged.witnesses == Witnesses(("silent",), ("B2",), {"fast": 8_000_000})
-    assert (verdict.owed, verdict.delivered, verdict.missed) == (10, 17, 1)
+    assert (verdict.owed, verdict.delivered, verdict.missed) == (10, 18, 1)
     assert verdict.unjudged.apart == 10, "three of them did not come, which nobody is accused of"
-    assert verdict.accounts.clients == [Account("", "c", 10, 17, 1, 0, 10)]
+    assert verdict.accounts.clients == [Account("", "c", 10, 18, 1, 0, 10)]
     assert verdict.accounts.publishers == [
         Account("", "fast", 0, 7, 0, 0, 10),
-        Account("", "right", 10, 10, 1, 0, 0),
+        Account("", "right", 10, 11, 1, 0, 0),
     ]
-    assert verdict.is_clean
+    assert not verdict.is_clean
     command._show(verdict, command.By.PUBLISHER)
     said = " ".join(capsys.readouterr().out.split())
     assert "fast is 8.0 s ahead" in said
