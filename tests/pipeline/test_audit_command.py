@@ -39,7 +39,6 @@ from sterna.pipeline.audit.witnesses import Witnesses
 from sterna.pipeline.errors import PipelineError
 
 PUBLISHED = 600
-NONE = Accounts(NOTHING, [], [])
 
 
 @pytest.fixture
@@ -245,7 +244,7 @@ def test_clocks_that_differ_and_journals_that_are_missing_are_told(
     told["B1"].append(seen)
     ended = Unsubscribed(at="c", time=0, subscription="s")
     told["c"].append(at_second(141, ended))
-    late = Delivered(at="c", time=0, events=(event_of("right", 140),))
+    late = Delivered(at="c", time=0, events=(event_of("right", 140), event_of("fast", 109)))
     told["c"].append(at_second(143, late))
     for name, link, peer in (("B1", "silent", Peer.CLIENT), ("B1", "B2", Peer.BROKER)):
         told["B1"].append(at_second(130, Attached(at=name, time=0, link=link, peer=peer)))
@@ -259,15 +258,17 @@ def test_clocks_that_differ_and_journals_that_are_missing_are_told(
 
     verdict = audit(in_journals(spark, tmp_path), partitions=2)
 
-    (finding,) = verdict.findings
-    assert (finding.fault, finding.client, finding.seq) == (Fault.UNASKED, "c", 140)
+    assert {(finding.fault, finding.client, finding.seq) for finding in verdict.findings} == {
+        (Fault.UNASKED, "c", 140),
+        (Fault.DUPLICATED, "c", 109),
+    }
     assert verdict.unjudged.witnesses == Witnesses(("silent",), ("B2",), {"fast": 8_000_000})
-    assert (verdict.owed, verdict.delivered, verdict.missed) == (10, 18, 1)
+    assert (verdict.owed, verdict.delivered, verdict.missed) == (10, 19, 1)
     assert verdict.unjudged.apart == 10, "three of them did not come, which nobody is accused of"
-    assert verdict.accounts.clients == [Account("", "c", 10, 18, 1, 0, 10)]
+    assert verdict.accounts.clients == [Account("", "c", 10, 19, 1, 0, 10, 11)]
     assert verdict.accounts.publishers == [
-        Account("", "fast", 0, 7, 0, 0, 10),
-        Account("", "right", 10, 11, 1, 0, 0),
+        Account("", "fast", 0, 8, 0, 0, 10, 0),
+        Account("", "right", 10, 11, 1, 0, 0, 11),
     ]
     assert not verdict.is_clean
     command._show(verdict, command.By.PUBLISHER)
@@ -275,7 +276,7 @@ def test_clocks_that_differ_and_journals_that_are_missing_are_told(
     assert "fast is 8.0 s ahead" in said
     assert "clients without a journal: silent" in said
     assert "no journal of these brokers: B2" in said
-    assert "│ fast │ 7 │ 0 │ 0 │ 0 │ 10 │" in said
+    assert "│ fast │ 8 │ 0 │ 0 │ 0 │ 10 │" in said
 
 
 @pytest.mark.spec("PL-5")
@@ -285,8 +286,14 @@ def test_what_was_not_judged_is_not_called_right() -> None:
     def told(owed: int, **left: Any) -> tuple[str, str]:
         numbers: dict[str, int] = dict.fromkeys(("published", "subscribed", "delivered"), 9)
         unjudged = Unjudged(**left)
+        total = NOTHING._replace(judged=0 if unjudged.apart else 9)
         verdict = Verdict(
-            owed=owed, faults=Counter(), findings=[], unjudged=unjudged, accounts=NONE, **numbers
+            owed=owed,
+            faults=Counter(),
+            findings=[],
+            unjudged=unjudged,
+            accounts=Accounts(total, [], []),
+            **numbers,
         )
         assert command._document(verdict)["unjudged"].items() >= left.items()
         return command._in_words(verdict), " ".join(command._unjudged(verdict))

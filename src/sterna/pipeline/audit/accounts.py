@@ -11,7 +11,7 @@ ACCOUNTS_MAX = 10_000
 BLOCK = 100_000
 """The events of a publisher are accounted for in blocks of so many numbers."""
 
-_COUNTS = ("owed", "delivered", "missed", "open", "apart")
+_COUNTS = ("owed", "delivered", "missed", "open", "apart", "judged")
 
 
 class Account(NamedTuple):
@@ -28,9 +28,11 @@ class Account(NamedTuple):
     """How many were not judged, since nobody knows whether they had to be made."""
     apart: int
     """How many were not judged, since two clocks differ."""
+    judged: int
+    """How many were judged: those that had to be made, and those that were."""
 
 
-NOTHING = Account("", "", 0, 0, 0, 0, 0)
+NOTHING = Account("", "", 0, 0, 0, 0, 0, 0)
 
 
 def accounts(lines: DataFrame) -> DataFrame:
@@ -42,6 +44,7 @@ def accounts(lines: DataFrame) -> DataFrame:
     suspect = F.when(
         (F.size("faults") > 0) | (F.size("doubts") > 0), F.struct("seq", "faults", "doubts")
     )
+    is_judged = ~F.col("is_apart") & (F.col("is_owed") | (F.col("delivered") > 0))
     block = F.floor(F.col("seq") / BLOCK).alias("block")
     return lines.groupBy("world", "client", "publisher", block).agg(
         F.count_if("is_owed").alias("owed"),
@@ -49,6 +52,7 @@ def accounts(lines: DataFrame) -> DataFrame:
         F.count_if("is_missed").alias("missed"),
         F.count_if("is_open").alias("open"),
         F.count_if("is_apart").alias("apart"),
+        F.count_if(is_judged).alias("judged"),
         F.collect_list(suspect).alias("suspects"),
     )
 

@@ -37,8 +37,15 @@ def lines(stated: Stated, wanted: DataFrame, *, grace_us: int = GRACE_US) -> Dat
     return _judged(known.unionByName(_arrived(stated), allowMissingColumns=True), slack(grace_us))
 
 
+_BY_ORDER = (str(Fault.DUPLICATED), str(Fault.REORDERED))
+"""The faults that no clock is needed for."""
+
+
 def set_apart(lines: DataFrame, names: Collection[str]) -> DataFrame:
-    """Judge nothing between clients whose clocks cannot be compared; such lines are `is_apart`."""
+    """Judge nothing by clocks that cannot be compared, those of these clients; `is_apart` says so.
+
+    What came twice or out of order is wrong by the client's own journal, whatever its clock shows.
+    """
     is_between = (F.col("world") == LIVE) & (
         F.col("client").isin(*names) | F.col("publisher").isin(*names)
     )
@@ -47,7 +54,8 @@ def set_apart(lines: DataFrame, names: Collection[str]) -> DataFrame:
     return lines.select(
         *(*LINE, "delivered", "is_missed"),
         *((F.col(name) & is_judged).alias(name) for name in ("is_owed", "is_open")),
-        *(F.when(is_judged, F.col(name)).alias(name) for name in ("faults", "doubts")),
+        F.filter("faults", lambda each: is_judged | each["fault"].isin(*_BY_ORDER)).alias("faults"),
+        F.when(is_judged, F.col("doubts")).alias("doubts"),
         (said & ~is_judged).alias("is_apart"),
     )
 

@@ -106,7 +106,7 @@ class Verdict:
     @property
     def has_judged(self) -> bool:
         """Whether anything could be judged."""
-        return bool(self.owed or self.faults or self.delivered > self.unjudged.apart)
+        return bool(self.faults or self.accounts.total.judged)
 
     @property
     def is_clean(self) -> bool:

@@ -9,7 +9,7 @@ from sterna.core.names import Peer
 from sterna.pipeline.audit.stated import LIVE, moments
 
 NAMES_MAX = 1_000
-"""So many names of each kind are reported."""
+"""So many of those who have no journal are reported."""
 
 
 class Witnesses(NamedTuple):
@@ -41,13 +41,11 @@ def witnesses(control: DataFrame, *, grace_us: int) -> Witnesses:
         .orderBy("name")
         .limit(NAMES_MAX)
     )
-    apart = (
-        _apart(attached, moments(grace_us))
-        .select(F.col("client").alias("name"), F.lit(None).alias("peer"), "ahead")
-        .orderBy("name")
-        .limit(NAMES_MAX)
+    # All of them, however many: who is left out would be accused.
+    apart = _apart(attached, moments(grace_us)).select(
+        F.col("client").alias("name"), F.lit(None).alias("peer"), "ahead"
     )
-    rows = silent.union(apart).collect()
+    rows = silent.union(apart.orderBy("name")).collect()
     return Witnesses(
         tuple(row["name"] for row in rows if row["peer"] == str(Peer.CLIENT)),
         tuple(row["name"] for row in rows if row["peer"] == str(Peer.BROKER)),
