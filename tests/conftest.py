@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 import sterna
 from sterna.net import local
-from sterna.pipeline.session import spark_session
+from sterna.pipeline.session import spark_session, with_connect
 from tests import java
 from tests.forking import Forking
 from tests.light import LightPython
@@ -98,7 +98,7 @@ def spark() -> "Iterator[SparkSession]":
         "spark.sql.shuffle.partitions": "2",
         "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
-    session = spark_session("sterna-tests", master="local[2]", config=quick)
+    session = spark_session("sterna-tests", master="local[2]", config=quick | with_connect())
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from sterna.errors import MissingExtraError
 
 LIBRARIES = {
+    "archive": ("deltalake", "pyarrow"),
     "broker": ("numba", "numpy", "prometheus_client", "pyarrow"),
     "pipeline": ("numpy", "pandas", "pyarrow", "pyspark"),
     "plots": ("matplotlib",),

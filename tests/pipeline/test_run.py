@@ -24,6 +24,7 @@ from sterna.core.facts import (
     Subscribed,
 )
 from sterna.core.names import Peer
+from sterna.delta import files_of
 from sterna.journal import Journal
 from sterna.model.event import Event
 from sterna.model.filters import Filter
@@ -115,10 +116,10 @@ def damage(directory: Path) -> None:
 
 
 def stored(tables: Path, name: str) -> list[Row]:
-    """What any reader of parquet finds, and nothing but parquet."""
+    """What any reader of the Delta log finds."""
     return [
         row
-        for file in sorted((tables / name).rglob("*.parquet"))
+        for file in files_of(tables / name)
         for batch in pq.ParquetFile(file).iter_batches()
         for row in plain(batch)
     ]

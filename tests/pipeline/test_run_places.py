@@ -1,15 +1,21 @@
 """PL-2: where tables may be written, and the errors elsewhere; no run gets as far as Spark."""
 
 import json
+import uuid
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 from typer.testing import CliRunner
 
 from sterna.cli.main import app
-from sterna.pipeline.declared import place
+from sterna.pipeline.declared import place, views
 from sterna.pipeline.declared.run import run
+from sterna.pipeline.declared.views import View
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.tables.schemas import AUDITED, with_inputs
 from tests.pipeline.test_run import FIRST, write
@@ -46,7 +52,7 @@ def unusable(tmp_path: Path, kind: str) -> Path:
     [
         ("file", "is a file: give a folder for the tables with --out"),
         ("foreign", "is not empty and holds no tables of Sterna: give another folder with --out"),
-        ("version", "has version 99 of the tables and this program writes 1: make them anew with"),
+        ("version", "has version 99 of the tables and this program writes 2: make them anew with"),
         ("nonsense", "has version unknown of the tables"),
         ("checkpoint", "has lost the checkpoint of events, which says what is archived: make"),
     ],
@@ -92,30 +98,48 @@ def test_a_directory_without_journals_is_told(tmp_path: Path, made: bool, senten
     assert not (tmp_path / "journals" / "tables").exists()
 
 
-def test_views_are_replaced_when_all_are_made(tmp_path: Path) -> None:
-    """A run that fails leaves the views of the last one."""
-    (tmp_path / "visits").mkdir()
-    (tmp_path / "visits" / "old").touch()
-    with suppress(PipelineError), place.views_folder(tmp_path, ["visits"]) as folder:
-        (folder / "visits").mkdir()
-        raise PipelineError("no")
-    assert (tmp_path / "visits" / "old").exists()
+def made(folder: Path, *numbers: int) -> Path:
+    """What Spark would have written of a view."""
+    folder.mkdir(parents=True)
+    for number in numbers:
+        rows = pa.table({"n": pa.array([number], pa.int64())})
+        pq.write_table(rows, folder / f"part-{uuid.uuid4()}.parquet")
+    return folder
 
-    with place.views_folder(tmp_path, ["visits"]) as folder:
-        (folder / "visits").mkdir()
-        (folder / "visits" / "new").touch()
 
-    assert [path.name for path in tmp_path.rglob("*")] == ["visits", "new"]
+def test_a_view_is_replaced_at_once_and_says_what_it_was_made_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who reads the old one can do so for some time; then its files are gone."""
+    view = View(tmp_path / "view", StructType([StructField("n", LongType())]))
+    made(tmp_path / "view", 7)  # Release 0.1 had no log.
+    assert view.made_of() is None
 
-    with suppress(OSError), place.views_folder(tmp_path, ["visits"]):
-        pass  # There is none that could take its place.
-    assert [path.name for path in tmp_path.rglob("*")] == ["visits", "new"]
+    view.replace(made(tmp_path / "a", 1, 2), {"t": 3})
 
-    (tmp_path / place.RUN).mkdir()  # Killed between two renames.
-    (tmp_path / "visits").rename(tmp_path / place.RUN / "old visits")
-    with place.views_folder(tmp_path, []):
-        pass
-    assert [path.name for path in tmp_path.rglob("*")] == ["visits", "new"]
+    assert view.made_of() == {"t": 3}
+    assert (view.total_rows, len(list((tmp_path / "view").glob("*.parquet")))) == (2, 2)
+    reader = DeltaTable(tmp_path / "view")
+    view.replace(made(tmp_path / "b", 5), {"t": 4})
+    assert sorted(reader.to_pyarrow_table()["n"].to_pylist()) == [1, 2]
+    assert DeltaTable(tmp_path / "view").to_pyarrow_table()["n"].to_pylist() == [5]
+
+    monkeypatch.setattr(views, "OUTDATED_S", 0)
+    view.replace(made(tmp_path / "c"), {"t": 5})
+
+    assert view.total_rows == 0
+    assert not list((tmp_path / "view").glob("*.parquet"))
+    other = View(tmp_path / "view", StructType([StructField("m", StringType())]))
+    other.replace(made(tmp_path / "d"), {"t": 6})
+    assert DeltaTable(tmp_path / "view").to_pyarrow_table().column_names == ["m"]
+
+
+def test_views_that_a_killed_run_of_release_0_1_set_aside_come_back(tmp_path: Path) -> None:
+    (tmp_path / place.RUN / "old visits").mkdir(parents=True)
+    (tmp_path / place.RUN / "rest").mkdir()
+    with place.run_folder(tmp_path) as folder:
+        assert not list(folder.iterdir())
+    assert [path.name for path in tmp_path.rglob("*")] == ["visits"]
 
 
 def test_a_full_refresh_that_fails_leaves_the_tables(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ from sterna.journal.segments import (
 from sterna.net import blocking, remote
 from sterna.net.local import LocalNetwork
 from sterna.net.observer import Observer, ask
-from sterna.pipeline.declared.run import TableFolder, run
+from sterna.pipeline.declared.folder import TableFolder
+from sterna.pipeline.declared.run import run
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.source import SternaSource, reason
 from sterna.pipeline.source.options import Offset

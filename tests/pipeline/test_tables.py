@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from pyspark.sql.types import StructType
 
 from sterna.pipeline import schemas
 from sterna.pipeline.tables import archive, bootstrap, movement, traffic
+from sterna.pipeline.tables.buckets import bucket
 from sterna.pipeline.tables.schemas import SUBSCRIPTIONS
 
 pytestmark = pytest.mark.spec("PL-2")
@@ -40,26 +42,30 @@ def rows(table: DataFrame) -> list[Row]:
     return list(zip(*columns, strict=True))
 
 
-def test_an_event_is_there_once_at_the_day_it_was_published(spark: SparkSession) -> None:
-    """An event that two brokers accepted is one; its day is its own, not that of the brokers."""
+def test_events_of_a_publisher_are_in_one_task_at_the_day_they_were_published(
+    spark: SparkSession,
+) -> None:
+    """So the task knows which of them are there; their day is their own, not that of brokers."""
     accepted: list[dict[str, Any]] = [
         {
             "publisher": publisher, "seq": seq, "time": at(seq * 40), "at": broker,
             "at_time": at(10**6), "payload": b"", "attributes": {}, "journal": broker,
             "position": seq, "turn": 0,
         }
-        for publisher in ("p", "q")
-        for seq in range(1, 5)
+        for publisher in (f"p{number}é" for number in range(20))
+        for seq in range(1, 3)
         for broker in ("B1", "B2")[: 1 + seq % 2]
     ]  # fmt: skip
+    events = archive.events(frame(spark, schemas.EVENTS, accepted).repartition(3))
 
-    found = rows(
-        archive.events(frame(spark, schemas.EVENTS, accepted)).select("publisher", "seq", "day")
-    )
+    found = rows(events.select("publisher", "seq", "day", F.spark_partition_id()))
 
-    assert sorted(found) == [
-        (publisher, seq, at(seq * 40).date()) for publisher in ("p", "q") for seq in range(1, 5)
-    ]
+    assert len(found) == 20 * 3
+    assert all(day == at(seq * 40).date() for _, seq, day, _ in found)
+    tasks: dict[int, set[int]] = {}
+    for publisher, _, _, task in found:
+        tasks.setdefault(bucket(publisher), set()).add(task)
+    assert {len(each) for each in tasks.values()} == {1}
 
 
 def test_handovers_and_subscriptions_are_their_facts(spark: SparkSession) -> None:

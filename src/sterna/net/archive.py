@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sterna.core.sizes import weight
-from sterna.errors import ArchiveError
+from sterna.delta import DAY, files_of, is_day
+from sterna.errors import ArchiveError, MissingExtraError
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 
@@ -25,8 +26,6 @@ LOOK_S = 60.0
 
 COLUMNS = ["publisher", "seq", "time", "attributes", "payload"]
 
-_DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
-"""The name of a day. Clocks of clients may be wrong by more than a calendar has."""
 _VALUES = ("bool", "int", "float", "string")
 _LEAST_US, _GREATEST_US = -(2**63), 2**63 - 1
 
@@ -70,6 +69,8 @@ class Archive:
         try:
             days = self._days(since_us, until_us)
             return self._newest(filter_, days, wanted, since_us, until_us) if wanted else []
+        except MissingExtraError as error:
+            raise ArchiveError(str(error)) from error
         except (OSError, pa.ArrowException, ValueError) as error:
             raise ArchiveError(
                 f"the archive {self._table} cannot be read ({error}); look at [history] archive"
@@ -106,8 +107,10 @@ class Archive:
         if not self._table.is_dir():
             return []
         days: dict[str, list[Path]] = {}
-        for path in sorted(self._table.glob(f"day={_DAY}/*.parquet")):
-            days.setdefault(path.parent.name.removeprefix("day="), []).append(path)
+        for path in files_of(self._table):
+            day = path.parent.name.removeprefix(f"{DAY}=")
+            if is_day(day):
+                days.setdefault(day, []).append(path)
         listed = {path for files in days.values() for path in files}
         self._groups = {path: known for path, known in self._groups.items() if path in listed}
         first, last = _day(since_us), _day(until_us)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -32,6 +33,9 @@ WORKERS_S = 60.0
 PAGE = "4m"
 """How much memory each step of a job takes at least. Spark's default is up to 64 MB; with that, a
 job of many steps and little data spends a fifth of its time on memory that it does not use."""
+
+CONNECT_PORT = "spark.connect.grpc.binding.port"
+CONNECT_SECRET = "spark.connect.authenticate.token"  # noqa: S105 - the name of a setting.
 
 _MASTERS = re.compile(r"local(\[.+\])?|spark://.+|yarn|k8s://.+|mesos://.+")
 _JAVA_CLASS = re.compile(r"^[:\s]*(?:[a-z]\w*\.)+[\w$.]*(?:Exception|Error|Throwable):\s*")
@@ -108,6 +112,22 @@ def settings(master: str = LOCAL) -> dict[str, str]:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return found
+
+
+def with_connect() -> dict[str, str]:
+    """The settings of a session that serves Spark Connect, by which pipelines are run.
+
+    It does so on loopback, and for this process and those that it starts: they know the secret.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        CONNECT_PORT: str(port),
+        CONNECT_SECRET: secrets.token_hex(16),
+    }
 
 
 def is_local(master: str) -> bool:

@@ -2,7 +2,7 @@
 
 import typer
 
-from sterna.cli.pipeline import audit, match, mine, report, run
+from sterna.cli.pipeline import audit, compact, match, mine, report, run, spec
 
 app = typer.Typer(
     help="Archive, match, mine and audit events in bulk, on Spark.",
@@ -14,6 +14,8 @@ app.command(name="match")(match.match)
 app.command(name="mine")(mine.mine)
 app.command(name="audit")(audit.audit)
 app.command(name="report")(report.report)
+app.command(name="compact")(compact.compact)
+app.command(name="spec")(spec.spec)
 
 
 @app.callback()

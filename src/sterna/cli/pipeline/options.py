@@ -68,18 +68,26 @@ def either(argument: Given, former: Given, spelling: str) -> Given:
 
 @contextmanager
 def spark_for(
-    command: str, master: str, *, ui: bool = False, as_json: bool
+    command: str, master: str, *, ui: bool = False, connect: bool = False, as_json: bool
 ) -> "Iterator[SparkSession]":
-    """A session for one command, or the running one. Errors are printed in one line."""
+    """A session for one command, or the running one. Errors are printed in one line.
+
+    With `connect`, it serves Spark Connect, by which pipelines are run.
+    """
     with reporting_errors(as_json=as_json), errors.status(f"starting Spark ({master}) …") as status:
         from sterna.pipeline.progress import shown  # noqa: PLC0415 - Spark is large and optional.
         from sterna.pipeline.quiet import interruptible  # noqa: PLC0415
-        from sterna.pipeline.session import running_session, spark_session  # noqa: PLC0415
+        from sterna.pipeline.session import (  # noqa: PLC0415
+            running_session,
+            spark_session,
+            with_connect,
+        )
 
         running = running_session()
         is_interrupted = False
         with interruptible():
             config = {"spark.ui.enabled": "true"} if ui else {}
+            config |= with_connect() if connect else {}
             spark = running or spark_session(f"sterna pipeline {command}", master, config)
             if ui:
                 errors.print(_pages(spark), markup=False, soft_wrap=True)

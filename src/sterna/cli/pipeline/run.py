@@ -65,7 +65,7 @@ def run(
         from sterna.pipeline.source.journals import Directory  # noqa: PLC0415 - it needs Arrow.
 
         Directory(str(journals), live=True).extents()
-    with spark_for("run", master, ui=ui, as_json=as_json) as spark:
+    with spark_for("run", master, ui=ui, connect=True, as_json=as_json) as spark:
         from sterna.pipeline.declared.run import run as run_pipeline  # noqa: PLC0415
         from sterna.pipeline.tables.schemas import NAMES  # noqa: PLC0415
 

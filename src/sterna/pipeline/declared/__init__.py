@@ -3,3 +3,4 @@
 from sterna.extras import require
 
 require("pipeline", "the pipeline")
+require("archive", "the pipeline")

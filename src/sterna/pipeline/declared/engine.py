@@ -1,123 +1,138 @@
-"""Running a declarative pipeline inside an existing Spark session.
+"""Runs a declared pipeline with Spark's own program for that, `spark-pipelines`.
 
-Spark runs declarative pipelines behind Spark Connect only, so its server is started in the process
-of the session, on loopback and for holders of a secret.
+It is a client of Spark Connect; its server is a plugin of the session that commands start
+(`with_connect`), on loopback and for holders of a secret.
 """
 
+import json
 import os
-import secrets
-from collections.abc import Callable, Iterator, Mapping
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.session import CONNECT_PORT, CONNECT_SECRET
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CATALOG, DATABASE = "spark_catalog", "sterna"
+EVERYBODYS = "default"
+"""The database that is always there."""
 
-_LOGGER = "org.apache.spark"
+SPEC, DEFINITIONS = "spark-pipeline.yml", "tables.py"
+
 _DONE = "Run is COMPLETED."
-_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
-_SECRET = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable.
+_ERROR = re.compile(r"(\w+\.)+\w*(Error|Exception): ")
+_SAID = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: (.*)")
+
+
+class EngineError(Exception):
+    """What Spark's program said when it failed."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A pipeline as `spark-pipelines` wants to have it described."""
+
+    definitions: str
+    """A program that declares its tables."""
+    storage: Path
+    """Where Spark keeps what it has read."""
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    database: str = DATABASE
+
+    def write(self, folder: Path) -> Path:
+        """Write it to a folder; the path of the file to run."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / DEFINITIONS).write_text(self.definitions, encoding="utf-8")
+        path = folder / SPEC
+        path.write_text("\n".join(self._lines()) + "\n", encoding="utf-8")
+        return path
+
+    def _lines(self) -> Iterator[str]:
+        # What JSON quotes, YAML reads.
+        yield "name: sterna"
+        yield f"storage: {json.dumps(f'file://{self.storage}')}"
+        yield f"catalog: {CATALOG}"
+        yield f"database: {self.database}"
+        yield "libraries:"
+        yield f"  - glob: {{include: {DEFINITIONS}}}"
+        yield "configuration:"
+        for key, value in self.configuration.items():
+            yield f"  {key}: {json.dumps(value)}"
+
+
+def execute(spark: "SparkSession", spec: Path, say: Callable[[str], None]) -> None:
+    """Bring all tables of a spec up to date; `say` hears what Spark tells."""
+    environment = os.environ | _address(spark)
+    command = [sys.executable, "-m", "sterna.pipeline.declared.child", str(spec)]
+    with _quiet(spark), _child(command, environment) as child:
+        said = list(_heard(child, say))
+        # When all is done, the server reports what Python workers counted, which the client does
+        # not understand.
+        if child.wait() != 0 and not any(line.endswith(_DONE) for line in said):
+            raise EngineError(_end(said))
+
+
+def _address(spark: "SparkSession") -> dict[str, str]:
+    conf = spark.sparkContext.getConf()
+    port, secret = conf.get(CONNECT_PORT), conf.get(CONNECT_SECRET)
+    if port is None or secret is None:
+        raise PipelineError(
+            "this Spark session does not serve Spark Connect, which runs pipelines: start it with "
+            "spark_session(config=with_connect())"
+        )
+    # Connect asks for encryption unless the host has this name.
+    return {"SPARK_REMOTE": f"sc://localhost:{port}", "SPARK_CONNECT_AUTHENTICATE_TOKEN": secret}
 
 
 @contextmanager
-def connected(spark: "SparkSession") -> "Iterator[SparkSession]":
-    """A Spark Connect session in the same Spark; until it ends, all columns belong to it."""
-    from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415
-
-    before = {name: os.environ.get(name) for name in (_CONNECT_MODE, _SECRET)}
-    os.environ[_SECRET] = secrets.token_hex(16)
+def _child(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> "Iterator[subprocess.Popen[str]]":
+    child = subprocess.Popen(  # noqa: S603 - our own program.
+        command,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     try:
-        with _quiet(spark), _served(spark, os.environ[_SECRET]) as port:
-            # Connect asks for encryption unless the host has this name.
-            session: Any = ConnectSession.builder.remote(f"sc://localhost:{port}").create()
-            os.environ[_CONNECT_MODE] = "1"
-            try:
-                yield session
-            finally:
-                session.stop()
+        yield child
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        child.kill()
+        child.wait()
+        for stream in (child.stdin, child.stdout):
+            if stream is not None:
+                stream.close()
 
 
-def execute(
-    session: "SparkSession",
-    define: Callable[[], None],
-    *,
-    storage: Path,
-    settings: Mapping[str, str],
-    say: Callable[[str], None],
-) -> None:
-    """Bring everything that is defined up to date; checkpoints are kept in `storage`."""
-    from pyspark.errors import PySparkValueError  # noqa: PLC0415 - Spark is optional, here and below.
-    from pyspark.pipelines.graph_element_registry import (  # noqa: PLC0415
-        graph_element_registration_context,
-    )
-    from pyspark.pipelines.spark_connect_graph_element_registry import (  # noqa: PLC0415
-        SparkConnectGraphElementRegistry,
-    )
-    from pyspark.pipelines.spark_connect_pipeline import (  # noqa: PLC0415
-        create_dataflow_graph,
-        start_run,
-    )
+def _heard(child: "subprocess.Popen[str]", say: Callable[[str], None]) -> Iterator[str]:
+    for line in child.stdout or ():
+        told = _SAID.match(line)
+        if told is not None:
+            say(told[1])
+        yield line.rstrip("\n")
 
-    graph = create_dataflow_graph(session, CATALOG, DATABASE, settings)
-    registry = SparkConnectGraphElementRegistry(session, graph)
-    with graph_element_registration_context(registry):
-        define()
-    answers = start_run(
-        session,
-        graph,
-        full_refresh=None,
-        full_refresh_all=False,
-        refresh=None,
-        dry=False,
-        storage=f"file://{storage}",
-    )
-    last = ""
-    try:
-        for answer in answers:
-            if "pipeline_event_result" in answer:
-                last = answer["pipeline_event_result"].event.message
-                say(last)
-    except PySparkValueError as error:
-        # When all is done, the server reports what Python workers counted, and the client is lost.
-        if error.getCondition() != "UNKNOWN_RESPONSE" or last != _DONE:
-            raise
+
+def _end(said: Sequence[str]) -> str:
+    """The error with which a program ended, without the trace before it."""
+    begins = [number for number, line in enumerate(said) if _ERROR.match(line)]
+    return "\n".join(said[begins[-1] if begins else -1 :]) or "spark-pipelines said nothing"
 
 
 @contextmanager
 def _quiet(spark: "SparkSession") -> Iterator[None]:
-    """Silence Spark's log: errors come as exceptions, and Spark would also log them, repeatedly."""
-    log4j: Any = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
-    level = log4j.LogManager.getLogger(_LOGGER).getLevel()
-    log4j.core.config.Configurator.setLevel(_LOGGER, log4j.Level.OFF)
+    """Silence Spark's log: errors are told by the program, and Spark would log them, repeatedly."""
+    spark.sparkContext.setLogLevel("OFF")
     try:
         yield
     finally:
-        log4j.core.config.Configurator.setLevel(_LOGGER, level)
-
-
-@contextmanager
-def _served(spark: "SparkSession", secret: str) -> Iterator[int]:
-    """The port of the Spark Connect server, while it runs."""
-    jvm: Any = spark._jvm
-    service = getattr(
-        getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$"), "MODULE$"
-    )
-    context = spark.sparkContext._jsc.sc()
-    conf = context.conf()
-    conf.set("spark.connect.grpc.binding.address", "127.0.0.1")
-    conf.set("spark.connect.grpc.binding.port", "0")
-    conf.set("spark.connect.authenticate.token", secret)
-    service.start(context)
-    try:
-        yield int(service.localPort())
-    finally:
-        service.stop(*(getattr(service, f"stop$default${number}")() for number in (1, 2)))
+        spark.sparkContext.setLogLevel("ERROR")

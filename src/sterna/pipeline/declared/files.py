@@ -1,15 +1,18 @@
 """The files of a table that grows: whole batches, each once, whatever is killed when.
 
-Tasks write files to `_staged`. A commit records in `_commits` which of them are a batch, and only
-then are they moved to where readers look. So every file there is whole and belongs to a batch that
-was committed; `recover` finishes what a crash left undone.
+Tasks write files to `_staged`, under names that no reader looks for. A commit moves those of a
+batch to their places and then enters them in the table's Delta log, all at once and with the number
+of the batch. What is not in the log is not in the table; `recover` removes it.
 """
 
+import contextlib
+import json
 import os
+import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,15 +21,32 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import CommitProperties, Schema, Transaction
+from deltalake.transaction import AddAction, create_table_with_add_actions
 
+from sterna.delta import DAY, LOG, has_log, is_day, listed, open_table
 from sterna.journal.writing import sync_directory
+from sterna.pipeline.declared.known import Known
 
 HELD_BYTES_MAX = 64 * 2**20
 """How many bytes a task holds in memory to sort them; more become several files."""
 ROW_GROUP_ROWS = 64 * 2**10
 """Small enough that a reader of a few minutes skips most of a day."""
 
-DAY, TIME = "day", "time"
+APP = "sterna"
+"""Whose batches the log numbers."""
+NO_DAY = "__HIVE_DEFAULT_PARTITION__"
+"""The folder of rows whose day no calendar has: clocks of clients may be wrong."""
+CONFIGURATION: Mapping[str, str | None] = {
+    "delta.checkpointInterval": "50",
+    "delta.logRetentionDuration": "interval 7 days",
+}
+"""The log is summed up after so many commits, and those long before that are removed."""
+
+STAGED, TIME = "_staged", "time"
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+_PARTS = f"part-{'[0-9]' * 8}-*.parquet"
 
 
 class StagedTableFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,98 +55,138 @@ class StagedTableFile(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     day: str | None
     rows: int
+    times: tuple[int, int] | None = None
+    """The first and the last time of its rows, in microseconds."""
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch that is part of the table."""
+class StagedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task has written."""
 
-    batch: int
-    rows: int
-    total_rows: int
-    """How many rows the table has, with this batch."""
-    files: list[tuple[str, str]]
-    """For each file its name in `_staged`, and its path in the table."""
+    files: list[StagedTableFile]
+    known: str | None = None
+    """A file with the numbers of the events in them."""
 
 
 @dataclass(frozen=True)
 class TableFiles:
-    """A table in a directory, by day or not."""
+    """A table in a directory, by day or not, each event once or not."""
 
     path: Path
     is_daily: bool
+    is_unique: bool = False
+    """Whether rows are events, by publisher and number, which are there once."""
 
-    def stage(self, batches: Iterable[pa.RecordBatch]) -> list[StagedTableFile]:
-        """Write the rows of a task, sorted by time as far as memory goes."""
-        staged: list[StagedTableFile] = []
-        held: list[pa.RecordBatch] = []
-        held_bytes = 0
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            held.append(batch)
-            held_bytes += batch.nbytes
-            if held_bytes >= HELD_BYTES_MAX:
-                staged += self._write(pa.Table.from_batches(held))
-                held, held_bytes = [], 0
-        if held:
-            staged += self._write(pa.Table.from_batches(held))
-        if staged:
-            sync_directory(self._staged)
-        return staged
-
-    def commit(self, batch: int, staged: Sequence[StagedTableFile]) -> None:
-        """Make the files of a batch part of the table; a batch that is in it stays as it was."""
-        last = self.last_commit()
-        if last is not None and batch <= last.batch:
-            self._finish(last)
-            self.discard(staged)
+    def create(self, schema: pa.Schema, *, comment: str) -> None:
+        """Make the table, if it is not there; add the columns that an older one lacks."""
+        if not has_log(self.path):
+            self.begin(schema, [], comment=comment)
             return
-        rows = sum(file.rows for file in staged)
-        commit = Commit(
-            batch=batch,
-            rows=rows,
-            total_rows=rows + (last.total_rows if last is not None else 0),
-            files=[
-                (file.name, _placed(file, f"{batch:08d}-{number:05d}"))
-                for number, file in enumerate(staged)
-            ],
-        )
-        self._say(commit)
-        self._finish(commit)
+        table = open_table(self.path)
+        there = {field.name for field in table.schema().fields}
+        new = [field for field in Schema.from_arrow(schema).fields if field.name not in there]
+        if new:
+            table.alter.add_columns(new)
+            self._sync_log()
 
-    def discard(self, staged: Iterable[StagedTableFile]) -> None:
+    def begin(
+        self,
+        schema: pa.Schema,
+        entries: Sequence[AddAction],
+        *,
+        comment: str,
+        batch: int | None = None,
+    ) -> None:
+        """Make the log of the table, which has these files from a batch on."""
+        done = [Transaction(APP, batch)] if batch is not None else []
+        self.path.mkdir(parents=True, exist_ok=True)
+        create_table_with_add_actions(
+            str(self.path),
+            Schema.from_arrow(schema),
+            [*entries],
+            partition_by=self.partition_by,
+            name=self.path.name,
+            description=comment,
+            configuration=CONFIGURATION,
+            commit_properties=CommitProperties(app_transactions=done),
+        )
+        self._sync_log()
+
+    def stage(self, batches: Iterable[pa.RecordBatch]) -> StagedBatch:
+        """Write the rows of a task that are new, sorted by time as far as memory goes."""
+        files: list[StagedTableFile] = []
+        known = self.known.reader() if self.is_unique else None
+        for table in _held(batches):
+            files += self._write(table.filter(known.new(table)) if known is not None else table)
+        if files:
+            sync_directory(self._staged)
+        return StagedBatch(files=files, known=known.stage(self._staged) if known else None)
+
+    def commit(self, batch: int, staged: Sequence[StagedBatch]) -> None:
+        """Make the rows of a batch part of the table; a batch that is in it stays as it was."""
+        table = open_table(self.path)
+        last = table.transaction_version(APP)
+        files = [file for each in staged for file in each.files]
+        if last is not None and batch <= last:
+            self.discard(batch, staged)
+            self.known.settle(last)
+            return
+        if not files:
+            return
+        self.known.place(batch, [self._staged / each.known for each in staged if each.known])
+        added = [self._place(file, batch) for file in files]
+        for folder in {(self.path / each.path).parent for each in added} | {self.path}:
+            sync_directory(folder)
+        table.create_write_transaction(
+            [*added],
+            "append",
+            table.schema(),
+            self.partition_by,
+            commit_properties=CommitProperties(app_transactions=[Transaction(APP, batch)]),
+        )
+        self._sync_log()
+        self.known.settle(batch)
+
+    def discard(self, batch: int, staged: Iterable[StagedBatch]) -> None:
         """Remove files that will not be part of the table.
 
-        Spark also discards the files of a commit that failed half-way; those are part of the table.
+        Spark also discards the files of a commit that failed half-way; they may be in the table.
         """
-        last = self.last_commit()
-        committed = {name for name, _ in last.files} if last is not None else set()
-        for file in staged:
-            if file.name not in committed:
+        last = self.last_batch()
+        for each in staged:
+            if each.known is not None:
+                (self._staged / each.known).unlink(missing_ok=True)
+            for file in each.files:
                 (self._staged / file.name).unlink(missing_ok=True)
+                if last is None or batch > last:
+                    (self.path / self._place_of(file, batch)).unlink(missing_ok=True)
 
     def recover(self) -> None:
-        """Finish what a run that was killed left; no other process may write now."""
-        last = self.last_commit()
-        if last is not None:
-            self._finish(last)
+        """Remove what a run that was killed left; no other process may write now."""
+        last = self.last_batch()
         for left in self._staged.glob("*"):
             left.unlink()
+        for file in self.path.glob(f"{DAY}=*/{_PARTS}" if self.is_daily else _PARTS):
+            if last is None or int(file.name.split("-")[1]) > last:
+                file.unlink()
+        self.known.settle(last)
 
-    def last_commit(self) -> Commit | None:
-        """The last batch that is part of the table."""
-        commits = self._commits()
-        return _decoder.decode(commits[-1].read_bytes()) if commits else None
+    def last_batch(self) -> int | None:
+        """The number of the last batch that is part of the table."""
+        return open_table(self.path).transaction_version(APP) if has_log(self.path) else None
 
     @property
     def total_rows(self) -> int:
         """How many rows the table has."""
-        last = self.last_commit()
-        return last.total_rows if last is not None else 0
+        return open_table(self.path).count() if has_log(self.path) else 0
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change of the table."""
+        return open_table(self.path).version()
 
     def parts(self) -> list[Path]:
         """The files of the table, by day and batch."""
-        return sorted(self.path.glob(f"{DAY}=*/*.parquet" if self.is_daily else "*.parquet"))
+        return listed(open_table(self.path), self.path)
 
     def read(self, part: Path, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of a file, with these columns; what an older release did not write is null."""
@@ -136,20 +196,29 @@ class TableFiles:
                 arrays = {name: pa.nulls(len(batch)) for name in columns.names}
                 arrays |= {name: batch[name] for name in stored}
                 if self.is_daily:
-                    day = date.fromisoformat(part.parent.name.removeprefix(f"{DAY}="))
+                    day = _day_of(part.parent)
                     arrays[DAY] = pa.repeat(pa.scalar(day, pa.date32()), len(batch))
                 yield pa.RecordBatch.from_arrays(
                     [arrays[field.name].cast(field.type) for field in columns], schema=columns
                 )
 
     @property
-    def _staged(self) -> Path:
-        return self.path / "_staged"
+    def partition_by(self) -> list[str]:
+        """The columns that are folders."""
+        return [DAY] if self.is_daily else []
 
-    def _commits(self) -> list[Path]:
-        return sorted((self.path / "_commits").glob("*.json"))
+    @property
+    def _staged(self) -> Path:
+        return self.path / STAGED
+
+    @property
+    def known(self) -> Known:
+        """The events that it has."""
+        return Known(self.path / "_known")
 
     def _write(self, table: pa.Table) -> list[StagedTableFile]:
+        if not table.num_rows:
+            return []
         self._staged.mkdir(parents=True, exist_ok=True)
         if not self.is_daily:
             return [self._write_file(table, None)]
@@ -164,45 +233,95 @@ class TableFiles:
         ]
 
     def _write_file(self, table: pa.Table, day: str | None) -> StagedTableFile:
-        name = f"{uuid.uuid4().hex}.parquet"
+        name = f"{uuid.uuid4().hex}.half"
         with (self._staged / name).open("wb") as file:
             pq.write_table(table, file, row_group_size=ROW_GROUP_ROWS, compression="zstd")
             file.flush()
             os.fsync(file.fileno())
-        return StagedTableFile(name=name, day=day, rows=table.num_rows)
+        times = _times(table) if self.is_daily else None
+        return StagedTableFile(name=name, day=day, rows=table.num_rows, times=times)
 
-    def _say(self, commit: Commit) -> None:
-        path = self.path / "_commits" / f"{commit.batch:020d}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        half = path.with_suffix(".half")
-        with half.open("wb") as file:
-            file.write(msgspec.json.encode(commit))
-            file.flush()
-            os.fsync(file.fileno())
-        half.rename(path)
-        for folder in (path.parent, self.path):
-            sync_directory(folder)
+    def _place_of(self, file: StagedTableFile, batch: int) -> str:
+        folder = f"{DAY}={_partition(file.day) or NO_DAY}/" if self.is_daily else ""
+        return f"{folder}part-{batch:08d}-{file.name.removesuffix('.half')}.parquet"
 
-    def _finish(self, commit: Commit) -> None:
-        """Move files to where they belong; those that are not staged any more are there."""
-        for name, place in commit.files:
-            target = self.path / place
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                (self._staged / name).rename(target)
-            except FileNotFoundError:
-                if not target.exists():
-                    raise
-        for folder in {self.path, *((self.path / place).parent for _, place in commit.files)}:
-            sync_directory(folder)
-        for old in self._commits():
-            if int(old.stem) < commit.batch:
-                old.unlink(missing_ok=True)
+    def _place(self, file: StagedTableFile, batch: int) -> AddAction:
+        """Move a file to where the log will have it."""
+        place = self._place_of(file, batch)
+        target = self.path / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (self._staged / file.name).rename(target)
+        return self.entry(place, day=file.day, rows=file.rows, times=file.times)
+
+    def entry(
+        self, place: str, *, day: str | None, rows: int, times: tuple[int, int] | None
+    ) -> AddAction:
+        """The line of the log for a file at its place."""
+        return AddAction(
+            path=place,
+            size=(self.path / place).stat().st_size,
+            partition_values={DAY: _partition(day)} if self.is_daily else {},
+            modification_time=int(time.time() * 1000),
+            data_change=True,
+            stats=_statistics(rows, times),
+        )
+
+    def _sync_log(self) -> None:
+        """Make durable what the log says: its writer leaves that to the operating system."""
+        log = self.path / LOG
+        newest = max(log.glob("*.json"))
+        descriptor = os.open(newest, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        sync_directory(log)
 
 
-_decoder = msgspec.json.Decoder(Commit)
+def _held(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Rows in tables of a size that fits in memory."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        held_bytes += batch.nbytes
+        if held_bytes >= HELD_BYTES_MAX:
+            yield pa.Table.from_batches(held)
+            held, held_bytes = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
 
 
-def _placed(file: StagedTableFile, name: str) -> str:
-    folder = f"{DAY}={file.day}/" if file.day is not None else ""
-    return f"{folder}part-{name}.parquet"
+def _times(table: pa.Table) -> tuple[int, int] | None:
+    """The first and the last time of rows that are sorted by it; None if some have none."""
+    times = table[TIME].cast(pa.int64())
+    if times.null_count:
+        return None
+    return times[0].as_py(), times[-1].as_py()
+
+
+def _statistics(rows: int, times: tuple[int, int] | None) -> str:
+    """What readers need to know of a file before they open it."""
+    said: dict[str, object] = {"numRecords": rows}
+    if times is not None:
+        first, last = times[0] // 1000, -(-times[1] // 1000)  # The log has milliseconds.
+        with contextlib.suppress(OverflowError, ValueError):  # No calendar has such times.
+            said |= {"minValues": {TIME: _moment(first)}, "maxValues": {TIME: _moment(last)}}
+    return json.dumps(said)
+
+
+def _moment(time_ms: int) -> str:
+    moment = EPOCH + timedelta(milliseconds=time_ms)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def _partition(day: str | None) -> str | None:
+    """A day as the log has it, if it has it."""
+    return day if day is not None and is_day(day) else None
+
+
+def _day_of(folder: Path) -> date | None:
+    day = _partition(folder.name.removeprefix(f"{DAY}="))
+    return date.fromisoformat(day) if day is not None else None

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sterna.pipeline.declared.files import StagedTableFile, TableFiles
+from sterna.pipeline.declared.files import StagedBatch, TableFiles
 from sterna.pipeline.tables.schemas import GrowingTable
 
 TASK_BYTES = 32 * 2**20
@@ -81,10 +81,10 @@ class TableReader(DataSourceReader):
 
 
 @dataclass
-class WrittenFiles(WriterCommitMessage):
-    """The files that a task has written."""
+class Written(WriterCommitMessage):
+    """What a task has written."""
 
-    files: list[StagedTableFile]
+    staged: StagedBatch
 
 
 class TableWriter(DataSourceStreamArrowWriter):
@@ -93,20 +93,18 @@ class TableWriter(DataSourceStreamArrowWriter):
     def __init__(self, files: TableFiles) -> None:
         self._files = files
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """In a task: write its rows."""
-        return WrittenFiles(self._files.stage(iterator))
+        return Written(self._files.stage(iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver, when all tasks are done."""
-        self._files.commit(batchId, _files(messages))
+        self._files.commit(batchId, _staged(messages))
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """On the driver, when a task has failed for good."""
-        self._files.discard(_files(messages))
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver, when a task has failed for good, or the commit has."""
+        self._files.discard(batchId, _staged(messages))
 
 
-def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedTableFile]:
-    return [
-        file for message in messages if isinstance(message, WrittenFiles) for file in message.files
-    ]
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedBatch]:
+    return [message.staged for message in messages if isinstance(message, Written)]

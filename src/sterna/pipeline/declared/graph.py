@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import pipelines as dp
 
-from sterna.pipeline.declared.format import format_name
-from sterna.pipeline.mining import graph
-from sterna.pipeline.tables import archive, bootstrap, movement, traffic
-from sterna.pipeline.tables.schemas import GROWING, NAMES, VIEWS
+from sterna.pipeline.declared.files import TableFiles
+from sterna.pipeline.declared.format import format_name, table_format
+from sterna.pipeline.source.connector import SternaSource
+from sterna.pipeline.tables import archive
+from sterna.pipeline.tables.definitions import DEFINITIONS
+from sterna.pipeline.tables.schemas import GROWING, INPUTS, NAMES, VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +24,31 @@ Definition = Callable[[Callable[[], "DataFrame"]], None]
 
 POSITIONS_MAX = 1_000_000
 """How many inputs of brokers are archived at once: as much as a killed run has to do again."""
+
+
+DECLARED = '''"""The tables that Sterna makes of journals, for `spark-pipelines run`."""
+
+from sterna.pipeline.declared.graph import declare
+
+declare(spark)  # Spark gives it.
+'''
+"""A program that declares the tables, as its spec has configured them; a run has prepared them."""
+
+JOURNALS, TABLES, ONLY, LOSSY = "sterna.journals", "sterna.tables", "sterna.only", "sterna.lossy"
+
+
+def declare(spark: "SparkSession") -> None:
+    """Declare the tables of a spec; to be called by the program that `spark-pipelines` runs."""
+    root = Path(spark.conf.get(TABLES) or "")
+    spark.dataSource.register(SternaSource)
+    for name, table in GROWING.items():
+        spark.dataSource.register(table_format(table, table_files(root, name)))
+    define(
+        spark,
+        Path(spark.conf.get(JOURNALS) or ""),
+        (spark.conf.get(ONLY) or "").split(","),
+        fail_on_data_loss=spark.conf.get(LOSSY) != "true",
+    )
 
 
 def define(
@@ -37,9 +65,6 @@ def define(
 
     def growing(name: str) -> Definition:
         return _growing(name) if name in names else _left_out
-
-    def view(name: str) -> Definition:
-        return _view(name) if name in names else _left_out
 
     def raw(table: str, bad_records: str = "skip") -> "DataFrame":
         return (
@@ -80,31 +105,15 @@ def define(
     def bad_records() -> "DataFrame":
         return raw("facts", bad_records="only")
 
-    @view("visits")
-    def visits() -> "DataFrame":
-        return movement.visits(spark.read.table("movements"))
+    for name in DEFINITIONS:
+        if name in names:
+            _view(name)(partial(_made, spark, name))
 
-    @view("dwell")
-    def dwell() -> "DataFrame":
-        return graph.dwell(spark.read.table("visits"))
 
-    @view("movement_graph")
-    def movement_graph() -> "DataFrame":
-        return graph.transitions(spark.read.table("visits"))
-
-    @view("next_broker")
-    def next_broker() -> "DataFrame":
-        return movement.next_broker(spark.read.table("movements"))
-
-    @view("traffic")
-    def minutes() -> "DataFrame":
-        return traffic.traffic(spark.read.table("statistics"))
-
-    @view("bootstrap_latency")
-    def bootstrap_latency() -> "DataFrame":
-        return bootstrap.bootstrap_latency(
-            *(spark.read.table(name) for name in ("subscriptions", "movements", "deliveries"))
-        )
+def table_files(root: Path, name: str) -> TableFiles:
+    """The files of a table that grows."""
+    table = GROWING[name]
+    return TableFiles(root / name, table.is_daily, table.is_unique)
 
 
 def audited(
@@ -153,6 +162,11 @@ def _growing(name: str) -> Definition:
     table = GROWING[name]
     of_table = {"comment": table.comment, "format": format_name(table), "schema": table.schema}
     return dp.table(name=name, **of_table)  # type: ignore[call-overload,no-any-return]
+
+
+def _made(spark: "SparkSession", name: str) -> "DataFrame":
+    """A view of tables in the same pipeline."""
+    return DEFINITIONS[name](*(spark.read.table(table) for table in INPUTS[name]))
 
 
 def _view(name: str) -> Definition:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Collection
 
 from sterna.pipeline.progress import step
-from sterna.pipeline.tables.schemas import GROWING
 
 log = logging.getLogger("sterna.pipeline")
 
@@ -33,6 +32,12 @@ class Narrator:
         if state == "RUNNING":
             self._running.append(name)
         if self._running:
-            first = self._running[0]
-            doing = "archiving" if first in GROWING else "making"
-            step(f"{doing} {first}", f"table {len(self._done) + 1} of {self._count}")
+            self._tell(f"archiving {self._running[0]}")
+
+    def begin(self, name: str) -> None:
+        """Tell that a view is made, when all before it are done."""
+        self._tell(f"making {name}")
+        self._done.add(name)
+
+    def _tell(self, words: str) -> None:
+        step(words, f"table {len(self._done) + 1} of {self._count}")

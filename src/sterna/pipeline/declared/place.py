@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,14 +12,16 @@ from urllib.parse import quote
 
 from sterna.pipeline.errors import PipelineError
 
-VERSION = 1
-"""The version of the tables and their checkpoints. A run leaves other versions alone."""
+VERSION = 2
+"""The version of the tables and their checkpoints. A run leaves later versions alone."""
+WITHOUT_DELTA = 1
+"""The version of release 0.1, whose tables had no Delta log."""
 
 MARK, HALF, LOCK = "_sterna.json", "_sterna.half", "_lock"
 CHECKPOINTS, RUN = "_checkpoints", "_run"
 
 _OLD = "old "
-"""The beginning of a view's name while another takes its place."""
+"""The beginning of a view's name while release 0.1 put another in its place."""
 
 
 @contextmanager
@@ -41,44 +43,56 @@ def held(root: Path) -> Iterator[None]:
             raise PipelineError(
                 f"another run writes to {root}: wait until it is done, or give another --out"
             ) from None
-        mark = root / MARK
-        if not mark.exists():
-            half = root / HALF
-            half.write_text(json.dumps({"tables": VERSION}) + "\n", encoding="utf-8")
-            half.rename(mark)
+        if not (root / MARK).exists():
+            mark(root)
         yield
     finally:
         os.close(lock)
 
 
+def mark(root: Path) -> None:
+    """Say that the tables have the version that this program writes."""
+    half = root / HALF
+    half.write_text(json.dumps({"tables": VERSION}) + "\n", encoding="utf-8")
+    half.rename(root / MARK)
+
+
 def check_version(root: Path) -> None:
-    """Make sure that the tables have the version that this program writes."""
-    version = _version(root)
-    if version not in {None, VERSION}:
+    """Make sure that the tables have a version that this program can go on with."""
+    said = version(root)
+    if said not in {None, WITHOUT_DELTA, VERSION}:
         raise PipelineError(
-            f"{root} has version {version} of the tables and this program writes {VERSION}: make "
+            f"{root} has version {said} of the tables and this program writes {VERSION}: make "
             "them anew with --full-refresh, or give another --out"
         )
 
 
+def check_tables(root: Path) -> None:
+    """Make sure that a folder has tables, with the version that this program writes."""
+    if not (root / MARK).exists():
+        raise PipelineError(f"{root} has no tables: give the --out of sterna pipeline run")
+    check_version(root)
+    if version(root) != VERSION:
+        raise PipelineError(
+            f"{root} has tables of an earlier release: run sterna pipeline run first, which makes "
+            "Delta tables of them"
+        )
+
+
 @contextmanager
-def views_folder(root: Path, names: Iterable[str]) -> Iterator[Path]:
-    """An empty folder; what is in it at the end replaces the views, each at once."""
+def run_folder(root: Path) -> Iterator[Path]:
+    """An empty folder for what a run makes before it takes its place."""
     folder = root / RUN
     _clear(folder)
     folder.mkdir()
     try:
         yield folder
-        for name in names:
-            if (root / name).exists():
-                (root / name).rename(folder / f"{_OLD}{name}")
-            (folder / name).rename(root / name)
     finally:
         _clear(folder)
 
 
 def _clear(folder: Path) -> None:
-    """Remove what a run left, except for views that nothing has replaced."""
+    """Remove what a run left, except for views of release 0.1 that nothing has replaced."""
     for old in folder.glob(f"{_OLD}*"):
         view = folder.parent / old.name.removeprefix(_OLD)
         if not view.exists():
@@ -139,7 +153,8 @@ def _check_ours(root: Path) -> None:
         )
 
 
-def _version(root: Path) -> object:
+def version(root: Path) -> object:
+    """The version of the tables in a folder; None if there are none."""
     try:
         said = json.loads((root / MARK).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from pyspark.sql.types import DataType, DateType, NumericType, StringType, TimestampNTZType
 from pyspark.sql.types import TimestampType as Timestamp
 
+from sterna.delta import has_log
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.mining import visits
 from sterna.pipeline.mining.cells import in_hexagons, in_squares
@@ -28,6 +29,7 @@ from sterna.pipeline.mining.sources import (
 from sterna.pipeline.mining.stays import stays
 from sterna.pipeline.mining.tables import FIXES, LOCAL_FIXES, TRIPS
 from sterna.pipeline.session import first_line
+from sterna.pipeline.tables.reading import read_files
 
 _TIME_FORMATS = ("M/d/yyyy H:mm:ss", "M/d/yyyy H:mm")
 _NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
@@ -206,7 +208,9 @@ def stations(table: DataFrame, columns: Mapping[str, str]) -> DataFrame | None:
 
 
 def file_table(spark: SparkSession, path: str) -> DataFrame:
-    """A CSV or Parquet file, or a directory of them, as it is. CSV files have a header."""
+    """A CSV or Parquet file, a directory of them, or a Delta table. CSV files have a header."""
+    if has_log(Path(path)):
+        return read_files(spark, Path(path))
     kind = _kind(path)
     reader = spark.read.option("recursiveFileLookup", "true")
     if Path(path).is_dir():  # Next to a README, maybe.

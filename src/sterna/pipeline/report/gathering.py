@@ -1,7 +1,7 @@
 """The few numbers that pictures are drawn from, computed from tables of any size."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
+from sterna.delta import files_of
 from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.tables.reading import read_files
 from sterna.pipeline.tables.schemas import AUDITED, GROWING, VIEWS
 
 LINKS_MAX = 8
@@ -52,18 +54,16 @@ class ReportTables:
     def get(self, name: str) -> DataFrame | None:
         """A table; None if it is missing. Columns that earlier releases did not write are null."""
         if name in self.folders and name not in self.opened:
-            reading = self.spark.read
-            if name in GROWING:
-                reading = reading.schema(GROWING[name].schema)
-            elif name in AUDITED:
-                reading = reading.schema(VIEWS[name])
-            self.opened[name] = reading.parquet(str(self.folders[name]))
+            schema = GROWING[name].schema if name in GROWING else None
+            if name in AUDITED:
+                schema = VIEWS[name]
+            self.opened[name] = read_files(self.spark, self.folders[name], schema)
         return self.opened.get(name)
 
     def counts(self) -> dict[str, int]:
         """How many rows each table has."""
         return {
-            name: sum(map(_rows_in, _files(folder)))
+            name: sum(map(_rows_in, files_of(folder)))
             for name, folder in sorted(self.folders.items())
         }
 
@@ -84,9 +84,7 @@ def folders_in(*directories: Path) -> dict[str, Path]:
                 f"there is no directory {directory}; give the --out of another command"
             )
         all_ = [each for each in sorted(directory.iterdir()) if each.is_dir()]
-        tables = {
-            each.name: each for each in all_ if each.name[0] not in "._" and any(_files(each))
-        }
+        tables = {each.name: each for each in all_ if each.name[0] not in "._" and files_of(each)}
         if not tables:
             raise PipelineError(
                 f"{directory} has no tables; `sterna pipeline run` and `sterna pipeline mine` make "
@@ -94,13 +92,6 @@ def folders_in(*directories: Path) -> dict[str, Path]:
             )
         found |= {each.name: each for each in all_ if each.name in GROWING} | tables
     return found
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """The files of a table, as docs/reference/tables.md has them."""
-    for file in folder.rglob("*.parquet"):
-        if not any(part.startswith(("_", ".")) for part in file.relative_to(folder).parts):
-            yield file
 
 
 def rows_of(table: DataFrame) -> Rows:

@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sterna.delta import files_of
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.tables.schemas import GROWING, NAMES, VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 def read(spark: "SparkSession", tables: Path | str, name: str) -> "DataFrame":
@@ -19,5 +21,20 @@ def read(spark: "SparkSession", tables: Path | str, name: str) -> "DataFrame":
         raise PipelineError(
             f"{tables} has no table {name}: make it with sterna pipeline run DIR --out {tables}"
         )
-    schema = GROWING[name].schema if name in GROWING else VIEWS[name]
-    return spark.read.schema(schema).parquet(str(path))
+    return read_files(spark, path, GROWING[name].schema if name in GROWING else VIEWS[name])
+
+
+def read_files(
+    spark: "SparkSession", path: Path, schema: "StructType | None" = None
+) -> "DataFrame":
+    """The table in a directory, which Spark itself reads: Python finds its files only.
+
+    Columns that an older release did not write are null.
+    """
+    files = files_of(path)
+    if not files:
+        return spark.createDataFrame([], schema if schema is not None else "")
+    reader = spark.read.option("basePath", str(path))
+    if schema is not None:
+        reader = reader.schema(schema)
+    return reader.parquet(*map(str, files))

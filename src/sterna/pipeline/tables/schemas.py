@@ -41,6 +41,8 @@ class GrowingTable:
     comment: str
     is_daily: bool = True
     """Whether it is partitioned by `day`, and sorted by `time` within files."""
+    is_unique: bool = False
+    """Whether its rows are events, by publisher and number, each of which is there once."""
 
 
 _PLACE = {"journal": _STRING, "position": _LONG, "turn": IntegerType()}
@@ -63,7 +65,12 @@ _DAY = {"day": DateType()}
 GROWING = {
     table.name: table
     for table in (
-        GrowingTable("events", _with(schemas.EVENTS, **_DAY), "Each event once, with its content."),
+        GrowingTable(
+            "events",
+            _with(schemas.EVENTS, **_DAY),
+            "Each event once, with its content.",
+            is_unique=True,
+        ),
         GrowingTable(
             "deliveries", _with(schemas.DELIVERIES, **_DAY), "Events that reached clients."
         ),

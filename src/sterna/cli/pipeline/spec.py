@@ -1,0 +1,39 @@
+"""`sterna pipeline spec`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sterna.cli.output import console
+from sterna.cli.pipeline.options import reporting_errors
+
+
+def spec(
+    journals: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Where the journals of brokers and clients are."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the tables.")],
+    to: Annotated[
+        Path, typer.Option(metavar="DIR", help="The folder for the spec; made if it is not there.")
+    ],
+    lossy: Annotated[
+        bool,
+        typer.Option(
+            "--lossy",
+            help="Go on when journals were removed before they were read, or begun anew.",
+        ),
+    ] = False,
+) -> None:
+    """Write a spec of the archive for those who run `spark-pipelines` themselves.
+
+    It declares the tables that grow, in their folder, and the views, in Spark's catalog. The audit
+    is not in it: `sterna pipeline audit` does that.
+    """
+    with reporting_errors(as_json=False):
+        from sterna.pipeline.declared.engine import SPEC  # noqa: PLC0415 - Spark is optional.
+        from sterna.pipeline.declared.folder import write_spec  # noqa: PLC0415
+
+        write_spec(journals, out, to, fail_on_data_loss=not lossy)
+    console.print(f"spark-pipelines run --spec {to / SPEC}", soft_wrap=True, markup=False)

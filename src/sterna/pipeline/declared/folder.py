@@ -1,0 +1,180 @@
+"""The tables in a folder, and what has to be done before something is added to them."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from sterna.pipeline.declared import engine, place
+from sterna.pipeline.declared.adopting import adopt, last_commit
+from sterna.pipeline.declared.files import TableFiles
+from sterna.pipeline.declared.graph import (
+    DECLARED,
+    JOURNALS,
+    LOSSY,
+    ONLY,
+    TABLES,
+    declare,
+    table_files,
+)
+from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.progress import step
+from sterna.pipeline.source.journals import Directory
+from sterna.pipeline.source.options import Offset, Offsets, decoded
+from sterna.pipeline.source.origins import Extents
+from sterna.pipeline.tables.definitions import DEFINITIONS
+from sterna.pipeline.tables.schemas import GROWING, GrowingTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.sql.pipelines.execution.maxConcurrentFlows": "2",
+    "spark.sql.pipelines.maxFlowRetryAttempts": "3",
+    "spark.sql.pipelines.execution.watchdog.minRetryTime": "1s",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+"""A table that is read starts processes, so few are read at once; on a busy machine one that does
+not start in time is tried again."""
+
+
+@dataclass(frozen=True)
+class TableFolder:
+    """The tables in a folder."""
+
+    root: Path
+
+    def files(self, name: str) -> TableFiles:
+        """The files of a table that grows."""
+        return table_files(self.root, name)
+
+    def totals(self) -> dict[str, int]:
+        """How many rows each table has."""
+        return {name: self.files(name).total_rows for name in GROWING}
+
+    def spec(self, journals: Path, names: Sequence[str], *, fail_on_data_loss: bool) -> engine.Spec:
+        """The pipeline that adds to some of the tables what is new in journals."""
+        return engine.Spec(
+            definitions=DECLARED,
+            storage=self.root,
+            database=self.database,
+            configuration={
+                **SETTINGS,
+                JOURNALS: str(journals),
+                TABLES: str(self.root),
+                ONLY: ",".join(names),
+                LOSSY: str(not fail_on_data_loss).lower(),
+            },
+        )
+
+    @property
+    def database(self) -> str:
+        """Under which name Spark keeps what it has read: those who run the spec have another."""
+        is_theirs = (self._checkpoints / engine.EVERYBODYS).exists()
+        return engine.EVERYBODYS if is_theirs else engine.DATABASE
+
+    def checkpoint(self, name: str) -> Path:
+        """Where Spark keeps what it has read for a table."""
+        return self._checkpoints / self.database / name / name / "0"
+
+    def reached(self, name: str) -> Offsets:
+        """How far a table has come in each journal; empty if nobody knows."""
+        last = self._last(name, "offsets")
+        if last is None:
+            return {}
+        # Whatever Spark wrote, the source will read it.
+        with suppress(OSError, ValueError, IndexError):
+            log = self.checkpoint(name) / "offsets" / str(last)
+            lines = log.read_text(encoding="utf-8").splitlines()
+            return decoded(json.loads(lines[-1]))  # It is the only source of its query.
+        return {}
+
+    def is_current(self, name: str, extents: Extents) -> bool:
+        """Whether a table has all that is in the journals."""
+        is_done = self._last(name, "offsets") == self._last(name, "commits")
+        ends = {node: Offset(there.end, there.incarnation) for node, there in extents.items()}
+        return is_done and self.reached(name) == ends
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.root / place.CHECKPOINTS / engine.CATALOG
+
+    def _last(self, name: str, log: str) -> int | None:
+        """The number of the last batch in one of Spark's logs."""
+        logs = (self.checkpoint(name) / log).glob("*")
+        return max((int(each.name) for each in logs if each.name.isdecimal()), default=None)
+
+
+ALONE = DECLARED.replace("graph import declare", "folder import declare_alone").replace(
+    "declare(", "declare_alone("
+)
+"""A program for those who run it themselves: nobody has prepared the tables."""
+
+
+def write_spec(journals: Path, root: Path, folder: Path, *, fail_on_data_loss: bool) -> None:
+    """Write the spec of all tables for those who run it themselves."""
+    Directory(str(journals), live=True).extents()  # The error says what to do.
+    names = [*GROWING, *DEFINITIONS]
+    tables = TableFolder(root.absolute())
+    spec = tables.spec(journals.absolute(), names, fail_on_data_loss=fail_on_data_loss)
+    replace(spec, definitions=ALONE, database=engine.EVERYBODYS).write(folder)
+
+
+def declare_alone(spark: "SparkSession") -> None:
+    """Prepare the tables of a spec and declare them; they are held while this process lives."""
+    root = Path(spark.conf.get(TABLES) or "")
+    _held.enter_context(place.held(root))
+    place.check_version(root)
+    prepared(TableFolder(root))
+    declare(spark)
+
+
+_held = ExitStack()
+
+
+def prepared(tables: TableFolder) -> dict[str, int]:
+    """The rows of each table, when it is as this program wants it and nothing is half done."""
+    if place.version(tables.root) == place.WITHOUT_DELTA:
+        _adopt(tables)
+    for name, table in GROWING.items():
+        files = tables.files(name)
+        files.recover()
+        last = files.last_batch()
+        if last is not None and not (tables.checkpoint(name) / "offsets" / str(last)).exists():
+            raise _without_checkpoint(tables, name)
+        files.create(_arrow(table), comment=table.comment)
+        if table.is_unique and last is not None and not files.known.is_there:
+            files.known.rebuild(files.parts())
+    return tables.totals()
+
+
+def _adopt(tables: TableFolder) -> None:
+    """Make Delta tables of those of release 0.1."""
+    for name in GROWING:
+        last = last_commit(tables.root / name)
+        if last and not (tables.checkpoint(name) / "offsets" / str(last.batch)).exists():
+            raise _without_checkpoint(tables, name)
+    step("making Delta tables of the tables of an earlier release")
+    for name, table in GROWING.items():
+        adopt(tables.files(name), _arrow(table), comment=table.comment)
+        # What Spark knew of each event is known in another way now.
+        shutil.rmtree(tables.checkpoint(name) / "state", ignore_errors=True)
+    place.mark(tables.root)
+
+
+def _without_checkpoint(tables: TableFolder, name: str) -> PipelineError:
+    return PipelineError(
+        f"{tables.root} has lost the checkpoint of {name}, which says what is archived: make the "
+        "tables anew with --full-refresh, or give another --out"
+    )
+
+
+def _arrow(table: GrowingTable) -> pa.Schema:
+    return to_arrow_schema(table.schema, timezone="UTC")
