@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from msgspec.structs import replace
+from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 from sterna.cli.main import app
@@ -29,8 +31,13 @@ from sterna.journal import Journal
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net.archive import Archive
+from sterna.pipeline.declared import engine
 from sterna.pipeline.declared.run import Summary, run
+from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.tables import read
+from sterna.pipeline.tables.definitions import DEFINITIONS
+from sterna.pipeline.tables.schemas import GROWING
+from sterna.pipeline.tables.traffic import traffic
 from tests.pipeline.recorded import Recorded, Row, expected, in_order, plain, positions_in
 from tests.pipeline.terminal import COLUMNS, terminal
 from tests.scale import CAMPAIGN
@@ -210,6 +217,70 @@ def test_tables_grow_with_their_journals(spark: SparkSession, tmp_path: Path) ->
     table = read(spark, tables, "events").where("day < '2023-10-01'")
     late = datetime.fromtimestamp(START_US / 1e6, UTC).date()
     assert [(row.seq, (late - row.day).days) for row in table.collect()] == [(8, 60)]
+
+
+def forwarded(position: int, *days: int) -> Recorded:
+    """The journal of a broker that sends an event on some days."""
+    facts = [replace(sent("B1", "B2", 1), time=START_US + day * DAY_US) for day in days]
+    return {"B1": [(position, [*facts])]}
+
+
+def per_day(tables: Path) -> dict[int, int]:
+    """The traffic of each day."""
+    found = Counter[int]()
+    for row in stored(tables, "traffic"):
+        found[row["minute"] // DAY_US - START_US // DAY_US] += row["events"]
+    return dict(found)
+
+
+def test_a_run_makes_what_has_changed_and_spark_pipelines_can_do_it_too(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Views of the days that have changed; nothing at all if nothing has."""
+    journals, tables, spec = (tmp_path / name for name in ("journals", "tables", "spec"))
+    write(journals, forwarded(1, 0, 0, 1))
+    command = ["pipeline", "spec", str(journals), "--out", str(tables), "--to", str(spec)]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    about = (spec / engine.SPEC).read_text(encoding="utf-8")
+    assert f'sterna.only: "{",".join(GROWING)}"' in about
+    shorter = re.sub('sterna.only: ".*"', 'sterna.only: "statistics"', about)
+    (spec / engine.SPEC).write_text(shorter, encoding="utf-8")
+
+    engine.execute(spark, spec / engine.SPEC, lambda _line: None)
+
+    assert len(stored(tables, "statistics")) == 3
+    assert run(spark, journals, tables, only=["traffic"]).tables["statistics"].new == 0
+    assert per_day(tables) == {0: 2, 1: 1}
+
+    write(journals, forwarded(2, 1, 2))
+    days: list[Any] = []
+
+    def looked_at(statistics: DataFrame) -> DataFrame:
+        days.extend(row.day for row in statistics.select("day").distinct().collect())
+        return traffic(statistics)
+
+    monkeypatch.setitem(DEFINITIONS, "traffic", looked_at)
+    assert run(spark, journals, tables, only=["traffic"]).tables["statistics"].new == 2
+    assert per_day(tables) == {0: 2, 1: 2, 2: 1}
+    assert len(days) == 2  # And not the first one.
+
+    monkeypatch.setattr(engine, "execute", None)
+    monkeypatch.setitem(DEFINITIONS, "traffic", None)
+    again = run(spark, journals, tables, only=["traffic"])
+    assert (again.tables["statistics"].new, again.tables["traffic"].total) == (0, 3)
+
+
+def test_a_session_without_connect_says_what_it_lacks(tmp_path: Path) -> None:
+    class Conf:
+        def get(self, _name: str) -> None:
+            return None
+
+    class Session:
+        class sparkContext:  # noqa: N801 - its name in Spark.
+            getConf = Conf  # noqa: N815
+
+    with pytest.raises(PipelineError, match=r"spark_session\(config=with_connect\(\)\)"):
+        engine.execute(Session(), tmp_path, print)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("spark")

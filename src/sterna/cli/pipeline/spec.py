@@ -18,6 +18,14 @@ def spec(
     to: Annotated[
         Path, typer.Option(metavar="DIR", help="The folder for the spec; made if it is not there.")
     ],
+    views: Annotated[
+        bool,
+        typer.Option(
+            "--views",
+            help="Declare the views, too; they go to Spark's catalog, which should be one that "
+            "lasts.",
+        ),
+    ] = False,
     lossy: Annotated[
         bool,
         typer.Option(
@@ -28,12 +36,12 @@ def spec(
 ) -> None:
     """Write a spec of the archive for those who run `spark-pipelines` themselves.
 
-    It declares the tables that grow, in their folder, and the views, in Spark's catalog. The audit
-    is not in it: `sterna pipeline audit` does that.
+    It declares the tables that grow, in their folder. `sterna pipeline run` goes on with them, and
+    makes views and the audit of them.
     """
     with reporting_errors(as_json=False):
         from sterna.pipeline.declared.engine import SPEC  # noqa: PLC0415 - Spark is optional.
         from sterna.pipeline.declared.folder import write_spec  # noqa: PLC0415
 
-        write_spec(journals, out, to, fail_on_data_loss=not lossy)
+        write_spec(journals, out, to, views=views, fail_on_data_loss=not lossy)
     console.print(f"spark-pipelines run --spec {to / SPEC}", soft_wrap=True, markup=False)

@@ -64,7 +64,6 @@ class TableFolder:
         return engine.Spec(
             definitions=DECLARED,
             storage=self.root,
-            database=self.database,
             configuration={
                 **SETTINGS,
                 JOURNALS: str(journals),
@@ -74,15 +73,9 @@ class TableFolder:
             },
         )
 
-    @property
-    def database(self) -> str:
-        """Under which name Spark keeps what it has read: those who run the spec have another."""
-        is_theirs = (self._checkpoints / engine.EVERYBODYS).exists()
-        return engine.EVERYBODYS if is_theirs else engine.DATABASE
-
     def checkpoint(self, name: str) -> Path:
         """Where Spark keeps what it has read for a table."""
-        return self._checkpoints / self.database / name / name / "0"
+        return self.checkpoints / engine.DATABASE / name / name / "0"
 
     def reached(self, name: str) -> Offsets:
         """How far a table has come in each journal; empty if nobody knows."""
@@ -103,7 +96,8 @@ class TableFolder:
         return is_done and self.reached(name) == ends
 
     @property
-    def _checkpoints(self) -> Path:
+    def checkpoints(self) -> Path:
+        """Where Spark keeps what it has read, by database."""
         return self.root / place.CHECKPOINTS / engine.CATALOG
 
     def _last(self, name: str, log: str) -> int | None:
@@ -118,10 +112,17 @@ ALONE = DECLARED.replace("graph import declare", "folder import declare_alone").
 """A program for those who run it themselves: nobody has prepared the tables."""
 
 
-def write_spec(journals: Path, root: Path, folder: Path, *, fail_on_data_loss: bool) -> None:
-    """Write the spec of all tables for those who run it themselves."""
+def write_spec(
+    journals: Path,
+    root: Path,
+    folder: Path,
+    *,
+    views: bool = False,
+    fail_on_data_loss: bool = True,
+) -> None:
+    """Write the spec of the tables that grow, and of views, for those who run it themselves."""
     Directory(str(journals), live=True).extents()  # The error says what to do.
-    names = [*GROWING, *DEFINITIONS]
+    names = [*GROWING, *(DEFINITIONS if views else ())]
     tables = TableFolder(root.absolute())
     spec = tables.spec(journals.absolute(), names, fail_on_data_loss=fail_on_data_loss)
     replace(spec, definitions=ALONE, database=engine.EVERYBODYS).write(folder)
@@ -132,7 +133,12 @@ def declare_alone(spark: "SparkSession") -> None:
     root = Path(spark.conf.get(TABLES) or "")
     _held.enter_context(place.held(root))
     place.check_version(root)
-    prepared(TableFolder(root))
+    tables = TableFolder(root)
+    prepared(tables)
+    # Whoever runs it, and under whatever name of a database: Spark goes on where it was.
+    (tables.checkpoints / engine.DATABASE).mkdir(parents=True, exist_ok=True)
+    if not (tables.checkpoints / engine.EVERYBODYS).exists():
+        (tables.checkpoints / engine.EVERYBODYS).symlink_to(engine.DATABASE)
     declare(spark)
 
 

@@ -137,9 +137,8 @@ def _grow(
 ) -> None:
     """Let Spark add what is new to the tables that grow."""
     # The catalog is in memory: the tables themselves are all that lasts.
-    spark.sql(f"CREATE DATABASE IF NOT EXISTS {spec.database}")
-    for name in GROWING:
-        spark.sql(f"DROP TABLE IF EXISTS {spec.database}.{name}")
+    spark.sql(f"DROP DATABASE IF EXISTS {engine.DATABASE} CASCADE")
+    spark.sql(f"CREATE DATABASE {engine.DATABASE} LOCATION {_quoted(folder / 'catalog')}")
     with place.plain_path(spec.storage) as storage, _told():
         engine.execute(spark, replace(spec, storage=storage).write(folder / "spec"), say)
 
@@ -165,3 +164,8 @@ def _told() -> Iterator[None]:
         for words, here in _OURS.items():
             sentence = sentence.replace(words, here)
         raise PipelineError(sentence) from error
+
+
+def _quoted(path: Path) -> str:
+    text = str(path).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{text}'"

@@ -1,13 +1,13 @@
 """How views follow from the tables that `INPUTS` names, in the same order."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
 from sterna.pipeline.mining import graph
 from sterna.pipeline.tables import bootstrap, movement, traffic
 
-DEFINITIONS: Mapping[str, Callable[..., DataFrame]] = {
+DEFINITIONS: dict[str, Callable[..., DataFrame]] = {
     "visits": movement.visits,
     "dwell": graph.dwell,
     "movement_graph": graph.transitions,
