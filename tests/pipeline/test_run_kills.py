@@ -1,15 +1,22 @@
 """PL-2: runs that are killed with SIGKILL at random moments archive every event once."""
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyarrow.parquet import ParquetFile
 
 from sterna.core.facts import Accepted, Delivered
 from sterna.journal import Journal
 from sterna.model.event import Event
+from sterna.pipeline.declared import place
+from sterna.pipeline.declared.compacting import compact
 from tests.pipeline.killing import names, run_and_kill
+from tests.pipeline.recorded import Row, plain
 from tests.pipeline.test_run import START_US, stored
 from tests.scale import CAMPAIGN
 
@@ -44,6 +51,8 @@ def test_a_run_that_is_killed_again_and_again_archives_each_event_once(tmp_path:
             ]
             journal.record(step + 1, facts)
             journal.close()
+        if step % 3 == 2 and (tables / place.MARK).exists():
+            compact(tables, history=timedelta(0))
 
     checkpoint = tables / "_checkpoints" / "spark_catalog" / "sterna" / "events" / "events" / "0"
     grow()
@@ -69,7 +78,42 @@ def test_a_run_that_is_killed_again_and_again_archives_each_event_once(tmp_path:
         rng=rng,
         between=grow,
     )
+    run_and_kill(
+        [
+            *("-c", "from sterna.cli.main import app; app()"),
+            *("pipeline", "compact", str(tables), "--history", "0s"),
+        ],
+        kills=5,
+        moments=[
+            lambda: names(tables / "events", "*/*.parquet"),
+            lambda: names(tables / "events" / "_delta_log", "*"),
+            lambda: names(tables / "deliveries" / "_delta_log", "*"),
+        ],
+        rng=rng,
+        between=lambda: divide(tables),
+    )
     seqs = list(range(1, taken * STEP + 1))
     assert sorted(row["seq"] for row in stored(tables, "events")) == seqs, f"seed {SEED}"
     delivered = sorted(row["seq"] for row in stored(tables, "deliveries"))
     assert delivered == sorted([*seqs, *seqs[9::10]]), f"seed {SEED}"  # What both brokers say.
+    for name in ("events", "deliveries"):
+        found = sorted(row["seq"] for row in unlisted(tables / name))
+        assert found == sorted(row["seq"] for row in stored(tables, name)), f"seed {SEED}"
+
+
+def divide(tables: Path) -> None:
+    """Make small files again, as if there had been many runs."""
+    for name in ("events", "deliveries"):
+        rows = DeltaTable(tables / name).to_pyarrow_table()
+        size = rows.num_rows // 3 + 1
+        for begin in range(0, rows.num_rows, size):
+            mode: Any = "append" if begin else "overwrite"
+            write_deltalake(tables / name, rows.slice(begin, size), mode=mode)
+
+
+def unlisted(path: Path) -> list[Row]:
+    """What is in files, whatever the log says."""
+    files = [file for file in path.rglob("*.parquet") if "_delta_log" not in file.parts]
+    return [
+        row for file in files for batch in ParquetFile(file).iter_batches() for row in plain(batch)
+    ]
