@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -37,6 +37,7 @@ class WrittenJournals:
     """How many rows the journals have together."""
     identities: int = 0
     """How many events the rows name. An event counts in each row that names it."""
+    deliveries: int = 0
     planted: list[Planted] = field(default_factory=list)
 
 
@@ -53,7 +54,7 @@ def write_journals(
     city = _City(events, clients, publishers)
     for publisher in range(publishers):
         mine = np.arange(publisher, events, publishers)
-        sheet = _Sheet(directory, f"publisher-{publisher}", city, batch, written)
+        sheet = Sheet(directory, f"publisher-{publisher}", city, batch, written)
         sheet.begin()
         sheet.events("Published", mine, content=True)
         sheet.end()
@@ -63,12 +64,12 @@ def write_journals(
         topics = [(client + step) % clients for step in range(FOLLOWERS)]
         mine = np.concatenate([order[bounds[topic] : bounds[topic + 1]] for topic in topics])
         mine = _spoilt(client, np.sort(mine), city, written.planted)
-        sheet = _Sheet(directory, f"client-{client}", city, batch, written)
+        sheet = Sheet(directory, f"client-{client}", city, batch, written)
         sheet.begin([f"topic = {topic} AND price < 100" for topic in topics])
         sheet.events("Delivered", mine)
         sheet.end()
     for here, there in zip(BROKERS, (*BROKERS[1:], "client-0"), strict=True):
-        sheet = _Sheet(directory, here, city, batch, written)
+        sheet = Sheet(directory, here, city, batch, written)
         if here == BROKERS[0]:
             sheet.events("Accepted", np.arange(events), content=True, link="publisher-0")
         sheet.events("Forwarded", np.arange(events), link=there, source="publisher-0")
@@ -76,8 +77,22 @@ def write_journals(
     return written
 
 
+class City(Protocol):
+    """All events: their publishers, numbers and times, and when all is over."""
+
+    names: list[str]
+    publisher: Numbers
+    seq: Numbers
+    time_us: Numbers
+    end_us: int
+
+    def content(self, numbers: Numbers) -> bytes:
+        """Some of the events, as journals have them."""
+        ...
+
+
 class _City:
-    """All events: their publishers, times and content."""
+    """Events of many topics, in a row."""
 
     def __init__(self, events: int, clients: int, publishers: int) -> None:
         number = np.arange(events)
@@ -127,11 +142,11 @@ def _spoilt(client: int, mine: Numbers, city: _City, planted: list[Planted]) -> 
     return mine
 
 
-class _Sheet:
+class Sheet:
     """The journal of one node."""
 
     def __init__(
-        self, directory: Path, node: str, city: _City, batch: int, written: WrittenJournals
+        self, directory: Path, node: str, city: City, batch: int, written: WrittenJournals
     ) -> None:
         self._node, self._city, self._batch, self._written = node, city, batch, written
         self._path = directory / file_name(node, 0, START_US)
@@ -139,12 +154,13 @@ class _Sheet:
         self._file.write(schema_message(schema_of(node, 0)))
         self._messages = 1
         self._position = 0
+        self.delivered = 0
 
     def begin(self, filters: Sequence[str] = ()) -> None:
         """Connect, and subscribe."""
         names = [f"{number}" for number in range(len(filters))]
         kinds = ["Attached"] + ["Subscribed"] * len(filters)
-        self._rows(
+        self.rows(
             kinds,
             np.full(len(kinds), START_US - CALM_US),
             link=["B1", *[None] * len(filters)],
@@ -155,7 +171,7 @@ class _Sheet:
 
     def end(self) -> None:
         """Disconnect."""
-        self._rows(["Detached"], np.array([self._city.end_us]), link=["B1"])
+        self.rows(["Detached"], np.array([self._city.end_us]), link=["B1"])
         self.finish()
 
     def finish(self) -> None:
@@ -178,7 +194,7 @@ class _Sheet:
                 columns["events"] = [city.content(part[a:b]) for a, b in pairwise(starts)]
             columns["seqs"] = _lists(starts, pa.array(city.seq[part]))
             columns["publishers"] = self._publishers(part, starts)
-            self._rows([kind] * count, times, **columns)
+            self.rows([kind] * count, times, **columns)
             self._written.identities += len(part)
 
     def _publishers(self, part: Numbers, starts: Numbers) -> pa.Array:
@@ -188,7 +204,8 @@ class _Sheet:
             return _lists(np.arange(count + 1), pa.array([self._city.names[who[0]]] * count))
         return _lists(starts, pa.array(self._city.names).take(pa.array(who)))
 
-    def _rows(self, kinds: list[str], times_us: Numbers, **columns: Any) -> None:
+    def rows(self, kinds: list[str], times_us: Numbers, **columns: Any) -> None:
+        """Facts, each of a kind and a time, with these columns."""
         count = len(kinds)
         columns |= {
             "position": np.arange(self._position, self._position + count),
