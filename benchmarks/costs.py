@@ -122,7 +122,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 def _moved(log: Path) -> dict[str, int]:
     """What Spark's log says."""
     sums, most = Counter[str](), Counter[str]()
-    sizes: dict[int, str] = {}
+    sizes: set[int] = set()
     for file in log.iterdir():
         for line in file.read_text(encoding="utf-8").splitlines():
             said = json.loads(line)
@@ -135,7 +135,7 @@ def _moved(log: Path) -> dict[str, int]:
                     most["python"] = max(most["python"], of["ProcessTreePythonRSSMemory"])
                     most["java"] = max(most["java"], of["JVMHeapMemory"])
             elif "sparkPlanInfo" in said:
-                sizes |= dict(_broadcasts(said["sparkPlanInfo"]))
+                sizes |= set(_broadcasts(said["sparkPlanInfo"]))
             elif kind == "SparkListenerDriverAccumUpdates":
                 for number, value in said["accumUpdates"]:
                     if number in sizes:
@@ -151,21 +151,19 @@ def _moved(log: Path) -> dict[str, int]:
     }
 
 
-def _add_task(
-    metrics: Mapping[str, dict[str, int]], sums: Counter[str], most: Counter[str]
-) -> None:
+def _add_task(metrics: Any, sums: Counter[str], most: Counter[str]) -> None:
     sums["read"] += metrics["Input Metrics"]["Bytes Read"]
     sums["shuffled"] += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
     sums["collected"] += metrics["Result Size"]
     most["task"] = max(most["task"], metrics["Peak Execution Memory"])
 
 
-def _broadcasts(plan: Any) -> Iterator[tuple[int, str]]:
+def _broadcasts(plan: Any) -> Iterator[int]:
     """The numbers under which a plan counts the bytes of what goes to all workers."""
     if plan["nodeName"] == "BroadcastExchange":
         for metric in plan["metrics"]:
             if metric["name"] == "data size":
-                yield metric["accumulatorId"], "data size"
+                yield metric["accumulatorId"]
     for child in plan["children"]:
         yield from _broadcasts(child)
 
