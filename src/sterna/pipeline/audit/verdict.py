@@ -14,6 +14,7 @@ from sterna.pipeline.audit.accounts import Accounts, accounts, summed, suspects
 from sterna.pipeline.audit.before import nothing_to_judge
 from sterna.pipeline.audit.conduct import conducts, controls, hearings, signs_of_life
 from sterna.pipeline.audit.doubts import decided
+from sterna.pipeline.audit.entries import odd, wrong_entries
 from sterna.pipeline.audit.findings import UNKNOWN, explained, in_doubt, reach, wrong
 from sterna.pipeline.audit.ledger import GRACE_US, NOT_WANTED, lines, set_apart
 from sterna.pipeline.audit.publications import recorded
@@ -47,6 +48,7 @@ class Finding(NamedTuple):
 
     world: str
     client: str
+    """Who got it or should have got it; empty if it is wrong how the event came to a broker."""
     publisher: str
     seq: int
     fault: Fault
@@ -57,7 +59,8 @@ class Finding(NamedTuple):
     def __str__(self) -> str:
         way = ", ".join(self.path) or "no broker states that it passed"
         whose = f" in {self.world}" if self.world else ""
-        return f"{self.fault}: event {self.publisher} #{self.seq} for {self.client}{whose} ({way})"
+        to = f" for {self.client}" if self.client else ""
+        return f"{self.fault}: event {self.publisher} #{self.seq}{to}{whose} ({way})"
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,8 @@ def audit(
     )
     known = known.join(recorded(stated), ["world", "client"], "left").persist()
     known.count()  # Spark knows how large it is then, and joins it accordingly.
-    told_by = witnesses(control, grace_us=grace_us) if by_clocks else ALL_TELL
+    strange = odd(stated, grace_us=grace_us).persist()
+    told_by = witnesses(control, strange, grace_us=grace_us) if by_clocks else ALL_TELL
     seen_events, seen_faults = Observation(), Observation()
     who_wanted = wanted(
         *(stated, known), grace_us=grace_us, advertisements=advertisements, partitions=parts
@@ -190,12 +194,14 @@ def audit(
         step("judging what came unexpectedly")
         doubts = in_doubt(suspect)
         found = found.unionByName(decided(doubts, stated, known, grace_us=grace_us))
+    found = found.unionByName(wrong_entries(strange, known))
     fault = F.col("fault")
     found = found.observe(
         seen_faults,
         *(F.count_if(fault == each).alias(each) for each in (*map(str, Fault), NOT_WANTED)),
     )
     rows = found.orderBy(fault == NOT_WANTED, *ORDER).limit(FINDINGS_MAX).collect()
+    rows = _without_consequences(rows, told_by)
     published = _seen(seen_events).get("published")
     if published is None:
         (counted,) = who_wanted.agg(F.sum("events").alias("published")).collect()
@@ -206,9 +212,8 @@ def audit(
     beyond = _seen(seen_faults) if len(rows) == FINDINGS_MAX else {}
     if unjudged.unknown:
         beyond.pop(NOT_WANTED, None)  # Nobody knows how many of these are wrong.
-    book.unpersist()
-    known.unpersist()
-    control.unpersist()
+    for cached in (book, strange, known, control):
+        cached.unpersist()
     return Verdict(
         published=published,
         subscribed=told.subscribed,
@@ -243,6 +248,22 @@ def _counted(findings: list[Finding], seen: dict[str, int]) -> Counter[Fault]:
     faults = Counter({each: max(told[each], seen.get(each, 0)) for each in Fault})
     faults[Fault.UNASKED] += max(0, sum(seen.values()) - faults.total())
     return +faults
+
+
+def _without_consequences(rows: list[Row], told_by: Witnesses) -> list[Row]:
+    """The faults, without those of events that were forged: nobody has lost them.
+
+    What only clocks tell is nothing if they differ.
+    """
+    rows = [
+        row for row in rows if row.fault != Fault.FORGED or row.publisher not in told_by.apart_us
+    ]
+    forged = {(row.publisher, row.seq) for row in rows if row.fault == Fault.FORGED}
+    return [
+        row
+        for row in rows
+        if row.fault != Fault.LOST or (row.publisher, row.seq) not in forged or row.world != LIVE
+    ]
 
 
 def _explained(

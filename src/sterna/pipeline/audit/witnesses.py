@@ -28,8 +28,11 @@ ALL_TELL = Witnesses()
 """Everybody has a journal and a clock that can be compared."""
 
 
-def witnesses(control: DataFrame, *, grace_us: int) -> Witnesses:
-    """Who has no journal, and whose clock differs by more than `grace_us`."""
+def witnesses(control: DataFrame, odd: DataFrame, *, grace_us: int) -> Witnesses:
+    """Who has no journal, and whose clock differs by more than `grace_us`.
+
+    By when connections began, and by `odd` publications, which brokers accepted beforehand.
+    """
     attached = control.where((F.col("world") == LIVE) & (F.col("kind") == "Attached")).select(
         "at", "link", "peer", "moment"
     )
@@ -42,8 +45,12 @@ def witnesses(control: DataFrame, *, grace_us: int) -> Witnesses:
         .limit(NAMES_MAX)
     )
     # All of them, however many: who is left out would be accused.
-    apart = _apart(attached, moments(grace_us)).select(
-        F.col("client").alias("name"), F.lit(None).alias("peer"), "ahead"
+    early = odd.where("is_early").groupBy(F.col("publisher").alias("client"))
+    apart = (
+        _apart(attached, moments(grace_us))
+        .select("client", "ahead")
+        .union(early.agg(F.max("ahead")))
+        .select(F.col("client").alias("name"), F.lit(None).alias("peer"), "ahead")
     )
     rows = silent.union(apart.orderBy("name")).collect()
     return Witnesses(
