@@ -34,6 +34,8 @@ FORGOTTEN = "Forgotten"
 _OF_BROKERS = ("Accepted", "Forwarded", "Discarded")
 """Facts that only brokers state, and of which they state many."""
 
+WENT_BACK = "went back"
+
 SPREAD = 64
 """In how many parts such facts of a broker are looked at."""
 
@@ -61,6 +63,7 @@ _ARROW = pa.schema(
         "oblivions": _list_of(moment=_LONG, heard=_LONG),
         "lives": pa.list_(_LONG),
         "discarded": pa.list_(_LONG),
+        "went_back": pa.bool_(),
         "settled": pa.list_(_LONG),
     }
 )
@@ -75,6 +78,7 @@ CONDUCT = """
     oblivions ARRAY<STRUCT<moment: BIGINT, heard: BIGINT>>,
     lives ARRAY<BIGINT>,
     discarded ARRAY<BIGINT>,
+    went_back BOOLEAN,
     settled ARRAY<BIGINT>
 """
 """A client: its connections; those in which its journal is complete, with their brokers, without a
@@ -82,8 +86,9 @@ grace period at each end, and when the run of its program had `begun`; its asks 
 `sterna.model.delivery.Lifetime`, and the last moment (`lasted`) at which an event may have left its
 publisher to arrive before the end; when it left for good, and its last event that had arrived; when
 it was forgotten, and its last event that had reached the network; when its program began without a
-memory, its journal anew, or the network did not know it any more; its events that it discarded. The
-row without a client has the moments at which nothing was on its way in a world."""
+memory, its journal anew, or the network did not know it any more; its events that it discarded;
+whether its clock went back during a run. The row without a client has the moments at which nothing
+was on its way in a world."""
 
 
 def controls(stated: Stated) -> DataFrame:
@@ -134,23 +139,35 @@ def conducts(
 
 
 def signs_of_life(stated: Stated) -> DataFrame:
-    """The first and the last fact of each run of each program (`moment`, `published`)."""
+    """The first and the last fact of each run of each program (`moment`, `published`).
+
+    Its `name` is `WENT_BACK` if the clock of the client did during the run: the times of its facts
+    are not in the order in which they were written.
+    """
     # One sort tells the runs apart, however many there are. Brokers have none: the facts that only
     # they state need not be in one place.
     anywhere = F.when(F.col("kind").isin(*_OF_BROKERS), F.pmod("position", F.lit(SPREAD)))
-    so_far = (
-        Window.partitionBy("at", "anywhere")
-        .orderBy("moment")
-        .rangeBetween(Window.unboundedPreceding, Window.currentRow)
-    )
+    in_order = Window.partitionBy("at", "anywhere").orderBy("moment", "position", "turn")
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     is_start = F.col("kind").isin(*STARTS)
+    # Another run may be in a journal of the same name elsewhere, with positions of its own.
+    is_back = ~F.col("is_start") & (F.col("position") < F.lag("position").over(in_order))
+    went_back = F.when((F.col("run") > 0) & F.max("is_back"), WENT_BACK)
     return (
         stated(None)
         .where(F.col("world") == LIVE)
-        .select("world", "at", "moment", is_start.alias("is_start"), anywhere.alias("anywhere"))
-        .withColumn("run", F.count_if("is_start").over(so_far))
+        .select(
+            *("world", "at", "moment", "position", "turn"),
+            is_start.alias("is_start"),
+            anywhere.alias("anywhere"),
+        )
+        .withColumns({"run": F.count_if("is_start").over(so_far), "is_back": is_back})
         .groupBy("world", F.col("at").alias("client"), "run")
-        .agg(F.min("moment").alias("moment"), F.max("moment").alias("published"))
+        .agg(
+            F.min("moment").alias("moment"),
+            F.max("moment").alias("published"),
+            went_back.alias("name"),
+        )
         .withColumn("kind", F.lit("Seen"))
         .drop("run")
     )
@@ -236,7 +253,7 @@ def _conducts(batches: Iterator[pa.RecordBatch], grace: int) -> Iterator[pa.Reco
 
 
 def _batch(told: list[_Row]) -> pa.RecordBatch:
-    empty: _Row = {name: [] for name in _ARROW.names}
+    empty: _Row = {name: [] for name in _ARROW.names} | {"went_back": False}
     return pa.RecordBatch.from_pylist([empty | each for each in told], _ARROW)
 
 
@@ -280,6 +297,7 @@ def _conduct(rows: Sequence[_Row], settled: list[int] | None, grace: int) -> _Ro
             )
             if publisher == client
         ],
+        "went_back": any(row["name"] == WENT_BACK for row in rows if row["kind"] == "Seen"),
     }
 
 

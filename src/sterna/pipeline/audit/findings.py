@@ -8,9 +8,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.core.names import Peer
 from sterna.model.delivery import OF_ENTRIES, Fault, was_published
-from sterna.pipeline.audit.ledger import EVENT, GRACE_US, NOT_WANTED, identities
+from sterna.pipeline.audit.ledger import EVENT, NOT_WANTED, identities
 from sterna.pipeline.audit.publications import is_recorded, published
-from sterna.pipeline.audit.stated import LIVE, Stated, slack
+from sterna.pipeline.audit.stated import LIVE, Stated
 
 _HOPS = "array<struct<moment: bigint, at: string, link: string, time: timestamp>>"
 
@@ -90,9 +90,7 @@ def reach(stated: Stated, control: DataFrame, clients: Sequence[str]) -> Reach:
     )
 
 
-def explained(
-    wrong: DataFrame, stated: Stated, known: DataFrame, *, grace_us: int = GRACE_US
-) -> DataFrame:
+def explained(wrong: DataFrame, stated: Stated, known: DataFrame) -> DataFrame:
     """Wrong deliveries with their paths; unwanted events are set apart from unpublished ones.
 
     Of those whose publication might be missing (`is_beyond`), unpublished ones are `UNKNOWN`. The
@@ -132,8 +130,9 @@ def explained(
         .groupBy(*EVENT)
         .agg(F.array_sort(F.collect_list(F.struct("moment", "at", "link", "time"))).alias("hops"))
     )
-    is_published = F.coalesce(
-        was_published(F.col("published"), F.col("moment") + slack(grace_us)), F.lit(col=False)
+    # Nobody wanted it at any time, so clocks do not matter.
+    is_published = F.col("published").isNotNull() & (
+        (F.col("world") == LIVE) | was_published(F.col("published"), F.col("moment"))
     )
     fault = (
         F.when(F.col("fault") != NOT_WANTED, F.col("fault"))

@@ -24,6 +24,10 @@ NOT_WANTED = "not wanted"
 """It came to a client that never asked for anything like it: unasked, if it was published."""
 
 
+EARLY = "early"
+"""It came before it was published, by clocks: one of them is wrong."""
+
+
 def lines(stated: Stated, wanted: DataFrame, *, grace_us: int = GRACE_US) -> DataFrame:
     """A line for each client and each event that was for it or came to it.
 
@@ -36,7 +40,7 @@ def lines(stated: Stated, wanted: DataFrame, *, grace_us: int = GRACE_US) -> Dat
     return _judged(known.unionByName(_arrived(stated), allowMissingColumns=True), slack(grace_us))
 
 
-_BY_ORDER = (str(Fault.DUPLICATED), str(Fault.REORDERED))
+BY_ORDER = (str(Fault.DUPLICATED), str(Fault.REORDERED))
 """The faults that no clock is needed for."""
 
 
@@ -53,7 +57,7 @@ def set_apart(lines: DataFrame, names: Collection[str]) -> DataFrame:
     return lines.select(
         *(*LINE, "delivered", "is_missed"),
         *((F.col(name) & is_judged).alias(name) for name in ("is_owed", "is_open")),
-        F.filter("faults", lambda each: is_judged | each["fault"].isin(*_BY_ORDER)).alias("faults"),
+        F.filter("faults", lambda each: is_judged | each["fault"].isin(*BY_ORDER)).alias("faults"),
         F.when(is_judged, F.col("doubts")).alias("doubts"),
         (said & ~is_judged).alias("is_apart"),
     )
@@ -185,13 +189,14 @@ def _faults(slack: Column, came_not: Column) -> Column:
     )
     swapped = F.exists(firsts, lambda each: is_out_of_order(F.col("seq"), each["last_seq"]))
     repeated = F.size("deliveries") - F.size(lives)
+    early = F.when(F.col("world") == LIVE, EARLY).otherwise(str(Fault.UNPUBLISHED))
     return F.concat(
         F.when(lost, F.array(_fault(Fault.LOST, never))).otherwise(_none()),
         F.when(swapped, F.array(_fault(Fault.REORDERED, first["moment"]))).otherwise(_none()),
         F.array_repeat(_fault(Fault.DUPLICATED, first["moment"]), repeated),
         F.transform(
             F.filter("arrivals", lambda arrival: _is_early(arrival, slack)),
-            lambda arrival: _fault(Fault.UNPUBLISHED, arrival["moment"]),
+            lambda arrival: _fault(early, arrival["moment"]),
         ),
         F.transform(
             F.filter(deliveries, lambda each: F.col("published") > each["went"] + slack),
@@ -223,8 +228,9 @@ def _is_doubtful(arrival: Column, slack: Column) -> Column:
     return ~(_is_early(arrival, slack) | F.exists("spans", permits))
 
 
-def _fault(fault: str, moment: Column) -> Column:
-    return F.struct(F.lit(str(fault)).alias("fault"), moment.alias("moment"))
+def _fault(fault: str | Column, moment: Column) -> Column:
+    named = fault if isinstance(fault, Column) else F.lit(str(fault))
+    return F.struct(named.alias("fault"), moment.alias("moment"))
 
 
 def _none() -> Column:

@@ -1,6 +1,7 @@
 """An audit from beginning to end: read once, judged once, reported in numbers and findings."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,14 @@ from sterna.pipeline.audit.conduct import conducts, controls, hearings, signs_of
 from sterna.pipeline.audit.doubts import decided
 from sterna.pipeline.audit.entries import odd, wrong_entries
 from sterna.pipeline.audit.findings import UNKNOWN, explained, in_doubt, reach, wrong
-from sterna.pipeline.audit.ledger import GRACE_US, NOT_WANTED, lines, set_apart
+from sterna.pipeline.audit.ledger import (
+    BY_ORDER,
+    EARLY,
+    GRACE_US,
+    NOT_WANTED,
+    lines,
+    set_apart,
+)
 from sterna.pipeline.audit.publications import recorded
 from sterna.pipeline.audit.stated import LIVE, Stated, in_journals, moments
 from sterna.pipeline.audit.wanted import wanted
@@ -81,6 +89,9 @@ class Unjudged:
     """Whether some journals have lost their beginning, which may have had such events."""
     apart: int = 0
     """How many deliveries were between clients of which one has a clock that differs too much."""
+    early: tuple[tuple[str, str], ...] = ()
+    """Clients that got events before these were published, and the publishers: one clock of the two
+    is wrong, so neither of them is judged by it."""
     witnesses: Witnesses = ALL_TELL
     """Whose clocks those are, and who has no journal."""
 
@@ -179,12 +190,12 @@ def audit(
     known = known.join(recorded(stated), ["world", "client"], "left").persist()
     known.count()  # Spark knows how large it is then, and joins it accordingly.
     strange = odd(stated, grace_us=grace_us).persist()
-    told_by = witnesses(control, strange, grace_us=grace_us) if by_clocks else ALL_TELL
+    told_by = witnesses(control, known, strange, grace_us=grace_us) if by_clocks else ALL_TELL
     seen_events, seen_faults = Observation(), Observation()
     who_wanted = wanted(
         *(stated, known), grace_us=grace_us, advertisements=advertisements, partitions=parts
     ).observe(seen_events, F.sum("events").alias("published"))
-    judged = set_apart(lines(stated, who_wanted, grace_us=grace_us), told_by.apart_us)
+    judged = set_apart(lines(stated, who_wanted, grace_us=grace_us), told_by.unfit)
     step("judging deliveries")
     book = accounts(judged).persist()
     summary = summed(book)
@@ -201,7 +212,8 @@ def audit(
         *(F.count_if(fault == each).alias(each) for each in (*map(str, Fault), NOT_WANTED)),
     )
     rows = found.orderBy(fault == NOT_WANTED, *ORDER).limit(FINDINGS_MAX).collect()
-    rows = _without_consequences(rows, told_by)
+    rows, early = _without_wrong_clocks(rows, told_by.unfit)
+    rows = _without_consequences(rows)
     published = _seen(seen_events).get("published")
     if published is None:
         (counted,) = who_wanted.agg(F.sum("events").alias("published")).collect()
@@ -222,7 +234,11 @@ def audit(
         faults=_counted(findings, beyond),
         findings=findings,
         unjudged=replace(
-            unjudged, open=summary.total.open, apart=summary.total.apart, witnesses=told_by
+            unjudged,
+            open=summary.total.open,
+            apart=summary.total.apart,
+            early=early,
+            witnesses=told_by,
         ),
         accounts=summary,
     )
@@ -250,19 +266,35 @@ def _counted(findings: list[Finding], seen: dict[str, int]) -> Counter[Fault]:
     return +faults
 
 
-def _without_consequences(rows: list[Row], told_by: Witnesses) -> list[Row]:
-    """The faults, without those of events that were forged: nobody has lost them.
+def _without_wrong_clocks(
+    rows: list[Row], unfit: Sequence[str]
+) -> tuple[list[Row], tuple[tuple[str, str], ...]]:
+    """The faults that no wrong clock can explain, and who got events before they were published.
 
-    What only clocks tell is nothing if they differ.
+    The `unfit` clients are known to have such clocks.
     """
-    rows = [
-        row for row in rows if row.fault != Fault.FORGED or row.publisher not in told_by.apart_us
+    early = {(row.client, row.publisher) for row in rows if row.fault == EARLY}
+    doubtful = {*unfit, *(name for pair in early for name in pair)}
+    kept = [
+        row
+        for row in rows
+        if row.fault in _WITHOUT_CLOCKS
+        or row.world != LIVE
+        or doubtful.isdisjoint((row.client, row.publisher))
     ]
+    return kept, tuple(sorted(early))
+
+
+_WITHOUT_CLOCKS = (*BY_ORDER, str(Fault.ALTERED), str(Fault.REUSED))
+
+
+def _without_consequences(rows: list[Row]) -> list[Row]:
+    """The faults, without those of events that were forged: nobody has lost them."""
     forged = {(row.publisher, row.seq) for row in rows if row.fault == Fault.FORGED}
     return [
         row
         for row in rows
-        if row.fault != Fault.LOST or (row.publisher, row.seq) not in forged or row.world != LIVE
+        if row.fault != Fault.LOST or row.world != LIVE or (row.publisher, row.seq) not in forged
     ]
 
 
@@ -292,7 +324,7 @@ def _explained(
                 short[row.client, row.moment] = names
     told = [(*row, (row.client, row.moment) in short) for row in rows]
     found = known.sparkSession.createDataFrame(told, f"{WRONG}, is_beyond BOOLEAN")
-    answers = explained(found, stated, known, grace_us=grace_us).collect()
+    answers = explained(found, stated, known).collect()
     unknown = [row for row in answers if row.fault == UNKNOWN]
     ends = {name for row in unknown for name in short[row.client, row.moment]}
     findings = sorted(
