@@ -106,6 +106,11 @@ def test_most_is_judged_and_the_rest_is_told(audited: Audited) -> None:
     assert verdict is not None
     assert verdict.owed > audited.delivered / 4
     assert verdict.unjudged.open > 0
+    assert verdict.unjudged.early == ()
+    wrong = verdict.unjudged.witnesses.unfit
+    assert len(wrong) <= len(audited.seeds) / 20, (
+        wrong
+    )  # Two killed ends look like one wrong clock.
 
 
 @pytest.mark.spec("PL-5")
