@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from sterna.core import facts
 from sterna.core.actions import Connect
 from sterna.core.client import Client
@@ -47,6 +49,9 @@ GRACE_US: Time = 5_000_000
 RUN_US: Time = 250_000_000
 TICK_US: Time = 500_000
 """How often clients and brokers look whether their journals are due."""
+SKEW_US: Time = 2_000_000
+"""By how much the clock of a node is ahead or behind at most: two of them, and the time that
+messages take, are within the grace period."""
 CRASH_US: Time = 300_000
 """How long a broker is down at most."""
 
@@ -60,17 +65,17 @@ MOVING = (
 )
 
 Planted = tuple[Fault, str, str, int]
-"""The fault, the client, and the publisher and number of the event."""
+"""The fault, the client if it matters, and the publisher and number of the event."""
 
 
 class Clock:
-    """Virtual time, as the clock of a client's engine."""
+    """Virtual time, as the clock of a client's engine shows it."""
 
-    def __init__(self, network: Network) -> None:
-        self._network = network
+    def __init__(self, network: Network, ahead: Time) -> None:
+        self._network, self._ahead = network, ahead
 
     def now(self) -> Time:
-        return self._network.kernel.now
+        return self._network.kernel.now + self._ahead
 
     def not_before(self, time: Time) -> None:
         assert self.now() >= time
@@ -142,7 +147,7 @@ class Program:
         began = Began(node=self.name, incarnation=self.node.incarnation, settings=Settings())
         if self.has_state and not goes_on:
             self.memory = Memory(run.directory / "states" / f"{self.name}-{self.starts}", began)
-        self.engine = Engine(Clock(run.network), self.node, began)
+        self.engine = Engine(Clock(run.network, run.ahead[self.name]), self.node, began)
         self.is_running, host.is_down = True, False
         if self.has_state:
             assert self.memory is not None
@@ -203,7 +208,7 @@ class Program:
     def stated(self, fact: Fact) -> None:
         if not self.is_running or self.record is None or self.engine is None:
             return
-        for each in self.run.tampered(self, fact):
+        for each in self.run.recorded(fact):
             if self.has_state and self.memory is not None:
                 position = self.memory.append(b"")
                 self.memory.kept.append((position, [each]))
@@ -244,7 +249,7 @@ class Notes:
 
 
 Tamper = Callable[[str, Fact], list[Fact]]
-"""What a client's journal gets instead of a fact."""
+"""What the journal of a node gets instead of a fact."""
 
 
 class Run(Observer):
@@ -289,6 +294,10 @@ class Run(Observer):
             self.network.add(simulation._client(client), Peer.CLIENT).is_down = True
             self.programs[client] = Program(self, client, habits)
             self.breaks[client] = []
+        self.ahead = {
+            node: self.rng.randint(0, 2 * SKEW_US) for node in (*self.brokers, *self.programs)
+        }
+        """By how much the clock of each node is ahead of the slowest one there may be."""
         self.network.run(1_000)
         for program in self.programs.values():
             program.start(self.rng.choice(self.brokers))
@@ -406,7 +415,8 @@ class Run(Observer):
 
     def fact(self, fact: Fact) -> None:
         if fact.at in self.notes:
-            self.notes[fact.at].add(fact)
+            for each in self.recorded(fact):
+                self.notes[fact.at].add(each)
         program = self.programs.get(fact.at)
         if program is None or not program.is_running:
             return
@@ -424,8 +434,10 @@ class Run(Observer):
     def _break(self, program: Program) -> None:
         self.breaks[program.name].append(self.now)
 
-    def tampered(self, program: Program, fact: Fact) -> list[Fact]:
-        return [fact] if self._tamper is None else self._tamper(program.name, fact)
+    def recorded(self, fact: Fact) -> list[Fact]:
+        """What the journal of a node gets, by the clock of the node."""
+        stated = [fact] if self._tamper is None else self._tamper(fact.at, fact)
+        return [replace(each, time=each.time + self.ahead[fact.at]) for each in stated]
 
 
 STEPS = (

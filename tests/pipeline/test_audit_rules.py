@@ -83,7 +83,8 @@ def test_a_journal_that_begins_in_a_connection_or_ends_in_one() -> None:
 
 def row(kind: str, moment: int, **more: Any) -> dict[str, Any]:
     empty = dict.fromkeys(("name", "filter", "published", "publishers", "seqs"))
-    return {"world": "", "client": "ann", "kind": kind, "moment": moment, **empty, **more}
+    told = {"world": "", "client": "ann", "kind": kind, "moment": moment, "link": "B1"}
+    return {**told, **empty, **more}
 
 
 def asks(*rows: dict[str, Any], settled: list[int] | None = None) -> list[tuple[Any, ...]]:

@@ -6,6 +6,7 @@ import pytest
 
 from sterna.model.delivery import FOREVER
 from sterna.pipeline.audit import conduct, wanted
+from sterna.pipeline.audit.entries import Sessions
 from sterna.pipeline.audit.findings import Reach
 from sterna.pipeline.audit.publishers import NOBODY, Publishers
 from tests.pipeline.test_audit_rules import GRACE, asks, row
@@ -134,6 +135,37 @@ def test_what_was_published_is_known_as_far_as_all_brokers_of_a_network_tell() -
     assert reach.short_of("bob", 7) == []
     assert Reach([*links, ("B3", "B4")], ends).short_of("ann", 1) == ["B4"]
     assert (reach.is_known("bob"), reach.is_known("eve")) == (True, False)
+
+
+@pytest.mark.spec("PL-5")
+def test_a_journal_has_all_that_was_sent_in_a_connection_of_a_run_that_it_has() -> None:
+    """Not at its ends, where clocks differ, nor before journals said where runs begin."""
+    rows = (
+        *(row("Seen", 0, published=40), row("Seen", 50, published=90)),
+        *(row("Attached", 1), row("Detached", 40), row("Restarted", 50)),
+        *(row("Attached", 52), row("Detached", 60), row("Attached", 61), row("Attached", 70)),
+    )
+
+    sessions = conduct._conduct(rows, None, GRACE)["sessions"]
+
+    assert [(each["since"], each["until"], each["begun"]) for each in sessions] == [
+        (75, 85, 50),
+    ]
+    assert {each["broker"] for each in sessions} == {conduct.name_id("B1")}
+
+
+@pytest.mark.spec("PL-5")
+def test_what_a_journal_must_have_is_what_its_run_has_published() -> None:
+    """At that broker, in that time, with a greater number than the first event of the run."""
+    session = {"broker": 7, "since": 20, "until": 40, "begun": 10}
+    journal = Sessions([session], [{"moment": 5, "first": 1}, {"moment": 15, "first": 100}])
+
+    assert journal.must_have(101, 7, 30)
+    assert not journal.must_have(100, 7, 30)
+    assert not journal.must_have(101, 8, 30)
+    assert not any(journal.must_have(101, 7, moment) for moment in (19, 41))
+    assert not Sessions([session], [{"moment": 5, "first": 1}]).must_have(101, 7, 30)
+    assert not Sessions([session], [{"moment": 50, "first": 1}]).must_have(101, 7, 30)
 
 
 class Counted(int):

@@ -90,7 +90,8 @@ def verdict(audit: Audit, number: int) -> Panel:
 
 def line(audit: Audit) -> str:
     """The audit of a round in a few words."""
-    others = audit.faults[Fault.UNASKED] + audit.faults[Fault.UNPUBLISHED]
+    named = (Fault.LOST, Fault.DUPLICATED, Fault.REORDERED)
+    others = audit.faults.total() - sum(audit.faults[fault] for fault in named)
     return (
         f"published {audit.published:,}, delivered {audit.delivered:,} "
         f"({audit.owed:,} owed for sure), lost {audit.faults[Fault.LOST]}, "

@@ -32,13 +32,25 @@ FOREVER = 2**63 - 1
 
 
 class Fault(StrEnum):
-    """What can be wrong with a delivery."""
+    """What can be wrong with a delivery, or with how an event came into the network."""
 
     LOST = "lost"
     DUPLICATED = "duplicated"
     REORDERED = "out of order"
     UNASKED = "never asked for"
     UNPUBLISHED = "never published so"
+    DETACHED = "delivered while detached"
+    """It came to a client that was connected with no broker since before it was published."""
+    FORGED = "forged"
+    """A broker has it from its publisher, who has not published it."""
+    ALTERED = "altered"
+    """A broker has it with another content than its publisher."""
+    REUSED = "number used twice"
+    """Another event of the same publisher has this number."""
+
+
+OF_ENTRIES = (Fault.FORGED, Fault.ALTERED, Fault.REUSED)
+"""The faults of events on their way into the network, whoever gets them then."""
 
 
 Moment = Any

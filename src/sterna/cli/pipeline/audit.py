@@ -130,6 +130,8 @@ def _document(verdict: "Verdict") -> dict[str, Any]:
                 name: ahead_us / 1e6
                 for name, ahead_us in verdict.unjudged.witnesses.apart_us.items()
             },
+            "clocks_went_back": list(verdict.unjudged.witnesses.went_back),
+            "before_published": [list(pair) for pair in verdict.unjudged.early],
             "without_journal": {
                 "clients": list(verdict.unjudged.witnesses.silent_clients),
                 "brokers": list(verdict.unjudged.witnesses.silent_brokers),
@@ -246,9 +248,16 @@ def _unjudged(verdict: "Verdict") -> Iterator[str]:
         yield f"not judged: {what}; {', and '.join(why)}"
     if left.apart:
         clocks = [_clock(*each) for each in left.witnesses.apart_us.items()]
+        clocks += [f"{client} went back" for client in left.witnesses.went_back]
         yield (
             f"not judged: {left.apart:,} deliveries between clients of which one has a clock that "
-            f"differs from its brokers' by more than --grace: {_some(clocks)}"
+            f"differs from its brokers' by more than --grace, or went back: {_some(clocks)}"
+        )
+    if left.early:
+        pairs = [f"{client} got events of {publisher}" for client, publisher in left.early]
+        yield (
+            "not judged by their clocks, of which one is wrong by more than --grace: "
+            f"{_some(pairs)} before they were published"
         )
     if left.witnesses.silent_clients:
         clients = _some(left.witnesses.silent_clients)
@@ -273,7 +282,7 @@ def _in_words(verdict: "Verdict") -> str:
     if not verdict.has_judged:
         return "nothing could be judged, so nothing is known of these deliveries"
     right, not_wrong = "every delivery was right", "no delivery was wrong"
-    if verdict.unjudged.unknown or verdict.unjudged.apart:
+    if verdict.unjudged.unknown or verdict.unjudged.apart or verdict.unjudged.early:
         right = not_wrong = "no delivery that could be judged was wrong"
     if verdict.owed:
         return f"{right}, and nothing that was owed for sure is missing"

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from sterna.model.delivery import FOREVER
 from sterna.model.filters import Filter
 from sterna.pipeline.audit.presence import Presence, connections_of
-from sterna.pipeline.audit.stated import LIVE, Stated, moments
+from sterna.pipeline.audit.stated import BEGUN, LIVE, STARTS, Stated, moments
 
 SUBSCRIPTION = "subscription"
 FOLLOWING = "following"
@@ -26,16 +26,15 @@ OFFER = "offer"
 
 CLIENTS_AT_ONCE = 1_000
 
-_COLUMNS = ("name", "filter", "published", "publishers", "seqs")
+_COLUMNS = ("link", "name", "filter", "published", "publishers", "seqs")
 
-BEGUN = "RecordBegun"
-STARTS = (BEGUN, "Restarted")
-"""The facts with which a client's program begins."""
 FORGOTTEN = "Forgotten"
 """The network had forgotten the client before it came back, and knows it from here on."""
 
 _OF_BROKERS = ("Accepted", "Forwarded", "Discarded")
 """Facts that only brokers state, and of which they state many."""
+
+WENT_BACK = "went back"
 
 SPREAD = 64
 """In how many parts such facts of a broker are looked at."""
@@ -53,6 +52,7 @@ _ARROW = pa.schema(
         "world": pa.string(),
         "client": pa.string(),
         "connections": _list_of(since=_LONG, until=_LONG),
+        "sessions": _list_of(broker=_LONG, since=_LONG, until=_LONG, begun=_LONG),
         "asks": _list_of(
             role=pa.string(),
             filter_id=_LONG,
@@ -63,6 +63,7 @@ _ARROW = pa.schema(
         "oblivions": _list_of(moment=_LONG, heard=_LONG),
         "lives": pa.list_(_LONG),
         "discarded": pa.list_(_LONG),
+        "went_back": pa.bool_(),
         "settled": pa.list_(_LONG),
     }
 )
@@ -70,20 +71,24 @@ _ARROW = pa.schema(
 CONDUCT = """
     world STRING, client STRING,
     connections ARRAY<STRUCT<since: BIGINT, until: BIGINT>>,
+    sessions ARRAY<STRUCT<broker: BIGINT, since: BIGINT, until: BIGINT, begun: BIGINT>>,
     asks ARRAY<STRUCT<role: STRING, filter_id: BIGINT, filter: STRING,
         asked: BIGINT, settled: BIGINT, ended: BIGINT, forgotten: BIGINT, lasted: BIGINT>>,
     farewells ARRAY<STRUCT<moment: BIGINT, last: BIGINT>>,
     oblivions ARRAY<STRUCT<moment: BIGINT, heard: BIGINT>>,
     lives ARRAY<BIGINT>,
     discarded ARRAY<BIGINT>,
+    went_back BOOLEAN,
     settled ARRAY<BIGINT>
 """
-"""A client: its connections; its asks with the moments of `sterna.model.delivery.Lifetime`, and the
-last moment (`lasted`) at which an event may have left its publisher to arrive before the end; when
-it left for good, and its last event that had arrived; when it was forgotten, and its last event
-that had reached the network; when its program began without a memory, its journal anew, or the
-network did not know it any more; its events that it discarded. The row without a client has the
-moments at which nothing was on its way in a world."""
+"""A client: its connections; those in which its journal is complete, with their brokers, without a
+grace period at each end, and when the run of its program had `begun`; its asks with the moments of
+`sterna.model.delivery.Lifetime`, and the last moment (`lasted`) at which an event may have left its
+publisher to arrive before the end; when it left for good, and its last event that had arrived; when
+it was forgotten, and its last event that had reached the network; when its program began without a
+memory, its journal anew, or the network did not know it any more; its events that it discarded;
+whether its clock went back during a run. The row without a client has the moments at which nothing
+was on its way in a world."""
 
 
 def controls(stated: Stated) -> DataFrame:
@@ -94,7 +99,7 @@ def controls(stated: Stated) -> DataFrame:
             *("Attached", "Detached", "Left", "Purged", "ClientForgotten", "Settled"),
             *(*STARTS, FORGOTTEN),
         ),
-        *("client", "link", "peer", *_COLUMNS),
+        *("client", "peer", *_COLUMNS),
     )
 
 
@@ -134,23 +139,35 @@ def conducts(
 
 
 def signs_of_life(stated: Stated) -> DataFrame:
-    """The first and the last fact of each run of each program (`moment`, `published`)."""
+    """The first and the last fact of each run of each program (`moment`, `published`).
+
+    Its `name` is `WENT_BACK` if the clock of the client did during the run: the times of its facts
+    are not in the order in which they were written.
+    """
     # One sort tells the runs apart, however many there are. Brokers have none: the facts that only
     # they state need not be in one place.
     anywhere = F.when(F.col("kind").isin(*_OF_BROKERS), F.pmod("position", F.lit(SPREAD)))
-    so_far = (
-        Window.partitionBy("at", "anywhere")
-        .orderBy("moment")
-        .rangeBetween(Window.unboundedPreceding, Window.currentRow)
-    )
+    in_order = Window.partitionBy("at", "anywhere").orderBy("moment", "position", "turn")
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     is_start = F.col("kind").isin(*STARTS)
+    # Another run may be in a journal of the same name elsewhere, with positions of its own.
+    is_back = ~F.col("is_start") & (F.col("position") < F.lag("position").over(in_order))
+    went_back = F.when((F.col("run") > 0) & F.max("is_back"), WENT_BACK)
     return (
         stated(None)
         .where(F.col("world") == LIVE)
-        .select("world", "at", "moment", is_start.alias("is_start"), anywhere.alias("anywhere"))
-        .withColumn("run", F.count_if("is_start").over(so_far))
+        .select(
+            *("world", "at", "moment", "position", "turn"),
+            is_start.alias("is_start"),
+            anywhere.alias("anywhere"),
+        )
+        .withColumns({"run": F.count_if("is_start").over(so_far), "is_back": is_back})
         .groupBy("world", F.col("at").alias("client"), "run")
-        .agg(F.min("moment").alias("moment"), F.max("moment").alias("published"))
+        .agg(
+            F.min("moment").alias("moment"),
+            F.max("moment").alias("published"),
+            went_back.alias("name"),
+        )
         .withColumn("kind", F.lit("Seen"))
         .drop("run")
     )
@@ -187,6 +204,11 @@ def _oblivions(control: DataFrame, heard: DataFrame | None) -> DataFrame:
             .drop("is_forgotten", "heard")
         )
     return known.distinct().withColumn("kind", F.lit("ClientForgotten"))
+
+
+def name_id(name: str) -> int:
+    """The number that represents a node where only numbers are compared."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
 
 
 def filter_id(world: str, text: str, role: str) -> int:
@@ -231,7 +253,7 @@ def _conducts(batches: Iterator[pa.RecordBatch], grace: int) -> Iterator[pa.Reco
 
 
 def _batch(told: list[_Row]) -> pa.RecordBatch:
-    empty: _Row = {name: [] for name in _ARROW.names}
+    empty: _Row = {name: [] for name in _ARROW.names} | {"went_back": False}
     return pa.RecordBatch.from_pylist([empty | each for each in told], _ARROW)
 
 
@@ -249,6 +271,7 @@ def _conduct(rows: Sequence[_Row], settled: list[int] | None, grace: int) -> _Ro
     cuts = sorted([*(row["moment"] for row in oblivions), *learned])
     return {
         "connections": [{"since": since, "until": until} for since, until in connections],
+        "sessions": list(_sessions(rows, grace)) if is_by_clock and world == LIVE else [],
         "asks": [
             _ask(world, presence, *span)
             for asked in _asks(rows, leaving_ends=is_by_clock)
@@ -274,6 +297,7 @@ def _conduct(rows: Sequence[_Row], settled: list[int] | None, grace: int) -> _Ro
             )
             if publisher == client
         ],
+        "went_back": any(row["name"] == WENT_BACK for row in rows if row["kind"] == "Seen"),
     }
 
 
@@ -292,6 +316,22 @@ def _seen(connections: list[tuple[int, int]], rows: Sequence[_Row]) -> list[tupl
         first, last = runs[max(0, bisect_right(runs, (since, FOREVER)) - 1)]
         found.append((max(since, first), min(until, last)))
     return found
+
+
+def _sessions(rows: Sequence[_Row], grace: int) -> Iterator[_Row]:
+    """The connections in runs of which the journal has the beginning."""
+    starts = {row["moment"] for row in rows if row["kind"] in STARTS}
+    seen = ((row["moment"], row["published"]) for row in rows if row["kind"] == "Seen")
+    runs = sorted(run for run in seen if run[0] in starts)
+    links = [row for row in rows if row["kind"] in ("Attached", "Detached", *STARTS)]
+    for row, following in pairwise([*links, {"moment": FOREVER}]):
+        place = bisect_right(runs, (row["moment"], FOREVER)) - 1
+        if row["kind"] == "Attached" and place >= 0:
+            begun, last = runs[place]
+            until = min(last, following["moment"]) - grace
+            if row["moment"] + grace <= until:
+                broker, since = name_id(row["link"]), row["moment"] + grace
+                yield {"broker": broker, "since": since, "until": until, "begun": begun}
 
 
 _Asked = tuple[str, str, int, int]

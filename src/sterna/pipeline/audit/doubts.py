@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from sterna.model.delivery import Fault, Lifetime, is_allowed, is_explained, was_published
 from sterna.model.filters import Filter
 from sterna.pipeline.audit.conduct import FOLLOWING, OFFER
-from sterna.pipeline.audit.ledger import EVENT, NOT_WANTED
+from sterna.pipeline.audit.ledger import EARLY, EVENT, NOT_WANTED
 from sterna.pipeline.audit.publications import contents, is_recorded, published
 from sterna.pipeline.audit.stated import LIVE, Stated, moments
 
@@ -118,7 +118,9 @@ class Wishes:
         texts = {(ask["filter"], ask["role"] == FOLLOWING): ask for ask in self._all()}
         if not any(_matches(ask, events) for ask in texts.values()):
             return NOT_WANTED
-        return Fault.UNASKED if was_in_time else Fault.UNPUBLISHED
+        if was_in_time:
+            return Fault.UNASKED
+        return EARLY if arrival["world"] == LIVE else Fault.UNPUBLISHED
 
     def _permitting(self, arrival: Mapping[str, Any], slack: int) -> Iterator[Mapping[str, Any]]:
         """What would permit the arrival if it matches, the likeliest first."""

@@ -7,10 +7,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.core.names import Peer
-from sterna.model.delivery import Fault, was_published
-from sterna.pipeline.audit.ledger import EVENT, GRACE_US, NOT_WANTED, identities
+from sterna.model.delivery import OF_ENTRIES, Fault, was_published
+from sterna.pipeline.audit.ledger import EVENT, NOT_WANTED, identities
 from sterna.pipeline.audit.publications import is_recorded, published
-from sterna.pipeline.audit.stated import LIVE, Stated, slack
+from sterna.pipeline.audit.stated import LIVE, Stated
 
 _HOPS = "array<struct<moment: bigint, at: string, link: string, time: timestamp>>"
 
@@ -90,12 +90,11 @@ def reach(stated: Stated, control: DataFrame, clients: Sequence[str]) -> Reach:
     )
 
 
-def explained(
-    wrong: DataFrame, stated: Stated, known: DataFrame, *, grace_us: int = GRACE_US
-) -> DataFrame:
+def explained(wrong: DataFrame, stated: Stated, known: DataFrame) -> DataFrame:
     """Wrong deliveries with their paths; unwanted events are set apart from unpublished ones.
 
-    Of those whose publication might be missing (`is_beyond`), unpublished ones are `UNKNOWN`.
+    Of those whose publication might be missing (`is_beyond`), unpublished ones are `UNKNOWN`. The
+    path of an event that came to a broker wrongly begins with that.
     """
     events = wrong.select(*EVENT).distinct()
     of_publishers = published(stated, known, "publishers", "seqs").withColumns(
@@ -110,21 +109,30 @@ def explained(
         .groupBy(*EVENT)
         .agg(F.max("moment").alias("published"))
     )
+    entered = wrong.select(*EVENT, F.col("fault").isin(*OF_ENTRIES).alias("is_entry"))
+    is_accepted = F.col("kind") == "Accepted"
+    sender, receiver = F.when(is_accepted, F.col("link")), F.when(is_accepted, F.col("at"))
     forwarded = (
         identities(
-            stated(["Forwarded"], "link", "publishers", "seqs").where("link IS NOT NULL"),
-            "world",
-            "moment",
-            "at",
-            "link",
-            "time",
+            stated(["Forwarded", "Accepted"], "link", "publishers", "seqs").where(
+                "link IS NOT NULL"
+            ),
+            *("world", "kind", "moment", "at", "link", "time"),
         )
-        .join(F.broadcast(events), list(EVENT), "left_semi")
+        .join(
+            F.broadcast(entered.groupBy(*EVENT).agg(F.max("is_entry").alias("is_entry"))),
+            list(EVENT),
+        )
+        .where(~is_accepted | F.col("is_entry"))
+        .withColumns(
+            {"at": F.coalesce(sender, F.col("at")), "link": F.coalesce(receiver, F.col("link"))}
+        )
         .groupBy(*EVENT)
         .agg(F.array_sort(F.collect_list(F.struct("moment", "at", "link", "time"))).alias("hops"))
     )
-    is_published = F.coalesce(
-        was_published(F.col("published"), F.col("moment") + slack(grace_us)), F.lit(col=False)
+    # Nobody wanted it at any time, so clocks do not matter.
+    is_published = F.col("published").isNotNull() & (
+        (F.col("world") == LIVE) | was_published(F.col("published"), F.col("moment"))
     )
     fault = (
         F.when(F.col("fault") != NOT_WANTED, F.col("fault"))

@@ -13,8 +13,7 @@ from sterna.model.delivery import (
     is_out_of_order,
     was_published,
 )
-from sterna.pipeline.audit.conduct import BEGUN
-from sterna.pipeline.audit.stated import LIVE, Stated, slack
+from sterna.pipeline.audit.stated import BEGUN, LIVE, STARTS, Stated, slack
 
 GRACE_US = 5_000_000
 
@@ -23,6 +22,10 @@ LINE = ("world", "client", "publisher", "seq")
 
 NOT_WANTED = "not wanted"
 """It came to a client that never asked for anything like it: unasked, if it was published."""
+
+
+EARLY = "early"
+"""It came before it was published, by clocks: one of them is wrong."""
 
 
 def lines(stated: Stated, wanted: DataFrame, *, grace_us: int = GRACE_US) -> DataFrame:
@@ -37,7 +40,7 @@ def lines(stated: Stated, wanted: DataFrame, *, grace_us: int = GRACE_US) -> Dat
     return _judged(known.unionByName(_arrived(stated), allowMissingColumns=True), slack(grace_us))
 
 
-_BY_ORDER = (str(Fault.DUPLICATED), str(Fault.REORDERED))
+BY_ORDER = (str(Fault.DUPLICATED), str(Fault.REORDERED))
 """The faults that no clock is needed for."""
 
 
@@ -54,7 +57,7 @@ def set_apart(lines: DataFrame, names: Collection[str]) -> DataFrame:
     return lines.select(
         *(*LINE, "delivered", "is_missed"),
         *((F.col(name) & is_judged).alias(name) for name in ("is_owed", "is_open")),
-        F.filter("faults", lambda each: is_judged | each["fault"].isin(*_BY_ORDER)).alias("faults"),
+        F.filter("faults", lambda each: is_judged | each["fault"].isin(*BY_ORDER)).alias("faults"),
         F.when(is_judged, F.col("doubts")).alias("doubts"),
         (said & ~is_judged).alias("is_apart"),
     )
@@ -74,32 +77,44 @@ def identities(facts: DataFrame, *columns: str) -> DataFrame:
 
 # ---- Lines: what each client was owed, and what arrived.
 
+_LINKS = ("Attached", "Detached", "Restarted")
+"""The facts, besides the beginning of a life, that say whether a client has a link."""
+
+_NEVER = -1
+
 
 def _arrived(stated: Stated) -> DataFrame:
     """A row for each event that came to a client, whether its application saw it or not.
 
     `is_purged` marks those that were discarded for a client, if that was recorded. `life` counts
     the lives of a client: one that has lost its memory may get again what an earlier one got.
+    `went` is when a client had lost its link, if it had none in that run of its program.
     """
     is_purged = F.col("kind").isin("Purged", "Discarded", "Missed")
     so_far = (
         Window.partitionBy("world", "client")
-        .orderBy("moment")
-        .rangeBetween(Window.unboundedPreceding, Window.currentRow)
+        .orderBy("moment", "position", "turn")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
+    # A simulation knows better than its clients what brokers discarded. Its oracle, with which an
+    # audit agrees, knows only of deliveries.
+    is_told = (F.col("world") == LIVE) | ~F.col("kind").isin("Missed", "Recalled", *_LINKS)
+    has_link = F.col("kind").isin("Attached", *STARTS)  # Or it is unknown.
+    went = F.when(F.col("kind") == "Detached", F.col("moment")).when(has_link, _NEVER)
     facts = (
         stated(
-            ["Delivered", "Stray", "Purged", "Discarded", "Missed", BEGUN],
+            ["Delivered", "Stray", "Recalled", "Purged", "Discarded", "Missed", BEGUN, *_LINKS],
             *("client", "anywhere", "publishers", "seqs"),
         )
-        # A simulation knows better than its clients what brokers discarded.
-        .where((F.col("kind") != "Missed") | (F.col("world") == LIVE))
+        .where(is_told)
         .withColumn("client", F.coalesce("client", "at"))
         .withColumn("life", F.count_if(F.col("kind") == BEGUN).over(so_far))
-        .where(F.col("kind") != BEGUN)
+        .withColumn("went", F.last(went, ignorenulls=True).over(so_far))
+        .where(~F.col("kind").isin(BEGUN, *_LINKS))
     )
     came = identities(
-        facts, *("world", "kind", "client", "moment", "position", "turn", "anywhere", "life")
+        facts,
+        *("world", "kind", "client", "moment", "position", "turn", "anywhere", "life", "went"),
     )
     arrival = F.struct(
         "position",
@@ -107,7 +122,9 @@ def _arrived(stated: Stated) -> DataFrame:
         "place",
         "moment",
         "life",
+        F.nullif("went", F.lit(_NEVER)).alias("went"),
         (F.col("kind") == "Stray").alias("is_stray"),
+        (F.col("kind") == "Recalled").alias("is_recalled"),
         F.coalesce("anywhere", F.lit(col=False)).alias("anywhere"),
     )
     return came.select(
@@ -122,7 +139,7 @@ def _arrived(stated: Stated) -> DataFrame:
 
 def _judged(rows: DataFrame, slack: Column) -> DataFrame:
     """The lines, from their rows."""
-    is_delivery = ~F.col("arrival.is_stray")
+    is_delivery = _is_delivery(F.col("arrival"))
     earlier = (
         Window.partitionBy("world", "client", "publisher", "arrival.life")
         .orderBy("arrival.position", "arrival.turn", "arrival.place")
@@ -141,40 +158,49 @@ def _judged(rows: DataFrame, slack: Column) -> DataFrame:
             F.when(F.col("arrival").isNotNull(), F.struct("arrival.*", "last_seq"))
         ).alias("arrivals"),
     )
-    deliveries = F.array_sort(F.filter("arrivals", lambda arrival: ~arrival["is_stray"]))
+    deliveries = F.array_sort(F.filter("arrivals", _is_delivery))
+    came_not = ~F.exists("arrivals", lambda arrival: ~arrival["is_stray"])
     return grouped.withColumn("deliveries", deliveries).select(
         *LINE,
         (F.col("is_owed") & ~F.col("is_purged")).alias("is_owed"),
         F.size("deliveries").alias("delivered"),
-        _faults(slack).alias("faults"),
+        _faults(slack, came_not).alias("faults"),
         F.filter("arrivals", lambda arrival: _is_doubtful(arrival, slack)).alias("doubts"),
-        (F.col("is_purged") & (F.size("deliveries") == 0)).alias("is_missed"),
+        (F.col("is_purged") & came_not).alias("is_missed"),
         (
-            ~(F.col("is_owed") | F.col("is_purged"))
-            & (F.size("deliveries") == 0)
-            & F.exists("spans", _is_in_force)
+            ~(F.col("is_owed") | F.col("is_purged")) & came_not & F.exists("spans", _is_in_force)
         ).alias("is_open"),
     )
 
 
-def _faults(slack: Column) -> Column:
+def _is_delivery(arrival: Column) -> Column:
+    """Whether an event came as it was published: not in vain, and not from the past."""
+    return ~(arrival["is_stray"] | arrival["is_recalled"])
+
+
+def _faults(slack: Column, came_not: Column) -> Column:
     """The faults of a line, each with the moment of the arrival."""
     deliveries, never = F.col("deliveries"), F.lit(None).cast("long")
     first = F.get(deliveries, F.lit(0))
     lives = F.array_distinct(F.transform(deliveries, lambda each: each["life"]))
-    lost = F.col("is_owed") & ~F.col("is_purged") & (F.size("deliveries") == 0)
+    lost = F.col("is_owed") & ~F.col("is_purged") & came_not
     firsts = F.transform(
         lives, lambda life: F.get(F.filter(deliveries, lambda each: each["life"] == life), F.lit(0))
     )
     swapped = F.exists(firsts, lambda each: is_out_of_order(F.col("seq"), each["last_seq"]))
     repeated = F.size("deliveries") - F.size(lives)
+    early = F.when(F.col("world") == LIVE, EARLY).otherwise(str(Fault.UNPUBLISHED))
     return F.concat(
         F.when(lost, F.array(_fault(Fault.LOST, never))).otherwise(_none()),
         F.when(swapped, F.array(_fault(Fault.REORDERED, first["moment"]))).otherwise(_none()),
         F.array_repeat(_fault(Fault.DUPLICATED, first["moment"]), repeated),
         F.transform(
             F.filter("arrivals", lambda arrival: _is_early(arrival, slack)),
-            lambda arrival: _fault(Fault.UNPUBLISHED, arrival["moment"]),
+            lambda arrival: _fault(early, arrival["moment"]),
+        ),
+        F.transform(
+            F.filter(deliveries, lambda each: F.col("published") > each["went"] + slack),
+            lambda each: _fault(Fault.DETACHED, each["moment"]),
         ),
     )
 
@@ -202,8 +228,9 @@ def _is_doubtful(arrival: Column, slack: Column) -> Column:
     return ~(_is_early(arrival, slack) | F.exists("spans", permits))
 
 
-def _fault(fault: str, moment: Column) -> Column:
-    return F.struct(F.lit(str(fault)).alias("fault"), moment.alias("moment"))
+def _fault(fault: str | Column, moment: Column) -> Column:
+    named = fault if isinstance(fault, Column) else F.lit(str(fault))
+    return F.struct(named.alias("fault"), moment.alias("moment"))
 
 
 def _none() -> Column:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
-from sterna.pipeline.audit.stated import LIVE, Stated
+from sterna.pipeline.audit.stated import LIVE, STARTS, Stated
 
 PARTS_MAX = 16
 """Of a publisher that has recorded its numbers in more parts, workers look at each event."""
@@ -41,12 +41,22 @@ def is_recorded(first: Column, last: Column) -> Column:
 
 
 def recorded(stated: Stated) -> DataFrame:
-    """Of each client, the numbers of the events that it has recorded, as ranges without a gap."""
-    facts = stated(["Published"], "seqs").select(
-        "world",
-        F.col("at").alias("client"),
-        F.array_min("seqs").alias("first"),
-        F.array_max("seqs").alias("last"),
+    """Of each client, the numbers of the events that it has recorded, as ranges without a gap.
+
+    And the first event of each run of its program: its moment and its number (`openings`).
+    """
+    by_time = Window.partitionBy("world", "client").orderBy("moment", "position", "turn")
+    facts = (
+        stated(["Published", *STARTS], "seqs")
+        .select(
+            *("world", "kind", "moment", "position", "turn"),
+            F.col("at").alias("client"),
+            F.array_min("seqs").alias("first"),
+            F.array_max("seqs").alias("last"),
+        )
+        .withColumn("before", F.lag("kind").over(by_time))
+        .where(F.col("kind") == "Published")
+        .withColumn("opening", F.when(F.col("before").isin(*STARTS), F.struct("moment", "first")))
     )
     in_order = Window.partitionBy("world", "client").orderBy("first")
     before = F.max("last").over(in_order.rowsBetween(Window.unboundedPreceding, -1))
@@ -55,9 +65,16 @@ def recorded(stated: Stated) -> DataFrame:
         facts.withColumn("is_apart", is_apart)
         .withColumn("part", F.count_if("is_apart").over(in_order))
         .groupBy("world", "client", "part")
-        .agg(F.min("first").alias("first"), F.max("last").alias("last"))
+        .agg(
+            F.min("first").alias("first"),
+            F.max("last").alias("last"),
+            F.collect_list("opening").alias("openings"),
+        )
         .groupBy("world", "client")
-        .agg(F.sort_array(F.collect_list(F.struct("first", "last"))).alias("recorded"))
+        .agg(
+            F.sort_array(F.collect_list(F.struct("first", "last"))).alias("recorded"),
+            F.flatten(F.collect_list("openings")).alias("openings"),
+        )
     )
 
 

@@ -20,6 +20,10 @@ from sterna.pipeline.schemas import FACTS
 LIVE = ""
 """The world of brokers and clients, by their clocks."""
 
+BEGUN = "RecordBegun"
+STARTS = (BEGUN, "Restarted")
+"""The facts with which a client's program begins."""
+
 TURN_BITS = 20
 """In a world of its own, a moment is a position and so many bits for the turn."""
 

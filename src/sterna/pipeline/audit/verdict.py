@@ -1,6 +1,7 @@
 """An audit from beginning to end: read once, judged once, reported in numbers and findings."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,8 +15,16 @@ from sterna.pipeline.audit.accounts import Accounts, accounts, summed, suspects
 from sterna.pipeline.audit.before import nothing_to_judge
 from sterna.pipeline.audit.conduct import conducts, controls, hearings, signs_of_life
 from sterna.pipeline.audit.doubts import decided
+from sterna.pipeline.audit.entries import odd, wrong_entries
 from sterna.pipeline.audit.findings import UNKNOWN, explained, in_doubt, reach, wrong
-from sterna.pipeline.audit.ledger import GRACE_US, NOT_WANTED, lines, set_apart
+from sterna.pipeline.audit.ledger import (
+    BY_ORDER,
+    EARLY,
+    GRACE_US,
+    NOT_WANTED,
+    lines,
+    set_apart,
+)
 from sterna.pipeline.audit.publications import recorded
 from sterna.pipeline.audit.stated import LIVE, Stated, in_journals, moments
 from sterna.pipeline.audit.wanted import wanted
@@ -47,6 +56,7 @@ class Finding(NamedTuple):
 
     world: str
     client: str
+    """Who got it or should have got it; empty if it is wrong how the event came to a broker."""
     publisher: str
     seq: int
     fault: Fault
@@ -57,7 +67,8 @@ class Finding(NamedTuple):
     def __str__(self) -> str:
         way = ", ".join(self.path) or "no broker states that it passed"
         whose = f" in {self.world}" if self.world else ""
-        return f"{self.fault}: event {self.publisher} #{self.seq} for {self.client}{whose} ({way})"
+        to = f" for {self.client}" if self.client else ""
+        return f"{self.fault}: event {self.publisher} #{self.seq}{to}{whose} ({way})"
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,9 @@ class Unjudged:
     """Whether some journals have lost their beginning, which may have had such events."""
     apart: int = 0
     """How many deliveries were between clients of which one has a clock that differs too much."""
+    early: tuple[tuple[str, str], ...] = ()
+    """Clients that got events before these were published, and the publishers: one clock of the two
+    is wrong, so neither of them is judged by it."""
     witnesses: Witnesses = ALL_TELL
     """Whose clocks those are, and who has no journal."""
 
@@ -175,12 +189,13 @@ def audit(
     )
     known = known.join(recorded(stated), ["world", "client"], "left").persist()
     known.count()  # Spark knows how large it is then, and joins it accordingly.
-    told_by = witnesses(control, grace_us=grace_us) if by_clocks else ALL_TELL
+    strange = odd(stated, grace_us=grace_us).persist()
+    told_by = witnesses(control, known, strange, grace_us=grace_us) if by_clocks else ALL_TELL
     seen_events, seen_faults = Observation(), Observation()
     who_wanted = wanted(
         *(stated, known), grace_us=grace_us, advertisements=advertisements, partitions=parts
     ).observe(seen_events, F.sum("events").alias("published"))
-    judged = set_apart(lines(stated, who_wanted, grace_us=grace_us), told_by.apart_us)
+    judged = set_apart(lines(stated, who_wanted, grace_us=grace_us), told_by.unfit)
     step("judging deliveries")
     book = accounts(judged).persist()
     summary = summed(book)
@@ -190,12 +205,15 @@ def audit(
         step("judging what came unexpectedly")
         doubts = in_doubt(suspect)
         found = found.unionByName(decided(doubts, stated, known, grace_us=grace_us))
+    found = found.unionByName(wrong_entries(strange, known))
     fault = F.col("fault")
     found = found.observe(
         seen_faults,
         *(F.count_if(fault == each).alias(each) for each in (*map(str, Fault), NOT_WANTED)),
     )
     rows = found.orderBy(fault == NOT_WANTED, *ORDER).limit(FINDINGS_MAX).collect()
+    rows, early = _without_wrong_clocks(rows, told_by.unfit)
+    rows = _without_consequences(rows)
     published = _seen(seen_events).get("published")
     if published is None:
         (counted,) = who_wanted.agg(F.sum("events").alias("published")).collect()
@@ -206,9 +224,8 @@ def audit(
     beyond = _seen(seen_faults) if len(rows) == FINDINGS_MAX else {}
     if unjudged.unknown:
         beyond.pop(NOT_WANTED, None)  # Nobody knows how many of these are wrong.
-    book.unpersist()
-    known.unpersist()
-    control.unpersist()
+    for cached in (book, strange, known, control):
+        cached.unpersist()
     return Verdict(
         published=published,
         subscribed=told.subscribed,
@@ -217,7 +234,11 @@ def audit(
         faults=_counted(findings, beyond),
         findings=findings,
         unjudged=replace(
-            unjudged, open=summary.total.open, apart=summary.total.apart, witnesses=told_by
+            unjudged,
+            open=summary.total.open,
+            apart=summary.total.apart,
+            early=early,
+            witnesses=told_by,
         ),
         accounts=summary,
     )
@@ -243,6 +264,38 @@ def _counted(findings: list[Finding], seen: dict[str, int]) -> Counter[Fault]:
     faults = Counter({each: max(told[each], seen.get(each, 0)) for each in Fault})
     faults[Fault.UNASKED] += max(0, sum(seen.values()) - faults.total())
     return +faults
+
+
+def _without_wrong_clocks(
+    rows: list[Row], unfit: Sequence[str]
+) -> tuple[list[Row], tuple[tuple[str, str], ...]]:
+    """The faults that no wrong clock can explain, and who got events before they were published.
+
+    The `unfit` clients are known to have such clocks.
+    """
+    early = {(row.client, row.publisher) for row in rows if row.fault == EARLY}
+    doubtful = {*unfit, *(name for pair in early for name in pair)}
+    kept = [
+        row
+        for row in rows
+        if row.fault in _WITHOUT_CLOCKS
+        or row.world != LIVE
+        or doubtful.isdisjoint((row.client, row.publisher))
+    ]
+    return kept, tuple(sorted(early))
+
+
+_WITHOUT_CLOCKS = (*BY_ORDER, str(Fault.ALTERED), str(Fault.REUSED))
+
+
+def _without_consequences(rows: list[Row]) -> list[Row]:
+    """The faults, without those of events that were forged: nobody has lost them."""
+    forged = {(row.publisher, row.seq) for row in rows if row.fault == Fault.FORGED}
+    return [
+        row
+        for row in rows
+        if row.fault != Fault.LOST or row.world != LIVE or (row.publisher, row.seq) not in forged
+    ]
 
 
 def _explained(
@@ -271,7 +324,7 @@ def _explained(
                 short[row.client, row.moment] = names
     told = [(*row, (row.client, row.moment) in short) for row in rows]
     found = known.sparkSession.createDataFrame(told, f"{WRONG}, is_beyond BOOLEAN")
-    answers = explained(found, stated, known, grace_us=grace_us).collect()
+    answers = explained(found, stated, known).collect()
     unknown = [row for row in answers if row.fault == UNKNOWN]
     ends = {name for row in unknown for name in short[row.client, row.moment]}
     findings = sorted(

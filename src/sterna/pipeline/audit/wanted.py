@@ -81,7 +81,9 @@ def wanted(
     )
     has_offers = F.exists("asks", lambda ask: ask["role"] == OFFER)
     everyone = F.explode(F.sequence(F.lit(0), F.lit(partitions - 1)))
-    conducts = known.withColumn("has_offers", has_offers).drop("asks")
+    conducts = known.withColumn("has_offers", has_offers).drop(
+        "asks", "sessions", "openings", "went_back"
+    )
     rows = (
         facts.unionByName(asked, allowMissingColumns=True)
         .unionByName(

@@ -51,7 +51,7 @@ def _tree(way: Way) -> Node:
     for name in dict.fromkeys(way.sent_by):
         kind = "meant" if way.arrivals else "missing"
         brokers[name].below.append(Node(way.client, f"client {kind}", kind))
-    if not way.sent_by:
+    if way.client and not way.sent_by:
         last = brokers.get(way.at or "", list(brokers.values())[-1] if brokers else publisher)
         last.below.append(Node(way.client, "client missing", "missing"))
     others: dict[str, set[str]] = {}

@@ -15,6 +15,10 @@ _MEANS = {
     str(Fault.REORDERED): "{client} got it after a later event of the same publisher.",
     str(Fault.UNASKED): "{client} got it without a subscription that matches it.",
     str(Fault.UNPUBLISHED): "{client} got it, and nobody published it as it arrived.",
+    str(Fault.DETACHED): "{client} got it while it was connected with no broker.",
+    str(Fault.FORGED): "A broker has it from its publisher, who has not published it.",
+    str(Fault.ALTERED): "A broker has it with another content than its publisher.",
+    str(Fault.REUSED): "Another event of the same publisher has this number.",
 }
 
 _ARRIVED = {
@@ -80,11 +84,15 @@ def _way(way: Way) -> str:
     )
     return (
         f'<article id="way-{way.number}"><h4><span class="number">{way.number}</span> '
-        f'<span class="fault">{escape(way.fault)}</span> {_event(way)} for {escape(way.client)}'
+        f'<span class="fault">{escape(way.fault)}</span> {_event(way)}{_for(way)}'
         f'<a class="back" href="#finding-{way.number}">back to the list ↑</a></h4>'
         f'<p>{means}{_where(way)}</p>{shown}<div class="wide">{drawing(way)}</div>'
         f'<table class="steps">{steps}</table></article>'
     )
+
+
+def _for(way: Way) -> str:
+    return f" for {escape(way.client)}" if way.client else ""
 
 
 def _steps(way: Way) -> Iterator[tuple[str, str, str]]:
@@ -101,12 +109,12 @@ def _steps(way: Way) -> Iterator[tuple[str, str, str]]:
         to = [step.to for step in steps]
         kind = "meant" if way.client in to else ""
         yield kind, _after(time, zero), f"{escape(broker)} → {_receivers(way, to)}"
-    if not way.sent_by:
+    if way.client and not way.sent_by:
         at = f"{escape(way.at)} does not state" if way.at else "No broker states"
         yield "missing", "", f"{at} that it sent the event to {client}"
     for time, kind in way.arrivals:
         yield "meant", _after(time, zero), f"{client}: {_ARRIVED.get(kind, escape(kind))}"
-    if not way.arrivals and way.sent_by:
+    if way.client and not way.arrivals and way.sent_by:
         yield "missing", "", f"{client} does not state that it arrived"
 
 

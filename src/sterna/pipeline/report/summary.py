@@ -21,6 +21,13 @@ IN_WORDS: Mapping[str, tuple[str, str]] = {
         "event was never published as it arrived",
         "events were never published as they arrived",
     ),
+    str(Fault.DETACHED): (
+        "event came to a client without a connection",
+        "events came to clients without a connection",
+    ),
+    str(Fault.FORGED): ("event was forged", "events were forged"),
+    str(Fault.ALTERED): ("event was altered", "events were altered"),
+    str(Fault.REUSED): ("number was used twice", "numbers were used twice"),
 }
 """Each fault, for one event and for several."""
 

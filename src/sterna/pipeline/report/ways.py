@@ -30,6 +30,7 @@ class Way:
     fault: str
     world: str
     client: str
+    """Empty if it is wrong how the event came to a broker, whoever got it then."""
     publisher: str
     seq: int
     steps: tuple[Step, ...]
@@ -78,7 +79,10 @@ def ways(tables: ReportTables, findings: Rows, brokers: Iterable[str] = ()) -> l
                 client=row["client"],
                 publisher=row["publisher"],
                 seq=row["seq"],
-                steps=tuple(_steps(row)),
+                # What came to a broker wrongly has a first step that `accepted_by` has as well.
+                steps=tuple(
+                    step for step in _steps(row) if row["client"] or step.broker != row["publisher"]
+                ),
                 known=known,
                 content=_content(event.get("attributes") or ()),
                 published=event.get("time"),
