@@ -25,6 +25,7 @@ from sterna.pipeline.audit.ledger import (
     lines,
     set_apart,
 )
+from sterna.pipeline.audit.old_states import passed
 from sterna.pipeline.audit.publications import recorded
 from sterna.pipeline.audit.stated import LIVE, Stated, in_journals, moments
 from sterna.pipeline.audit.wanted import wanted
@@ -214,6 +215,9 @@ def audit(
     rows = found.orderBy(fault == NOT_WANTED, *ORDER).limit(FINDINGS_MAX).collect()
     rows, early = _without_wrong_clocks(rows, told_by.unfit)
     rows = _without_consequences(rows)
+    dropped = passed(rows, stated, strange, grace_us=grace_us) if by_clocks else set()
+    gone = [row for row in rows if row.fault == Fault.LOST and (row.publisher, row.seq) in dropped]
+    rows = [row for row in rows if row not in gone]
     published = _seen(seen_events).get("published")
     if published is None:
         (counted,) = who_wanted.agg(F.sum("events").alias("published")).collect()
@@ -235,7 +239,7 @@ def audit(
         findings=findings,
         unjudged=replace(
             unjudged,
-            open=summary.total.open,
+            open=summary.total.open + len(gone),
             apart=summary.total.apart,
             early=early,
             witnesses=told_by,
