@@ -112,6 +112,8 @@ class Verdict:
     """The wrong deliveries in a fixed order, `FINDINGS_MAX` of them at most."""
     unjudged: "Unjudged"
     accounts: Accounts
+    compared: int = 0
+    """How many pairs of an event and a subscription were looked at: what the work grows with."""
 
     @property
     def missed(self) -> int:
@@ -195,7 +197,7 @@ def audit(
     seen_events, seen_faults = Observation(), Observation()
     who_wanted = wanted(
         *(stated, known), grace_us=grace_us, advertisements=advertisements, partitions=parts
-    ).observe(seen_events, F.sum("events").alias("published"))
+    ).observe(seen_events, *(F.sum(name).alias(name) for name in ("events", "pairs")))
     judged = set_apart(lines(stated, who_wanted, grace_us=grace_us), told_by.unfit)
     step("judging deliveries")
     book = accounts(judged).persist()
@@ -218,10 +220,10 @@ def audit(
     dropped = passed(rows, stated, strange, grace_us=grace_us) if by_clocks else set()
     gone = [row for row in rows if row.fault == Fault.LOST and (row.publisher, row.seq) in dropped]
     rows = [row for row in rows if row not in gone]
-    published = _seen(seen_events).get("published")
-    if published is None:
-        (counted,) = who_wanted.agg(F.sum("events").alias("published")).collect()
-        published = counted.published or 0
+    looked_at = _seen(seen_events)
+    if not looked_at:
+        (counted,) = who_wanted.agg(F.sum("events").alias("events")).collect()
+        looked_at = {"events": counted.events or 0, "pairs": 0}
     findings, unjudged = _explained(
         rows, stated, control, known, grace_us=grace_us, is_complete=is_complete
     )
@@ -231,7 +233,7 @@ def audit(
     for cached in (book, strange, known, control):
         cached.unpersist()
     return Verdict(
-        published=published,
+        published=looked_at["events"],
         subscribed=told.subscribed,
         owed=summary.total.owed,
         delivered=summary.total.delivered,
@@ -245,6 +247,7 @@ def audit(
             witnesses=told_by,
         ),
         accounts=summary,
+        compared=looked_at["pairs"],
     )
 
 
