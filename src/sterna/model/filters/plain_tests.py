@@ -65,8 +65,8 @@ def _test(
             return None
     if len({constant[0] == "'" for constant in constants}) > 1:
         return None  # Strings and numbers in one test.
-    literals = tuple(map(_literal, constants))
-    if not all(literals):
+    literals = tuple(found for each in constants if (found := _literal(each)))
+    if len(literals) < len(constants):
         return None
     if sign is not None:
         return Compare(sign, attribute, *literals)
