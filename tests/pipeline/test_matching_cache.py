@@ -88,8 +88,10 @@ def test_a_damaged_entry_is_made_again(damage: str, kept: CompiledCache) -> None
             data[:] = other.read_bytes()
     entry.write_bytes(data)
 
-    assert [kept.get(("x",), make) for _ in range(2)] == ["right" * 10] * 2
-    assert make.count == 2
+    with entry.open("rb") as reading:
+        assert [kept.get(("x",), make) for _ in range(2)] == ["right" * 10] * 2
+        assert make.count == 2
+        assert reading.read() == data, "a reader finds one file or the other, no mixture"
 
 
 def test_what_was_not_used_for_longest_makes_room(kept: CompiledCache) -> None:
