@@ -6,7 +6,7 @@ equi-join: each filter is looked up by its rarest test, and the rest is tested p
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 SQL_EVENTS = (100, 400)
 """The numbers of events in two runs; the difference gives the cost of each event."""
 
-EQUI_EVENTS = (1_000, 5_000)
-"""The same for the equi-join, which is faster."""
+EQUI_TESTS_MAX = 4_000_000_000
+"""The equi-join gets all events, unless events times subscriptions are more than this."""
+
+COMPARED = 1_000
+"""For so many events, the pairs of the equi-join are compared one by one."""
 
 BIN = NUMBERS_MAX / 20
 """Ranges are looked up by the bins that they touch: an equi-join needs equal values."""
@@ -60,9 +63,8 @@ def by_predicates(
     for count in (SQL_EVENTS[0], *SQL_EVENTS):  # The first time warms up.
         setting.progress(f"plain SQL with {count} of {setting.events:,} events")
         some = first(count)
-        events = some.events.cache()
+        events = _on_all_cores(some.events)
         events.createOrReplaceTempView("some_events")
-        events.count()
         started = time.perf_counter()
         pairs = session.sql(_QUESTION % (ATTRIBUTES, _VALUES)).count()
         seconds.append(time.perf_counter() - started)
@@ -70,35 +72,53 @@ def by_predicates(
             raise AssertionError(f"SQL finds {pairs} pairs in the first {count} events")
         events.unpersist()
     predicates.unpersist()
-    return _extrapolated(SQL_EVENTS, seconds[1:], setting.events)
+    few, many = seconds[1:]
+    each = max(many - few, 0.0) / (SQL_EVENTS[1] - SQL_EVENTS[0])
+    return {
+        "sample_events": list(SQL_EVENTS),
+        "sample_s": [round(few, 2), round(many, 2)],
+        "ms_per_event": round(each * 1e3, 3),
+        "extrapolated_s": round(few + each * (setting.events - SQL_EVENTS[0])),
+    }
 
 
 def by_equi_join(
     first: Callable[[int], Matching], filters: list[Filter], setting: "Setting"
 ) -> "Figures":
-    """The same with an equi-join; the pairs of the first few events are compared one by one."""
+    """The same with an equi-join, for all events if that does not take too long."""
     setting.progress("preparing the equi-join")
     started = time.perf_counter()
     join = EquiJoin(first(setting.events).events, filters)
     prepare_s = time.perf_counter() - started
+    count = min(setting.events, max(COMPARED, EQUI_TESTS_MAX // len(filters)))
+    events = _on_all_cores(first(count).events)
     seconds: list[float] = []
-    sample = [min(count, setting.events) for count in EQUI_EVENTS]
-    for count in (sample[0], *sample):  # The first time warms up.
+    for _ in range(2):  # The first time warms up.
         setting.progress(f"SQL with an equi-join, {count:,} of {setting.events:,} events")
-        events = first(count).events.cache()
-        events.count()
         started = time.perf_counter()
         pairs = join.pairs(events).count()
         seconds.append(time.perf_counter() - started)
-        events.unpersist()
-        if pairs != first(count).pairs().count():
-            raise AssertionError(f"an equi-join finds {pairs} pairs in the first {count} events")
-    require_equal(join.pairs(first(sample[0]).events), first(sample[0]).pairs())
+    events.unpersist()
+    if pairs != first(count).pairs().count():
+        raise AssertionError(f"an equi-join finds {pairs} pairs in the first {count} events")
+    some = first(min(COMPARED, count))
+    require_equal(join.pairs(some.events), some.pairs())
     join.close()
     return {
         "prepare_s": round(prepare_s, 2),
-        **_extrapolated(sample, seconds[1:], setting.events),
+        "events": count,
+        "pairs": pairs,
+        "seconds": round(seconds[1], 2),
+        "all_events_s": round(seconds[1] * setting.events / count, 1),
     }
+
+
+def _on_all_cores(events: "DataFrame") -> "DataFrame":
+    """The events in memory, as many on each core: the first ones may all be in one file."""
+    cores = events.sparkSession.sparkContext.defaultParallelism
+    divided = events.repartition(cores * 2).cache()
+    divided.count()
+    return divided
 
 
 def require_equal(found: "DataFrame", expected: "DataFrame") -> None:
@@ -106,17 +126,6 @@ def require_equal(found: "DataFrame", expected: "DataFrame") -> None:
     for one, other in ((found, expected), (expected, found)):
         if not one.exceptAll(other).isEmpty():
             raise AssertionError("SQL and bulk matching find different pairs")
-
-
-def _extrapolated(sample: Sequence[int], seconds: Sequence[float], events: int) -> "Figures":
-    (few, many), (few_s, many_s) = sample, seconds
-    each = max(many_s - few_s, 0.0) / (many - few)
-    return {
-        "sample_events": list(sample),
-        "sample_s": [round(few_s, 2), round(many_s, 2)],
-        "ms_per_event": round(each * 1e3, 3),
-        "extrapolated_s": round(few_s + each * (events - few)),
-    }
 
 
 class EquiJoin:
