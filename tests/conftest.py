@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", java.options())
+os.environ["STERNA_CACHE"] = "off"  # What is compiled is compiled by the code that is tested.
 gc.disable()  # Until all tests are collected: what is imported and collected stays.
 if not os.environ.get("STERNA_MUTANT"):
     # Some hundred processes are started: each would compile the whole package again.

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -41,6 +42,28 @@ def _holds(row: dict[str, Any], value: Scalar | None) -> bool:
     return value is not None and value == row["value"]
 
 
+@pytest.mark.spec("PL-3")
+def test_an_equi_join_finds_what_filters_match(spark: SparkSession) -> None:
+    """Whether a filter is looked up by a string or by the bins of a range."""
+    filters = list(workloads._standard_filters(200, 3, 0.4))
+    events = workloads._standard_events(30, 3)
+    columns = {"event": range(30), **workloads.standard_columns(30, 3)}
+    join = bulk_sql.EquiJoin(spark.createDataFrame(pa.table(columns)), filters)
+
+    found = [tuple(row) for row in join.pairs(spark.createDataFrame(pa.table(columns))).collect()]
+    by_bins = join._wanted.where("cast(substr(attribute, 2) AS int) % 2 = 0").count()
+    join.close()
+
+    assert sorted(found) == [
+        (place, key)
+        for place, event in enumerate(events)
+        for key, filter_ in enumerate(filters)
+        if filter_.matches(event)
+    ]
+    assert len(found) > 50
+    assert 0 < by_bins < join._wanted.count()
+
+
 long_only = pytest.mark.skipif(CAMPAIGN == 1, reason="many Spark jobs; part of `make test-long`")
 
 
@@ -63,6 +86,8 @@ def test_matching_is_measured_beside_processes_sql_and_brute_force(
 ) -> None:
     """It ends with an error if they do not find the same pairs."""
     monkeypatch.setattr(bulk_sql, "SQL_EVENTS", (5, 10))
+    monkeypatch.setattr(bulk_sql, "EQUI_TESTS_MAX", 6000)
+    monkeypatch.setattr(bulk_sql, "COMPARED", 20)
     monkeypatch.setattr(bulk_matching, "BRUTE_EVENTS", 5)
     said: list[str] = []
     setting = small(spark, tmp_path, said.append)
@@ -73,7 +98,13 @@ def test_matching_is_measured_beside_processes_sql_and_brute_force(
     assert found["pairs"] > 100
     assert found["brute_force"]["equal"]
     assert found["pairs_written"]["events"] == 12
-    assert set(found["ratios"]) >= {"spark, events / plain", "spark, events / SQL"}
+    assert set(found["ratios"]) >= {
+        *("spark, events / plain", "spark, events / SQL", "spark, events / SQL equi-join")
+    }
+    assert found["sql_equi_join"]["events"] == 60
+    assert found["sql_equi_join"]["pairs"] > 20
+    assert found["contenders"]["spark, events"]["plan_again_s"] > 0
+    assert set(found["ids"]["contenders"]) == {"spark, events", "SQL equi-join"}
     assert all(mb > 10 for mb in found["contenders"]["spark, events"]["worker_memory_mb"])
     assert any("plain SQL" in line for line in said)
 

@@ -103,8 +103,8 @@ def test_the_same_option_takes_the_same_kind_of_value(name: str) -> None:
 
 READ = {"--config", "--events", "--fixes", "--graph", "--script", "--subscriptions", "--trips"}
 WRITTEN = {"--journal", "--keep", "--model", "--out", "--picture", "--plot", "--trace"}
-BOTH = {"--data", "--state"}
-"""Where a network or a client keeps what it has, and finds it again."""
+BOTH = {"--cache", "--data", "--state"}
+"""Where a network, a client or a job keeps what it has, and finds it again."""
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -1,6 +1,8 @@
 """Arrays and dicts grow without copying all that is in them, and lose nothing."""
 
+import os
 import pickle
+import subprocess
 import sys
 
 import numpy as np
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.matching import growth
-from sterna.matching.growth import LargeDict, grown, zeros
+from sterna.matching.growth import SMALL_DICT_MAX, LargeDict, grown, zeros
 from tests.scale import examples
 
 
@@ -91,3 +93,31 @@ def test_an_array_that_was_pickled_grows(protocol: int) -> None:
     assert copy.dtype == np.int32
     assert copy.sum() == 7 * 5000
     assert len(copy) == 6000
+
+
+MADE_ELSEWHERE = """
+import pickle, sys
+from sterna.matching.growth import SMALL_DICT_MAX, LargeDict
+large = LargeDict()
+for number in range(SMALL_DICT_MAX + 5):
+    large.add(f"v{number}", number)
+sys.stdout.buffer.write(pickle.dumps(large))
+"""
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])  # One of them is not that of this process.
+def test_a_large_dict_from_another_process_finds_its_entries(seed: str) -> None:
+    """Strings have other hashes there, as between the driver of Spark and its workers."""
+    made = subprocess.run(
+        [sys.executable, "-c", MADE_ELSEWHERE],
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    large: LargeDict[str, int] = pickle.loads(made.stdout)  # noqa: S301 - our own.
+
+    names = [f"v{number}" for number in range(SMALL_DICT_MAX + 5)]
+    assert len(large) == len(names)
+    assert large.get_each(names, -1) == [*range(len(names))]
+    assert all(name in large and large.get(name) == int(name[1:]) for name in names)
+    assert large.pop("v7") == 7

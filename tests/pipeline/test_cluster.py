@@ -77,6 +77,35 @@ def test_match_mine_and_audit_on_a_cluster(tmp_path: Path) -> None:
     assert (finding["fault"], finding["client"], finding["seq"]) == ("lost", "s", 2)
 
 
+ALONE = """
+import sys
+from sterna.pipeline import session
+session.WORKERS_S = 5.0
+try:
+    session.spark_session(master=sys.argv[1])
+except session.SparkUnavailable as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(CAMPAIGN == 1, reason="two Java processes for half a minute; make test-long")
+@pytest.mark.spec("PL-7")
+def test_a_cluster_without_a_worker(tmp_path: Path) -> None:
+    """After a while, one line that says what to do."""
+    with cluster(tmp_path, workers=0) as master:
+        ran = subprocess.run(
+            [sys.executable, "-c", ALONE, master],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+        )
+
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert ran.stdout.startswith(f"{master} has no worker with free cores and memory; start one")
+    assert "Traceback" not in ran.stderr
+
+
 @pytest.mark.spec("PL-7")
 @pytest.mark.parametrize(
     ("master", "said"),

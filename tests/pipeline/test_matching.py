@@ -14,8 +14,10 @@ from sterna.model.filters import Filter
 from sterna.model.filters.spark import ATTRIBUTES_TYPE
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.matching import Layout, Matching, Versions, match_events
+from sterna.pipeline.matching import subscriptions as subscriptions_module
 from sterna.pipeline.matching import versions as versions_module
 from sterna.pipeline.matching.figures import listener
+from sterna.pipeline.matching.subscriptions import Parsed, SubscriptionTable
 from tests.scale import examples
 from tests.strategies import events as any_event
 from tests.strategies import filter_texts
@@ -60,7 +62,9 @@ def some_of_everything(examples_count: int) -> tuple[list[str], list[Attributes]
 
 
 @pytest.mark.spec("PL-3")
-def test_pairs_are_those_of_asking_every_filter(spark: SparkSession) -> None:
+def test_pairs_are_those_of_asking_every_filter(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever filters and events say: NULL, type clashes, OR, NOT, LIKE, arithmetic, circles."""
     filters, events = some_of_everything(120)
     asked = {text: Filter(text) for text in filters}
@@ -76,13 +80,14 @@ def test_pairs_are_those_of_asking_every_filter(spark: SparkSession) -> None:
     happened = table(spark, events)
 
     by_events = Matching.plan(happened, subscriptions, layout=Layout.EVENTS)
+    monkeypatch.setattr(subscriptions_module, "ALONE_S", 0)  # Workers parse all of them.
     small = Matching.plan(happened, subscriptions, worker_memory_bytes=30_000)
 
     assert found(by_events.pairs()) == expected
     assert found(small.pairs()) == expected
     assert (by_events.layout, by_events.shares) == (Layout.EVENTS, 1)
     assert small.layout is Layout.SUBSCRIPTIONS
-    assert small.shares > 2
+    assert small.shares > subscriptions_module.ALONE_SHARES_MAX, "workers compile them"
     counts = small.counts().cache()
     per_event = Counter(place for place, _ in expected)
     assert found(small.per_event(counts)) == [
@@ -253,6 +258,60 @@ def test_a_bad_subscription_is_named(
     with pytest.raises(PipelineError, match=says) as raised:
         match_events(events, spark.createDataFrame(rows, schema))
     assert "\n" not in str(raised.value)
+
+
+def test_a_bad_subscription_is_named_by_workers(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of them has parsed it, after others that cannot be used."""
+    monkeypatch.setattr(subscriptions_module, "ALONE_S", 0)
+    rows = [(number, "price <" if number in (3, 15, 27) else "price < 3") for number in range(30)]
+    subscriptions = spark.createDataFrame(rows, "id int, filter string").coalesce(1)
+
+    with pytest.raises(PipelineError, match=r"subscription 15 .*column 8.* \(2 more are bad\)"):
+        match_events(spark.range(3), subscriptions)
+
+
+@pytest.mark.spec("PL-3")
+def test_subscriptions_that_were_compiled_before_are_only_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are compiled: with another filter, id or type of ids, or for other events."""
+    rows = [(1, "price < 3"), (2, "kind = 'x'")]
+    subscriptions = spark.createDataFrame(rows, "id int, filter string")
+    events = spark.createDataFrame(
+        [(7, 2.0, "x"), (8, 4.0, "x")], "id int, price double, kind string"
+    )
+    compiled: list[int] = []
+    parse = SubscriptionTable.parsed
+
+    def parsed(table: SubscriptionTable, spark: SparkSession) -> Parsed:
+        compiled.append(len(table.ids))
+        return parse(table, spark)
+
+    monkeypatch.setattr(SubscriptionTable, "parsed", parsed)
+    first = found(match_events(events, subscriptions, cache=tmp_path))
+    again = found(match_events(events, subscriptions, cache=tmp_path))
+
+    assert first == again == [(7, 1), (7, 2), (8, 2)]
+    assert compiled == [2]
+
+    for others, schema in (
+        ([(1, "price < 5"), (2, "kind = 'x'")], "id int, filter string"),
+        ([(1, "price < 3"), (3, "kind = 'x'")], "id int, filter string"),
+        ([(1, "price < 3"), (2, "kind = 'x'")], "id long, filter string"),
+    ):
+        Matching.plan(events, spark.createDataFrame(others, schema), cache=tmp_path)
+    assert compiled == [2] * 4
+    assert found(match_events(events.drop("kind"), subscriptions, cache=tmp_path)) == [(7, 1)]
+    assert compiled == [2] * 5
+
+    versions = Versions(tmp_path / "versions", cache=tmp_path)
+    published = [versions.publish(subscriptions).version for _ in range(2)]
+    assert published[0] == published[1]
+    assert compiled == [2] * 6
+    versions.publish(subscriptions, shares=2)
+    assert compiled == [2] * 7
 
 
 def test_events_need_an_identity(spark: SparkSession) -> None:

@@ -14,10 +14,11 @@ from pyspark.sql.types import LongType, StringType, StructField
 
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
+from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.matching import workers
 from sterna.pipeline.matching.events import Shipment
 from sterna.pipeline.matching.figures import Work
-from sterna.pipeline.matching.subscriptions import Parsed, _parsed_batch
+from sterna.pipeline.matching.subscriptions import Parsed, SubscriptionTable, parsed_texts
 from sterna.pipeline.matching.workers import Orders, counts, pairs
 from tests.scale import examples
 from tests.strategies import events as any_event
@@ -25,14 +26,15 @@ from tests.strategies import filter_texts
 
 Attributes = dict[str, Scalar | None]
 
+NO_SPARK: Any = None
+"""Few subscriptions need none."""
+
 
 def parsed(texts: list[str]) -> Parsed:
     ids = pa.array([f"s{number}" for number in range(len(texts))])
-    part = _parsed_batch(
-        pa.RecordBatch.from_arrays([ids, pa.array(texts, pa.string())], ["i", "f"])
-    )
+    part = parsed_texts(texts)
     assert not part.problems
-    return Parsed(part.ids, StringType(), part.forms, part.attributes)
+    return Parsed(ids, StringType(), part.forms, part.attributes)
 
 
 @pytest.mark.parametrize(
@@ -47,14 +49,16 @@ def parsed(texts: list[str]) -> Parsed:
 def test_what_cannot_be_used_is_said_in_one_line(
     id_: str | None, text: str | None, says: tuple[str, ...]
 ) -> None:
-    """The others of the batch are not lost with it."""
-    columns = [pa.array(["x1", id_]), pa.array(["price > 1", text])]
-    part = _parsed_batch(pa.RecordBatch.from_arrays(columns, ["id", "filter"]))
+    """And only about that one."""
+    texts = pa.chunked_array([["price > 1", text, "price > 2"]])
+    table = SubscriptionTable(pa.array(["x1", id_, "x3"]), StringType(), texts)
 
-    ((name, reason),) = part.problems
-    assert all(word in f"{name} {reason}" for word in says)
-    assert "\n" not in reason
-    assert len(part.forms) == 1
+    with pytest.raises(PipelineError) as raised:
+        table.parsed(NO_SPARK)
+
+    assert all(word in str(raised.value) for word in says)
+    assert "\n" not in str(raised.value)
+    assert "more" not in str(raised.value)
 
 
 some_filters = st.lists(filter_texts, max_size=5)
@@ -165,7 +169,7 @@ SHIPMENT = Shipment((StructField("event", LongType()),), (), has_map=True)
 
 
 def matched(subscriptions: Parsed, events: list[Attributes], shares: int = 1) -> list[Any]:
-    shelf = Shelf([share.data for share in subscriptions.compiled(shares)])
+    shelf = Shelf([share.data for share in subscriptions.compiled(shares, NO_SPARK)])
     orders = Orders(SHIPMENT, shelf, memory_max=1 << 30)
     found = [row for batch in pairs(orders, [batch_of(events)]) for row in batch.to_pylist()]
     return sorted((row["event"], row["subscription"]) for row in found)
@@ -197,7 +201,7 @@ def test_few_pairs_are_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(workers, "PAIRS_MAX", 500)
     monkeypatch.setattr(workers, "PROBES", 4)
     subscriptions = parsed(["x >= 0"] * 100)
-    orders = Orders(SHIPMENT, Shelf([s.data for s in subscriptions.compiled(1)]), 1 << 30)
+    orders = Orders(SHIPMENT, Shelf([s.data for s in subscriptions.compiled(1, NO_SPARK)]), 1 << 30)
     batches = [batch_of([{"x": 1}] * 30), batch_of([{"x": -1}] * 3000), batch_of([{"x": 1}] * 30)]
 
     sizes = [batch.num_rows for batch in pairs(orders, batches)]
@@ -211,7 +215,7 @@ def test_few_pairs_are_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_worker_holds_no_more_than_it_may() -> None:
     """A share makes room for itself before it is loaded; what is held is not loaded again."""
-    data = [share.data for share in parsed([f"x = {n}" for n in range(6)]).compiled(3)]
+    data = [share.data for share in parsed([f"x = {n}" for n in range(6)]).compiled(3, NO_SPARK)]
     work = Work()
     room = Orders(SHIPMENT, Shelf(data, bytes_each=1), memory_max=1 << 30)
     tight = Orders(SHIPMENT, Shelf(data, bytes_each=1), memory_max=1)

@@ -1,12 +1,16 @@
 """What commands of the pipeline show of Spark when they fail or are interrupted: one sentence."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
 
 import pytest
+from pyspark.sql import SparkSession
 
 from sterna.bench.audit_journals import write_journals
 from sterna.pipeline.declared import narration
@@ -27,21 +31,42 @@ def processes_of(group: int) -> list[str]:
     return found
 
 
+ANNOUNCED = "Spark tells of its work at "
+
+
+def applications(address: str) -> list[str]:
+    """The names of the applications of which Spark's pages tell."""
+    directly = build_opener(ProxyHandler({}))
+    with directly.open(f"{address}/api/v1/applications", timeout=SETTLE_S) as answer:
+        return [each["name"] for each in json.load(answer)]
+
+
+def test_spark_has_no_pages_unless_asked_for(spark: SparkSession) -> None:
+    assert spark.sparkContext.uiWebUrl is None
+
+
 @pytest.mark.spec("PL-5")
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks at processes in /proc")
 def test_ctrl_c_ends_an_audit_with_one_line(tmp_path: Path) -> None:
     """While Spark's workers are busy: nothing of Java or py4j, nor of its start, and no process
-    stays behind.
+    stays behind. With `--ui`, Spark serves its pages until then, to this machine only.
     """
     write_journals(tmp_path, 20_000, batch=7, clients=10, publishers=4)
     command = [sys.executable, "-c", "from sterna.cli.start import run; run()"]
     with subprocess.Popen(
-        [*command, "pipeline", "audit", str(tmp_path)],
+        [*command, "pipeline", "audit", str(tmp_path), "--ui"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     ) as audit:
+        assert audit.stderr is not None
+        announced = audit.stderr.readline()
+        address = announced.removeprefix(ANNOUNCED).strip()
+        assert address.startswith("http://127.0.0.1:"), announced
+        assert applications(address) == ["sterna pipeline audit"]
+        with pytest.raises(URLError, match="refused"):  # As it would not be on all addresses.
+            applications(address.replace("127.0.0.1", "127.0.0.2"))
         while audit.poll() is None and not any(
             "pyspark.daemon" in p for p in processes_of(audit.pid)
         ):
@@ -52,6 +77,8 @@ def test_ctrl_c_ends_an_audit_with_one_line(tmp_path: Path) -> None:
     assert audit.returncode == 130
     assert printed == ""
     assert told == "interrupted; tables that were finished are kept, nothing is half written\n"
+    with pytest.raises(URLError, match="refused"):
+        applications(address)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ Floats = npt.NDArray[np.float64]
 ATTRIBUTES = 20
 EVENT_ATTRIBUTES = 15
 NUMBERS_MAX = 1000.0
+VEHICLES = 100_000
+"""How many identifiers the events of `ids` have."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,16 @@ def ids() -> Workload:
         _id_filters,
         _id_events,
     )
+
+
+def id_columns(count: int, seed: int) -> dict[str, pa.Array]:
+    """Events like those of `ids`, in columns."""
+    rng = np.random.default_rng(seed + 1)
+    vehicles = pa.array([f"vehicle-{number}" for number in range(VEHICLES)])
+    return {
+        "vehicle": vehicles.take(pa.array(rng.integers(0, VEHICLES, count))),
+        "speed": pa.array(rng.random(count) * 200),
+    }
 
 
 def topics() -> Workload:
@@ -192,7 +204,7 @@ def _id_events(count: int, seed: int) -> list[Event]:
     rng = np.random.default_rng(seed + 1)
     return [
         {
-            "vehicle": f"vehicle-{rng.integers(0, 100_000)}",
+            "vehicle": f"vehicle-{rng.integers(0, VEHICLES)}",
             "speed": float(rng.random() * 200),
             "lat": float(rng.random()),
             "lon": float(rng.random()),

@@ -71,7 +71,9 @@ class LargeDict(Generic[Key, Value]):
     def __setstate__(self, parts: list[dict[Key, Value]]) -> None:
         self._parts = parts
         self._length = sum(map(len, parts))
-        self.get = parts[0].get if len(parts) == 1 else _finder(parts)
+        self.get = parts[0].get
+        if len(parts) > 1:
+            self._divide()  # In another process, strings have other hashes.
 
     def __len__(self) -> int:
         return self._length
@@ -112,8 +114,9 @@ class LargeDict(Generic[Key, Value]):
 
     def _divide(self) -> None:
         parts: list[dict[Key, Value]] = [{} for _ in range(PARTS)]
-        for key, value in self._parts[0].items():
-            parts[hash(key) % PARTS][key] = value
+        for part in self._parts:
+            for key, value in part.items():
+                parts[hash(key) % PARTS][key] = value
         self._parts = parts
         self.get = _finder(parts)
 

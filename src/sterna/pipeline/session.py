@@ -7,9 +7,10 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from sterna.errors import MissingExtraError
@@ -192,20 +193,24 @@ def require_java() -> None:
 
 
 def _prepare_workers(spark: "SparkSession", master: str) -> None:
-    """Send this package to the workers, and wait for the first of them."""
-    context = spark.sparkContext
-    context.addPyFile(str(package()))
-    deadline = time.monotonic() + WORKERS_S
-    executors = context._jsc.sc().getExecutorMemoryStatus()
-    while executors.size() < 2:  # The driver counts as one.
-        if time.monotonic() > deadline:
-            spark.stop()
-            raise SparkUnavailable(
-                f"{master} has no worker with free cores and memory; start one, or end another "
-                "application there"
-            )
-        time.sleep(0.1)
-        executors = context._jsc.sc().getExecutorMemoryStatus()
+    """Send this package to the workers, and wait until one of them works."""
+    spark.sparkContext.addPyFile(str(package()))
+    found: list[int] = []
+    job = Thread(target=_work_a_little, args=(spark, found), daemon=True)
+    job.start()
+    job.join(WORKERS_S)
+    if not found:
+        spark.stop()  # This ends the job, too.
+        raise SparkUnavailable(
+            f"{master} has no worker with free cores and memory; start one, or end another "
+            "application there"
+        )
+
+
+def _work_a_little(spark: "SparkSession", found: list[int]) -> None:
+    """Run the smallest job; it waits as long as there is no worker."""
+    with suppress(Exception):  # The session was stopped meanwhile.
+        found.append(spark.range(1).count())
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:

@@ -75,6 +75,16 @@ def match(
             metavar="MB", min=1, help="What subscriptions may take in each worker, in megabytes."
         ),
     ] = 1024,
+    cache: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            envvar="STERNA_CACHE",
+            help="The folder of compiled subscriptions, which are not compiled again; `off`: none. "
+            "[default: ~/.cache/sterna]",
+            show_default=False,
+        ),
+    ] = None,
     master: Master = LOCAL,
     ui: Ui = False,
     as_json: Json = False,
@@ -107,6 +117,7 @@ def match(
                 layout=Layout(layout),
                 identity=None if identity is None else identity.split(","),
                 worker_memory_bytes=worker_memory * 1_000_000,
+                cache=cache,
                 listener=work,
             )
             found = _found(matching, folder, pairs=out is not None and not count)

@@ -11,6 +11,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 from sterna.model.event import INT_MAX, INT_MIN
 from sterna.model.filters import patterns
 from sterna.model.filters.errors import FilterError
+from sterna.model.filters.plain_tests import plain_conjunction
 from sterna.model.filters.syntax_errors import (
     shown,
     single_quotes_hint,
@@ -80,19 +81,23 @@ def _parse_short(text: str) -> Condition:
 
 
 def _parse(text: str, length_max: int) -> Condition:
+    condition = plain_conjunction(text) or _parse_by_grammar(text)
+    # Written out with spaces and full numbers, dense text grows, and it must parse back.
+    if len(text) > length_max // 8 and len(write(condition)) > length_max:
+        raise FilterError(f"written out, the filter is longer than {length_max:,} characters", text)
+    return condition
+
+
+def _parse_by_grammar(text: str) -> Condition:
     try:
         part = _grammar().parse(text)
-        condition = _condition(part)  # type: ignore[arg-type] # The transformer makes parts.
+        return _condition(part)  # type: ignore[arg-type] # The transformer makes parts.
     except _Misfit as misfit:
         raise misfit.located(text) from None
     except UnexpectedToken as error:
         raise unexpected_token(text, error) from None
     except UnexpectedCharacters as error:
         raise unexpected_character(text, error) from None
-    # Written out with spaces and full numbers, dense text grows, and it must parse back.
-    if len(text) > length_max // 8 and len(write(condition)) > length_max:
-        raise FilterError(f"written out, the filter is longer than {length_max:,} characters", text)
-    return condition
 
 
 class _Part(NamedTuple):

@@ -9,10 +9,11 @@ subscriptions, gets a part of the events, and events that nobody can want do not
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
@@ -20,9 +21,15 @@ from sterna.model.filters import Filter
 from sterna.model.filters.spark import attribute_column
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.matching import workers
+from sterna.pipeline.matching.cache import CompiledCache, compiled_cache
 from sterna.pipeline.matching.events import attribute_schema, shipped, without_map
 from sterna.pipeline.matching.figures import WorkerFigures
-from sterna.pipeline.matching.subscriptions import Parsed, SubscriptionShare, parsed
+from sterna.pipeline.matching.subscriptions import (
+    Parsed,
+    SubscriptionShare,
+    SubscriptionTable,
+    no_search_for_garbage,
+)
 from sterna.pipeline.matching.versions import Versions
 from sterna.pipeline.matching.workers import LOADING, Broadcasts, Orders
 
@@ -47,12 +54,14 @@ def match_events(
     layout: Layout = Layout.AUTO,
     identity: Sequence[str] | None = None,
     worker_memory_bytes: int = WORKER_MEMORY_BYTES,
+    cache: Path | str | None = None,
 ) -> DataFrame:
     """Each event with each subscription that matches it: the identity columns, and `subscription`.
 
     Attributes are columns of the events, or entries of their map `attributes`. Subscriptions are a
     table with the columns `id` and `filter`, which is read now, once; for a stream of events they
-    can be `Versions`, which are read anew for each micro-batch.
+    can be `Versions`, which are read anew for each micro-batch. Compiled subscriptions are kept in
+    the folder `cache` (see `compiled_cache`; "off": nowhere).
     """
     return Matching.plan(
         events,
@@ -60,6 +69,7 @@ def match_events(
         layout=layout,
         identity=identity,
         worker_memory_bytes=worker_memory_bytes,
+        cache=cache,
     ).pairs()
 
 
@@ -92,13 +102,16 @@ class Matching:
         layout: Layout = Layout.AUTO,
         identity: Sequence[str] | None = None,
         worker_memory_bytes: int = WORKER_MEMORY_BYTES,
+        cache: Path | str | None = None,
         listener: "Accumulator[WorkerFigures] | None" = None,
     ) -> "Matching":
         """Parse and compile the subscriptions, and choose a layout."""
         if isinstance(subscriptions, Versions):
             made = _versioned(events, subscriptions, layout, identity, worker_memory_bytes)
         else:
-            made = _fixed(events, subscriptions, layout, identity, worker_memory_bytes)
+            made = _fixed(
+                events, subscriptions, layout, identity, worker_memory_bytes, compiled_cache(cache)
+            )
         return replace(made, orders=replace(made.orders, listener=listener))
 
     def pairs(self) -> DataFrame:
@@ -167,49 +180,76 @@ def _fixed(
     layout: Layout,
     identity: Sequence[str] | None,
     memory_max: int,
+    cache: CompiledCache | None,
 ) -> Matching:
     if subscriptions.isStreaming:
         raise PipelineError(
             "subscriptions cannot be a stream: publish each version with Versions(folder).publish()"
         )
-    context = events.sparkSession.sparkContext
+    spark = events.sparkSession
+    context = spark.sparkContext
+    table = SubscriptionTable.read(subscriptions)
     flat, has_map = without_map(attribute_schema(events.schema))
-    all_of_them = parsed(subscriptions)
-    useful = all_of_them.without(lambda name: not has_map and attribute_column(flat, name) is None)
-    selected, shipment = shipped(events, identity, useful.attributes)
-    chosen, why, shares = _divided(useful, layout, memory_max, context.defaultParallelism)
+    cores = context.defaultParallelism
+
+    def compile_() -> Compiled:
+        with no_search_for_garbage():
+            useful = table.parsed(spark).without(
+                lambda name: not has_map and attribute_column(flat, name) is None
+            )
+            return _divided(useful, layout, memory_max, cores, spark)
+
+    request = table.digest, flat.json(), has_map, str(layout), memory_max, cores
+    made = compile_() if cache is None else cache.get(request, compile_)
+    shares = made.shares
+    selected, shipment = shipped(events, identity, made.attributes)
     shelf = Broadcasts(
         [context.broadcast(share.data) for share in shares],
         [share.digest for share in shares],
         [share.index_bytes for share in shares],
     )
     return Matching(
-        layout=chosen,
-        why=why,
+        layout=made.layout,
+        why=made.why,
         shares=len(shares),
-        subscriptions=len(all_of_them),
+        subscriptions=len(table.ids),
         index_bytes=sum(share.index_bytes for share in shares),
-        cover=useful.cover(),
-        id_type=all_of_them.id_type,
+        cover=made.cover,
+        id_type=table.id_type,
         events=events,
         selected=selected,
         current=None,
-        orders=Orders(shipment, shelf, memory_max, split=chosen is Layout.SUBSCRIPTIONS),
+        orders=Orders(shipment, shelf, memory_max, split=made.layout is Layout.SUBSCRIPTIONS),
     )
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """Subscriptions as a layout needs them."""
+
+    layout: Layout
+    why: str
+    shares: list[SubscriptionShare]
+    attributes: frozenset[str]
+    """What filters refer to, and events have."""
+    cover: Filter | None
+
+
 def _divided(
-    useful: Parsed, layout: Layout, memory_max: int, cores: int
-) -> tuple[Layout, str, list[SubscriptionShare]]:
+    useful: Parsed, layout: Layout, memory_max: int, cores: int, spark: SparkSession
+) -> Compiled:
     """The layout, why it was chosen, and the shares that it needs."""
-    if layout is not Layout.SUBSCRIPTIONS:
+    count = 1
+    if layout is Layout.AUTO:
         fits = LOADING * useful.estimate_bytes() <= memory_max
-        if fits or layout is Layout.EVENTS:
-            shares = useful.compiled(1)
-            return Layout.EVENTS, _why(layout, shares, memory_max), shares
-    count = max(cores, -(-LOADING * useful.estimate_bytes() // memory_max))
-    shares = useful.compiled(max(1, min(count, len(useful))))
-    return Layout.SUBSCRIPTIONS, _why(layout, shares, memory_max), shares
+        chosen = Layout.EVENTS if fits else Layout.SUBSCRIPTIONS
+    else:
+        chosen = layout
+    if chosen is Layout.SUBSCRIPTIONS:
+        count = max(cores, -(-LOADING * useful.estimate_bytes() // memory_max))
+    shares = useful.compiled(max(1, min(count, len(useful))), spark)
+    why = _why(layout, shares, memory_max)
+    return Compiled(chosen, why, shares, useful.attributes, useful.cover())
 
 
 def _why(layout: Layout, shares: Sequence[SubscriptionShare], memory_max: int) -> str:

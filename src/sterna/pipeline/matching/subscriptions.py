@@ -1,30 +1,44 @@
 """Subscriptions in bulk: parsed by all workers, compiled into shares that workers load."""
 
+import gc
 import hashlib
 import pickle
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from pyspark.sql.types import DataType, StringType, StructType
 
 from sterna.matching import MatchIndex
 from sterna.model.filters import Filter
 from sterna.model.filters.errors import FilterError, UnboundError
-from sterna.model.filters.normal_form import NormalForm, Term
+from sterna.model.filters.normal_form import NormalForm, Term, usual_form
 from sterna.model.filters.tree import Always, Condition
 from sterna.model.filters.values import MISSING, PRESENT, ValueSet, union
 from sterna.model.filters.wording import in_words
 from sterna.pipeline.errors import PipelineError
 
 PARTS_A_CORE = 2
-"""Into how many parts subscriptions are divided for each core; parsing is most of the work."""
+"""Into how many parts subscriptions are divided for each core when they are parsed."""
+
+ALONE_S = 2.0
+"""For so many seconds the driver parses by itself, about as long as the first job and its workers
+take to start; that is enough for 20,000 plain filters. Workers parse the rest."""
+
+PORTION = 500
+"""How many filters the driver parses before it looks at the time."""
+
+ALONE_SHARES_MAX = 3
+"""So many shares are compiled by the driver itself: with two, bringing filters to workers and
+compiled shares back takes longer than the half that is saved."""
 
 ROW_BYTES = 512
 """About how many bytes an alternative of a filter takes in the index, at most."""
@@ -33,6 +47,9 @@ WORDS_MAX = 100
 """A condition on events before they are matched lists at most so many cuts for an attribute."""
 
 UNIONS_AT_A_TIME = 1000
+
+Given = TypeVar("Given")
+Done = TypeVar("Done")
 
 Cuts = tuple[Any, ...]
 """The accepted values, as in `ValueSet`."""
@@ -46,11 +63,10 @@ attributes and the conditions that those do not express."""
 class Part:
     """Some parsed subscriptions."""
 
-    ids: pa.Array
     forms: list[Form | Condition]
     attributes: frozenset[str]
-    problems: list[tuple[str, str]]
-    """The id of each subscription that cannot be used, and why."""
+    problems: list[tuple[int, str]]
+    """The place of each filter that cannot be used, and why."""
 
 
 @dataclass(frozen=True)
@@ -100,20 +116,19 @@ class Parsed:
         """About how many bytes an index of all of them takes."""
         return sum(len(form) if isinstance(form, tuple) else 1 for form in self.forms) * ROW_BYTES
 
-    def compiled(self, shares: int) -> list[SubscriptionShare]:
-        """So many shares, about equally large."""
-        return [self._share(range(first, len(self), shares)) for first in range(shares)]
-
-    def _share(self, places: range) -> SubscriptionShare:
-        index: MatchIndex[int] = MatchIndex()
-        index.compiled()  # However few there are: the workers query the table.
-        for key, place in enumerate(places):
-            index.add(key, _filter(self.forms[place]))
-        ids = self.ids.take(pa.array(places, pa.int64()))
-        data = pickle.dumps((index, ids, sorted(self.attributes)), protocol=5)
-        return SubscriptionShare(
-            data, hashlib.sha256(data).hexdigest(), len(places), index.memory()
-        )
+    def compiled(self, shares: int, spark: SparkSession) -> list[SubscriptionShare]:
+        """So many shares, about equally large; if there are several, workers compile them."""
+        divided = [
+            Uncompiled(
+                self.forms[first::shares],
+                self.ids.take(pa.array(range(first, len(self), shares), pa.int64())),
+                sorted(self.attributes),
+            )
+            for first in range(shares)
+        ]
+        if shares <= ALONE_SHARES_MAX:
+            return [each.compiled() for each in divided]
+        return by_workers(spark, divided, Uncompiled.compiled)
 
     def cover(self) -> Filter | None:
         """A short filter that matches every event that some subscription matches.
@@ -141,31 +156,92 @@ class Parsed:
         return Filter.from_condition(in_words(tuple(terms)))
 
 
-def parsed(subscriptions: DataFrame) -> Parsed:
-    """Parse a table with the columns `id` and `filter`, on all cores; this runs a Spark job.
+@dataclass(frozen=True)
+class Uncompiled:
+    """The subscriptions of one share."""
 
-    A filter that cannot be used is an error that names the id, and so is an id that occurs twice.
-    """
-    id_type = _checked(subscriptions.schema)
-    cores = subscriptions.sparkSession.sparkContext.defaultParallelism
-    rows = (
-        subscriptions.select(F.col("id"), F.col("filter"))
-        .repartition(cores * PARTS_A_CORE)
-        .mapInArrow(_parse, "part binary")
-        .collect()
-    )
-    parts: list[Part] = [pickle.loads(row.part) for row in rows]  # noqa: S301 - our own workers'.
-    problems = sorted(problem for part in parts for problem in part.problems)
-    if problems:
-        id_, reason = problems[0]
-        more = f" ({len(problems) - 1:,} more are bad)" if len(problems) > 1 else ""
-        raise PipelineError(f"subscription {id_} cannot be used: {reason}{more}; correct it first")
-    if not parts:
-        return Parsed(pa.array([], pa.string()), id_type, [], frozenset())
-    ids = pa.concat_arrays([part.ids for part in parts])
-    _require_unique(ids)
-    forms = [form for part in parts for form in part.forms]
-    return Parsed(ids, id_type, forms, frozenset().union(*(part.attributes for part in parts)))
+    forms: list[Form | Condition]
+    ids: pa.Array
+    attributes: list[str]
+
+    def compiled(self) -> SubscriptionShare:
+        with no_search_for_garbage():
+            index: MatchIndex[int] = MatchIndex()
+            index.compiled()  # However few there are: the workers query the table.
+            index.add_all((key, _filter(form)) for key, form in enumerate(self.forms))
+            data = pickle.dumps((index, self.ids, self.attributes), protocol=5)
+        return SubscriptionShare(
+            data, hashlib.sha256(data).hexdigest(), len(self.forms), index.memory()
+        )
+
+
+@dataclass(frozen=True)
+class SubscriptionTable:
+    """The rows of a table of subscriptions."""
+
+    ids: pa.Array
+    id_type: DataType
+    texts: pa.ChunkedArray
+
+    @classmethod
+    def read(cls, subscriptions: DataFrame) -> "SubscriptionTable":
+        """Read the columns `id` and `filter`; this runs a Spark job."""
+        id_type = _checked(subscriptions.schema)
+        rows = subscriptions.select(F.col("id"), F.col("filter")).toArrow()
+        return cls(rows.column(0).combine_chunks(), id_type, rows.column(1))
+
+    @property
+    def digest(self) -> str:
+        """A hash of all rows, in their order."""
+        found = hashlib.sha256(self.id_type.json().encode())
+        for each in (self.ids, *self.texts.chunks):
+            batch = pa.RecordBatch.from_arrays([each], ["column"])
+            found.update(batch.schema.serialize())
+            found.update(batch.serialize())
+        return found.hexdigest()
+
+    def parsed(self, spark: SparkSession) -> Parsed:
+        """Parse the filters; if that takes long, on all cores.
+
+        A filter that cannot be used is an error that names the id, and so is an id that occurs
+        twice.
+        """
+        parts = self._parts(spark)
+        self._require_usable(parts)
+        _require_unique(self.ids)
+        forms = [form for part in parts for form in part.forms]
+        attributes = frozenset[str]().union(*(part.attributes for part in parts))
+        return Parsed(self.ids, self.id_type, forms, attributes)
+
+    def _parts(self, spark: SparkSession) -> list[Part]:
+        parts: list[Part] = []
+        first, count = 0, len(self.ids)
+        ends = time.monotonic() + ALONE_S
+        while first < count and time.monotonic() < ends:
+            parts.append(parsed_texts(self.texts.slice(first, PORTION).to_pylist()))
+            first += PORTION
+        if first < count:
+            size = -(-(count - first) // (spark.sparkContext.defaultParallelism * PARTS_A_CORE))
+            starts = range(first, count, size)
+            left = [self.texts.slice(start, size).to_pylist() for start in starts]
+            parts += by_workers(spark, left, parsed_texts)
+        return parts
+
+    def _require_usable(self, parts: Iterable[Part]) -> None:
+        reasons: dict[int, str] = {}
+        first = 0
+        for part in parts:
+            reasons |= {first + place: reason for place, reason in part.problems}
+            first += len(part.forms) + len(part.problems)
+        for place in pc.indices_nonzero(self.ids.is_null()).to_pylist():
+            reasons[place] = f"it has no id (its filter is {self.texts[place].as_py()!r})"
+        if reasons:
+            problems = [(repr(self.ids[place].as_py()), why) for place, why in reasons.items()]
+            id_, reason = min(problems)
+            more = f" ({len(problems) - 1:,} more are bad)" if len(problems) > 1 else ""
+            raise PipelineError(
+                f"subscription {id_} cannot be used: {reason}{more}; correct it first"
+            )
 
 
 def _checked(schema: StructType) -> DataType:
@@ -183,46 +259,40 @@ def _checked(schema: StructType) -> DataType:
     return schema["id"].dataType
 
 
-def _parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        part = pickle.dumps(_parsed_batch(batch), protocol=5)
-        yield pa.RecordBatch.from_arrays([pa.array([part], pa.binary())], ["part"])
-
-
-def _parsed_batch(batch: pa.RecordBatch) -> Part:
-    ids = batch.column(0)
+def parsed_texts(texts: Sequence[str | None]) -> Part:
+    """Parse some filters."""
     forms: list[Form | Condition] = []
     attributes: set[str] = set()
-    problems: list[tuple[str, str]] = []
-    for place, text in enumerate(batch.column(1).to_pylist()):
-        try:
-            filter_ = _understood(ids[place].is_valid, text)
-            forms.append(_form(filter_))
-        except (FilterError, UnboundError, ValueError) as error:
-            problem = getattr(error, "problem", str(error))
-            where = (
-                f" at column {error.column} of {text!r}" if isinstance(error, FilterError) else ""
-            )
-            problems.append((repr(ids[place].as_py()), f"{problem}{where}"))
-        else:
-            attributes.update(filter_.attributes)
-    return Part(ids, forms, frozenset(attributes), problems)
+    problems: list[tuple[int, str]] = []
+    with no_search_for_garbage():
+        for place, text in enumerate(texts):
+            try:
+                form, named = _understood(text)
+            except (FilterError, UnboundError, ValueError) as error:
+                problem = getattr(error, "problem", str(error))
+                if isinstance(error, FilterError):
+                    problem += f" at column {error.column} of {text!r}"
+                problems.append((place, problem))
+            else:
+                forms.append(form)
+                attributes.update(named)
+    return Part(forms, frozenset(attributes), problems)
 
 
-def _understood(has_id: bool, text: str | None) -> Filter:  # noqa: FBT001
-    if not has_id:
-        raise ValueError(f"it has no id (its filter is {text!r})")
+def _understood(text: str | None) -> tuple[Form | Condition, Iterable[str]]:
+    """A filter's form, and the attributes that it refers to."""
     if text is None:
         raise ValueError("it has no filter")
     filter_ = Filter(text)
+    usual = usual_form(filter_.condition)
+    if usual is not None:  # It has nothing but constants, so it is bound.
+        return _form(usual), usual[0].constraints
     filter_.require_bound()
-    return filter_
-
-
-def _form(filter_: Filter) -> Form | Condition:
     form = filter_.normal_form
-    if form is None:
-        return filter_.condition
+    return filter_.condition if form is None else _form(form), filter_.attributes
+
+
+def _form(form: NormalForm) -> Form:
     return tuple(
         (tuple((name, accepted.cuts) for name, accepted in t.constraints.items()), t.residuals)
         for t in form
@@ -270,3 +340,44 @@ def _require_unique(ids: pa.Array) -> None:
             f"subscription {twice.field('values')[0].as_py()!r} occurs "
             f"{twice.field('counts')[0].as_py()} times; give each an id of its own"
         )
+
+
+# ---- Work in bulk
+
+
+def by_workers(
+    spark: SparkSession, given: Sequence[Given], work: Callable[[Given], Done]
+) -> list[Done]:
+    """What the work makes of each thing, in their order; each is a task of one Spark job."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number, data in zip(*batch.to_pydict().values(), strict=True):
+                done = pickle.dumps(work(pickle.loads(data)), protocol=5)  # noqa: S301 - our own.
+                yield pa.RecordBatch.from_pydict({"number": [number], "data": [done]})
+
+    numbers = pa.array(range(len(given)), pa.int32())
+    tasks = pa.table(
+        {"number": numbers, "data": [pickle.dumps(each, protocol=5) for each in given]}
+    )
+    rows = (
+        spark.createDataFrame(tasks)
+        .repartitionById(len(given), F.col("number"))
+        .mapInArrow(run, "number long, data binary")
+        .collect()
+    )
+    rows.sort(key=lambda row: row.number)
+    with no_search_for_garbage():
+        return [pickle.loads(row.data) for row in rows]  # noqa: S301 - our own workers'.
+
+
+@contextmanager
+def no_search_for_garbage() -> Iterator[None]:
+    """For work that makes much that stays and no cycles: Python searches it over and over."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

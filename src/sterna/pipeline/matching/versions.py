@@ -17,7 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from pyspark.sql.types import DataType, StructType
 
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.matching.subscriptions import SubscriptionShare, parsed
+from sterna.pipeline.matching.cache import compiled_cache
+from sterna.pipeline.matching.subscriptions import SubscriptionShare, SubscriptionTable
 
 CURRENT = "CURRENT"
 ABOUT = "about.json"
@@ -51,8 +52,10 @@ class Versions:
     is current then. `publish` changes what is in force from the next micro-batch on.
     """
 
-    def __init__(self, folder: Path | str) -> None:
+    def __init__(self, folder: Path | str, *, cache: Path | str | None = None) -> None:
+        """Use a folder of versions; what is published is compiled with the cache in `cache`."""
         self.folder = Path(folder).absolute()
+        self._cache = compiled_cache(cache)
 
     def publish(self, subscriptions: DataFrame, *, shares: int = 1) -> About:
         """Compile a table of subscriptions (`id`, `filter`) and make it the current version.
@@ -60,15 +63,22 @@ class Versions:
         If there is an error, nothing changes. `shares` is for the layout SUBSCRIPTIONS: so many
         workers have a part each. The type of `id` has to stay the same.
         """
-        understood = parsed(subscriptions)
-        made = understood.compiled(max(1, min(shares, len(understood))))
+        spark = subscriptions.sparkSession
+        table = SubscriptionTable.read(subscriptions)
+
+        def compile_() -> list[SubscriptionShare]:
+            count = max(1, min(shares, len(table.ids)))
+            return table.parsed(spark).compiled(count, spark)
+
+        request = table.digest, shares
+        made = compile_() if self._cache is None else self._cache.get(request, compile_)
         name = hashlib.sha256("".join(s.digest for s in made).encode()).hexdigest()[:_NAME_LENGTH]
         about = About(
             version=name,
             shares=len(made),
-            subscriptions=len(understood),
+            subscriptions=len(table.ids),
             index_bytes=sum(share.index_bytes for share in made),
-            id_type_json=StructType().add("id", understood.id_type).json(),
+            id_type_json=StructType().add("id", table.id_type).json(),
         )
         if (self.folder / CURRENT).exists() and self.about().id_type != about.id_type:
             raise PipelineError(
