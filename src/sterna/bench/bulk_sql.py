@@ -93,6 +93,7 @@ def by_equi_join(
     count = min(setting.events, max(COMPARED, EQUI_TESTS_MAX // len(filters)))
     events = _on_all_cores(first(count).events)
     seconds: list[float] = []
+    pairs = 0
     for _ in range(2):  # The first time warms up.
         setting.progress(f"SQL with an equi-join, {count:,} of {setting.events:,} events")
         started = time.perf_counter()

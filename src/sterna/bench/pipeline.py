@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 SOURCE_SHARE, SOURCE_MIN = 10, 2_000
 """One in so many events is written to journals and read from there; at least so many."""
 
+MOVING_H, MOVING_CLIENTS = 24, 1_000
+"""So many hours so many clients move about, in a full measurement."""
+
 Figures = dict[str, Any]
 """The results of a measurement, as JSON has them."""
 
@@ -132,9 +135,43 @@ def _audit(setting: Setting) -> Figures:
     }
 
 
+def _moving(setting: Setting) -> Figures:
+    """How the cost of an audit grows while clients move about: a quarter, a half, and all of it."""
+    from sterna.bench.moving_journals import write_moving  # noqa: PLC0415 - NumPy is large.
+    from sterna.pipeline.audit import audit_journals  # noqa: PLC0415
+
+    hours = MOVING_H * setting.events / Options.events
+    found: Figures = {}
+    before_s = 0.0
+    for share in (4, 2, 1):
+        journals = setting.folder / f"journals-{share}"
+        setting.progress(f"writing the journals of {MOVING_CLIENTS:,} clients, {hours / share:g} h")
+        written = write_moving(journals, hours / share, clients=MOVING_CLIENTS)
+        if not found:
+            setting.progress("warming up")
+            audit_journals(setting.spark, journals)
+        setting.progress(f"auditing {written.facts:,} facts")
+        started = time.perf_counter()
+        verdict = audit_journals(setting.spark, journals)
+        seconds = time.perf_counter() - started
+        if verdict.findings or verdict.delivered != written.deliveries:
+            raise AssertionError(f"{verdict.delivered} deliveries, {verdict.findings[:3]}")
+        found[f"{hours / share:g}_hours"] = {
+            "facts": written.facts,
+            "deliveries": verdict.delivered,
+            "owed": verdict.owed,
+            "pairs_by_deliveries": round(verdict.compared / verdict.delivered, 3),
+            "seconds": round(seconds, 1),
+            "seconds_by_half": round(seconds / before_s, 2) if before_s else None,
+        }
+        before_s = seconds
+    return found
+
+
 MEASUREMENTS: dict[str, Callable[[Setting], Figures]] = {
     "matching": _matching,
     "source": _source,
     "audit": _audit,
+    "moving": _moving,
 }
 """The measurements by name."""

@@ -15,7 +15,8 @@ def pipeline(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Only this measurement (matching, source); may be repeated. [default: all]",
+            help="Only this measurement (matching, source, audit, moving); may be repeated. "
+            "[default: all]",
             show_default=False,
         ),
     ] = None,
@@ -37,8 +38,8 @@ def pipeline(
     """Measure the data pipeline on Spark.
 
     Bulk matching in both layouts, in turns with two plain processes that have the same index; then
-    the same question in plain SQL, for a sample. Then reading journals, and an audit of ten facts
-    an event. Takes about eight minutes, with `--quick` two.
+    the same question in plain SQL, for a sample. Then reading journals, an audit of ten facts an
+    event, and audits of 1,000 clients that move about for 6, 12 and 24 hours.
     """
     check_folders(data, out, as_json=as_json)
     from sterna.bench.pipeline import MEASUREMENTS, Options, run  # noqa: PLC0415 - needs Spark.
