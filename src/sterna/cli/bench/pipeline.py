@@ -37,8 +37,9 @@ def pipeline(
     """Measure the data pipeline on Spark.
 
     Bulk matching in both layouts, in turns with two plain processes that have the same index; then
-    the same question in plain SQL, for a sample. Then reading journals, and an audit of ten facts
-    an event. Takes about eight minutes, with `--quick` two.
+    the same question in SQL, for a sample, and as an equi-join, also with filters that all have an
+    identifier. Then reading journals, and an audit of ten facts an event. Takes more than ten
+    minutes.
     """
     check_folders(data, out, as_json=as_json)
     from sterna.bench.pipeline import MEASUREMENTS, Options, run  # noqa: PLC0415 - needs Spark.
