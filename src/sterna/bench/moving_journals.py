@@ -124,7 +124,7 @@ def _client(sheet: Sheet, client: int, city: MovingCity) -> None:
         ),
         (
             "Delivered",
-            city.time_us[heard] + 1_000,
+            city.time_us[heard],
             {
                 "publishers": [[city.names[p]] for p in city.publisher[heard].tolist()],
                 "seqs": [[seq] for seq in city.seq[heard].tolist()],

@@ -38,8 +38,9 @@ def pipeline(
     """Measure the data pipeline on Spark.
 
     Bulk matching in both layouts, in turns with two plain processes that have the same index; then
-    the same question in plain SQL, for a sample. Then reading journals, an audit of ten facts an
-    event, and audits of 1,000 clients that move about for 6, 12 and 24 hours.
+    the same question in SQL, for a sample, and as an equi-join, also with filters that all have an
+    identifier. Then reading journals, an audit of ten facts an event, and audits of 1,000 clients
+    that move about for 6, 12 and 24 hours. Takes more than ten minutes.
     """
     check_folders(data, out, as_json=as_json)
     from sterna.bench.pipeline import MEASUREMENTS, Options, run  # noqa: PLC0415 - needs Spark.
