@@ -262,6 +262,8 @@ def _unheard(told: Told) -> None:
     for second in (100, 130):
         told.detach(second - 1, "unheard")
         told.attach(second, "unheard", start=None, is_heard=False)
+    told.detach(199, "unheard")
+    told.attach(200, "unheard", start=None)
     told.enter(150, event("sender", 1, 150, net="unheard"))  # It never comes.
     told.detach(280, "unheard")
     told.detach(280, "sender")
@@ -276,10 +278,11 @@ def _old_states(told: Told) -> None:
     numbers = {"returned": (1, 2, 9, 3, 4), "onward": (1, 2, 3, 4, 9)}
     for name, seqs in numbers.items():
         for place, seq in enumerate(seqs):
-            second = 60 + 30 * place
+            second = 60 + (30 if name == "returned" else 1) * place
             told.accept(second, event(name, seq, second, net="old"))
             if seq not in {3, 4}:
                 told.deliver(second, "patient", event(name, seq, second, net="old"))
+    told.accept(150, event("onward", 3, 62, net="old"))  # Once more, as it was not confirmed.
     told.detach(280, "patient")
 
 

@@ -153,6 +153,7 @@ def test_old_days_are_dropped_and_their_events_stay_known(duck: Any, tmp_path: P
     [
         ([], "has no tables: give the --out of sterna pipeline run"),
         (["--keep-days", "0"], "--keep-days 0 keeps nothing: give 1 or more"),
+        (["--history", "30d"], "--history 30d is longer than the log remembers: give 7d or less"),
     ],
 )
 def test_what_cannot_be_compacted_is_told(
@@ -220,3 +221,6 @@ def test_a_history_is_a_week_unless_told(tmp_path: Path) -> None:
     events = archive(tmp_path / "tables")
     assert compact(tmp_path / "tables")["events"].removed == 0
     assert len(list(events.path.glob("day=*/*.parquet"))) == 12 + 3
+    for options in ({"history": timedelta(minutes=20)}, {"keep_days": 10**6}):
+        found = compact(tmp_path / "tables", **options)["events"]
+        assert (found.removed, found.rows_dropped) == (0, 0)

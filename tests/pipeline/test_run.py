@@ -1,6 +1,7 @@
 """PL-2: whole runs of the pipeline, over journals that grow."""
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -34,6 +35,7 @@ from sterna.net.archive import Archive
 from sterna.pipeline.declared import engine
 from sterna.pipeline.declared.run import Summary, run
 from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.session import CONNECT_PORT, CONNECT_SECRET
 from sterna.pipeline.tables import read
 from sterna.pipeline.tables.definitions import DEFINITIONS
 from sterna.pipeline.tables.schemas import GROWING
@@ -243,6 +245,7 @@ def test_a_run_makes_what_has_changed_and_spark_pipelines_can_do_it_too(
     assert CliRunner().invoke(app, command).exit_code == 0
     about = (spec / engine.SPEC).read_text(encoding="utf-8")
     assert f'sterna.only: "{",".join(GROWING)}"' in about
+    assert 'spark.sql.session.timeZone: "UTC"' in about  # Days are those of UTC, anywhere.
     shorter = re.sub('sterna.only: ".*"', 'sterna.only: "statistics"', about)
     (spec / engine.SPEC).write_text(shorter, encoding="utf-8")
 
@@ -268,6 +271,22 @@ def test_a_run_makes_what_has_changed_and_spark_pipelines_can_do_it_too(
     monkeypatch.setitem(DEFINITIONS, "traffic", None)
     again = run(spark, journals, tables, only=["traffic"])
     assert (again.tables["statistics"].new, again.tables["traffic"].total) == (0, 3)
+
+
+def test_only_those_who_have_the_secret_are_served(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not among the arguments of Java, which all users of a machine can see."""
+    java: Any = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    arguments = Path(f"/proc/{java.pid}/cmdline").read_text(encoding="utf-8")
+    assert CONNECT_PORT in arguments
+    assert os.environ[CONNECT_SECRET] not in arguments
+    some = {"spark.sql.session.timeZone": "UTC"}
+    spec = engine.Spec(definitions="", storage=tmp_path, configuration=some).write(tmp_path)
+
+    monkeypatch.setenv(CONNECT_SECRET, "another")
+    with pytest.raises(engine.EngineError, match=r"(?i)token|unauthenticated"):
+        engine.execute(spark, spec, lambda _line: None)
 
 
 def test_a_session_without_connect_says_what_it_lacks(tmp_path: Path) -> None:
@@ -326,6 +345,8 @@ def test_all_tables_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "grace_s": 5.0,
         "open": 4,  # 4, 5, 7 and 8 did not come.
         "unknown": 0,
+        "apart": 0,
+        "early": 0,
     }
     page = tmp_path / "report.html"
     answer = CliRunner().invoke(

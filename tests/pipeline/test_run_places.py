@@ -1,6 +1,7 @@
 """PL-2: where tables may be written, and the errors elsewhere; no run gets as far as Spark."""
 
 import json
+import os
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from sterna.cli.main import app
 from sterna.pipeline.declared import place, views
+from sterna.pipeline.declared.folder import TableFolder
 from sterna.pipeline.declared.run import run
 from sterna.pipeline.declared.views import View
 from sterna.pipeline.errors import PipelineError
@@ -120,6 +122,8 @@ def test_a_view_is_replaced_at_once_and_says_what_it_was_made_of(
     assert view.made_of() == {"t": 3}
     assert (view.total_rows, len(list((tmp_path / "view").glob("*.parquet")))) == (2, 2)
     reader = DeltaTable(tmp_path / "view")
+    for file in (tmp_path / "view").glob("*.parquet"):
+        os.utime(file, (0, 0))  # It was made long ago.
     view.replace(made(tmp_path / "b", 5), {"t": 4})
     assert sorted(reader.to_pyarrow_table()["n"].to_pylist()) == [1, 2]
     assert DeltaTable(tmp_path / "view").to_pyarrow_table()["n"].to_pylist() == [5]
@@ -132,6 +136,26 @@ def test_a_view_is_replaced_at_once_and_says_what_it_was_made_of(
     other = View(tmp_path / "view", StructType([StructField("m", StringType())]))
     other.replace(made(tmp_path / "d"), {"t": 6})
     assert DeltaTable(tmp_path / "view").to_pyarrow_table().column_names == ["m"]
+
+
+def test_spark_may_forget_old_batches_and_nothing_else(tmp_path: Path) -> None:
+    """A table may not grow for a hundred batches; but Spark must not begin it anew."""
+    tables = TableFolder(tmp_path)
+    logs = tables.checkpoint("events") / "offsets"
+    logs.mkdir(parents=True)
+    with pytest.raises(PipelineError, match="has lost the checkpoint of events"):
+        tables.check_checkpoint("events", 3)
+    for number in range(150, 251):
+        (logs / str(number)).touch()
+
+    tables.check_checkpoint("events", 3)
+    tables.check_checkpoint("deliveries", None)
+
+    with pytest.raises(PipelineError, match="has lost the checkpoint of events"):
+        tables.check_checkpoint("events", 251)
+    (logs.parent.parent / "1").mkdir()
+    with pytest.raises(PipelineError, match="begun anew by spark-pipelines run --full-refresh"):
+        tables.check_checkpoint("events", 3)
 
 
 def test_views_that_a_killed_run_of_release_0_1_set_aside_come_back(tmp_path: Path) -> None:

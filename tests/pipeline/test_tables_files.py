@@ -1,6 +1,8 @@
 """PL-2: the files of tables that grow; each batch is there once, whatever is killed when."""
 
+import fcntl
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
@@ -304,3 +306,40 @@ def test_the_state_of_a_publisher_is_as_small_as_its_gaps_are_few(tmp_path: Path
     task = events.reader()
 
     assert task.new(events_of([("p7", 60), ("p8", 1)])).to_pylist() == [True, False]
+
+
+def test_what_a_failed_attempt_had_is_not_known_after_another_one(tmp_path: Path) -> None:
+    """The other one may read less: journals can be removed meanwhile."""
+    table = TableFiles(tmp_path, is_daily=False, is_unique=True)
+    table.create(events_of([("p", 1)]).schema, comment="Events.")
+    staged = [table.stage(events_of([("p", 1), ("p", 3)]).to_batches())]
+    table.known.place(0, [tmp_path / files.STAGED / (staged[0].known or "")])
+
+    table.discard(0, staged)
+    table.commit(0, [table.stage(events_of([("p", 1)]).to_batches())])
+
+    assert table.known.reader().new(events_of([("p", 1), ("p", 3)])).to_pylist() == [False, True]
+
+
+def test_a_folder_that_says_nothing_is_not_believed(tmp_path: Path) -> None:
+    """Killed while it was made anew: it is made once more."""
+    events = Known(tmp_path)
+    (tmp_path / "x.half").touch()
+    assert not events.is_there
+
+    events.settle(None)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_outlives_its_run_is_waited_for(tmp_path: Path) -> None:
+    """It may have moved files, and be about to enter them in the log."""
+    table = made(tmp_path)
+    recovery = threading.Thread(target=table.recover)
+    with (tmp_path / "_lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        recovery.start()
+        recovery.join(0.2)
+        assert recovery.is_alive()
+    recovery.join(10)
+    assert not recovery.is_alive()

@@ -36,7 +36,7 @@ PAGE = "4m"
 job of many steps and little data spends a fifth of its time on memory that it does not use."""
 
 CONNECT_PORT = "spark.connect.grpc.binding.port"
-CONNECT_SECRET = "spark.connect.authenticate.token"  # noqa: S105 - the name of a setting.
+CONNECT_SECRET = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable.
 
 _MASTERS = re.compile(r"local(\[.+\])?|spark://.+|yarn|k8s://.+|mesos://.+")
 _JAVA_CLASS = re.compile(r"^[:\s]*(?:[a-z]\w*\.)+[\w$.]*(?:Exception|Error|Throwable):\s*")
@@ -118,8 +118,10 @@ def settings(master: str = LOCAL) -> dict[str, str]:
 def with_connect() -> dict[str, str]:
     """The settings of a session that serves Spark Connect, by which pipelines are run.
 
-    It does so on loopback, and for this process and those that it starts: they know the secret.
+    It does so on loopback, and for this process and those that it starts: they have the secret in
+    their environment, which others cannot see, unlike the arguments of Java.
     """
+    os.environ.setdefault(CONNECT_SECRET, secrets.token_hex(16))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -127,7 +129,6 @@ def with_connect() -> dict[str, str]:
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         CONNECT_PORT: str(port),
-        CONNECT_SECRET: secrets.token_hex(16),
     }
 
 

@@ -57,8 +57,8 @@ def run(
 
     Tables of events, deliveries, movements, handovers, subscriptions and statistics grow with each
     run; whatever is killed when, every event is there once. What cannot be read is kept in
-    bad_records, with the reason. Views are made anew: visits, dwell, movement_graph, next_broker,
-    traffic, bootstrap_latency, delivery_audit, audit_totals.
+    bad_records, with the reason. Views are made again when these have changed: visits, dwell,
+    movement_graph, next_broker, traffic, bootstrap_latency, delivery_audit, audit_totals.
     """
     tables = journals / TABLES if out is None else out
     with reporting_errors(as_json=as_json):

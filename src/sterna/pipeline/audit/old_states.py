@@ -26,8 +26,7 @@ def passed(
 
     What a publisher's own journal has was published in the order of its numbers.
     """
-    lost = {(row.publisher, row.seq) for row in rows if row.fault == Fault.LOST}
-    lost = {(row.publisher, row.seq) for row in rows if row.world == LIVE} & lost
+    lost = {(row.publisher, row.seq) for row in rows if is_live_loss(row)}
     if not lost:
         return set()
     asked = odd.sparkSession.createDataFrame(sorted(lost), _NUMBERS)
@@ -45,6 +44,11 @@ def passed(
         .mapInArrow(_Passed(moments(grace_us)), _NUMBERS)
     )
     return {(row.publisher, row.seq) for row in found.collect()}
+
+
+def is_live_loss(row: Row) -> bool:
+    """Whether a finding is an event that a client of a real network has lost."""
+    return bool(row.fault == Fault.LOST and row.world == LIVE)
 
 
 class _Passed:
@@ -72,10 +76,13 @@ class _Passed:
         yield pa.RecordBatch.from_pylist(self._judged(same, earliest), _SCHEMA)
 
     def _judged(self, same: list[dict[str, Any]], earliest: dict[str, int]) -> list[dict[str, Any]]:
-        found = [row for row in same if row["is_asked"] and self._is_late(row, earliest)]
+        """The number, if it is asked for and all its copies may have come after a greater one."""
+        is_late = bool(same) and all(self._is_late(row, earliest) for row in same)
         for row in same:
             earliest[row["at"]] = min(row["moment"], earliest.get(row["at"], row["moment"]))
-        return [{"publisher": row["publisher"], "seq": row["seq"]} for row in found[:1]]
+        if not is_late or not same[0]["is_asked"]:
+            return []
+        return [{"publisher": same[0]["publisher"], "seq": same[0]["seq"]}]
 
     def _is_late(self, row: dict[str, Any], earliest: dict[str, int]) -> bool:
         """Whether a greater number may have been accepted before: clocks of brokers differ."""

@@ -25,7 +25,7 @@ from sterna.pipeline.audit.ledger import (
     lines,
     set_apart,
 )
-from sterna.pipeline.audit.old_states import passed
+from sterna.pipeline.audit.old_states import is_live_loss, passed
 from sterna.pipeline.audit.publications import recorded
 from sterna.pipeline.audit.stated import LIVE, Stated, in_journals, moments
 from sterna.pipeline.audit.wanted import wanted
@@ -215,11 +215,12 @@ def audit(
         *(F.count_if(fault == each).alias(each) for each in (*map(str, Fault), NOT_WANTED)),
     )
     rows = found.orderBy(fault == NOT_WANTED, *ORDER).limit(FINDINGS_MAX).collect()
+    listed = Counter(row.fault for row in rows)
     rows, early = _without_wrong_clocks(rows, told_by.unfit)
     rows = _without_consequences(rows)
     dropped = passed(rows, stated, strange, grace_us=grace_us) if by_clocks else set()
-    gone = [row for row in rows if row.fault == Fault.LOST and (row.publisher, row.seq) in dropped]
-    rows = [row for row in rows if row not in gone]
+    kept = [row for row in rows if not is_live_loss(row) or _event(row) not in dropped]
+    gone, rows = len(rows) - len(kept), kept
     looked_at = _seen(seen_events)
     if not looked_at:
         (counted,) = who_wanted.agg(F.sum("events").alias("events")).collect()
@@ -227,7 +228,9 @@ def audit(
     findings, unjudged = _explained(
         rows, stated, control, known, grace_us=grace_us, is_complete=is_complete
     )
-    beyond = _seen(seen_faults) if len(rows) == FINDINGS_MAX else {}
+    beyond = _seen(seen_faults) if listed.total() == FINDINGS_MAX else {}
+    dropped_faults = listed - Counter(row.fault for row in rows)
+    beyond = {fault: count - dropped_faults[fault] for fault, count in beyond.items()}
     if unjudged.unknown:
         beyond.pop(NOT_WANTED, None)  # Nobody knows how many of these are wrong.
     for cached in (book, strange, known, control):
@@ -241,7 +244,7 @@ def audit(
         findings=findings,
         unjudged=replace(
             unjudged,
-            open=summary.total.open + len(gone),
+            open=summary.total.open + gone,
             apart=summary.total.apart,
             early=early,
             witnesses=told_by,
@@ -293,6 +296,10 @@ def _without_wrong_clocks(
 
 
 _WITHOUT_CLOCKS = (*BY_ORDER, str(Fault.ALTERED), str(Fault.REUSED))
+
+
+def _event(row: Row) -> tuple[str, int]:
+    return row.publisher, row.seq
 
 
 def _without_consequences(rows: list[Row]) -> list[Row]:

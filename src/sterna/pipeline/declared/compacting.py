@@ -1,5 +1,6 @@
 """Makes few large files of many small ones, and removes what nobody needs any more."""
 
+import math
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,8 @@ from sterna.pipeline.tables.schemas import GROWING
 FILE_BYTES = 128 * 2**20
 """About how large a file becomes."""
 HISTORY = timedelta(days=7)
-"""For so long the files that were replaced are kept, for who still reads them."""
+"""For so long the files that were replaced are kept, for who still reads them, and no longer: the
+log forgets when they were."""
 
 _WRITER = WriterProperties(compression="ZSTD", max_row_group_size=ROW_GROUP_ROWS)
 
@@ -43,6 +45,10 @@ def compact(
     without it would see rows twice until the replaced files are gone.
     """
     root = root.absolute()
+    if history > HISTORY:
+        raise PipelineError(
+            f"--history {history.days}d is longer than the log remembers: give 7d or less"
+        )
     place.check_tables(root)
     before = _first_kept(keep_days)
     found: dict[str, Compacted] = {}
@@ -62,7 +68,7 @@ def _compacted(path: Path, before: date | None, history: timedelta) -> Compacted
     _rewrite(table)
     # It removes what a killed compaction has left, too.
     removed = table.vacuum(
-        round(history.total_seconds() / 3600),
+        math.ceil(history.total_seconds() / 3600),
         dry_run=False,
         enforce_retention_duration=False,
         full=True,
@@ -105,4 +111,5 @@ def _first_kept(keep_days: int | None) -> date | None:
         return None
     if keep_days < 1:
         raise PipelineError(f"--keep-days {keep_days} keeps nothing: give 1 or more")
-    return datetime.now(UTC).date() - timedelta(days=keep_days - 1)
+    today = datetime.now(UTC).date()
+    return today - timedelta(days=min(keep_days - 1, (today - date.min).days))

@@ -25,7 +25,7 @@ CATALOG, DATABASE = "spark_catalog", "sterna"
 EVERYBODYS = "default"
 """The database that is always there."""
 
-SPEC, DEFINITIONS = "spark-pipeline.yml", "tables.py"
+SPEC, PROGRAM = "spark-pipeline.yml", "tables.py"
 
 _DONE = "Run is COMPLETED."
 _ERROR = re.compile(r"(\w+\.)+\w*(Error|Exception): ")
@@ -50,7 +50,7 @@ class Spec:
     def write(self, folder: Path) -> Path:
         """Write it to a folder; the path of the file to run."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / DEFINITIONS).write_text(self.definitions, encoding="utf-8")
+        (folder / PROGRAM).write_text(self.definitions, encoding="utf-8")
         path = folder / SPEC
         path.write_text("\n".join(self._lines()) + "\n", encoding="utf-8")
         return path
@@ -62,7 +62,7 @@ class Spec:
         yield f"catalog: {CATALOG}"
         yield f"database: {self.database}"
         yield "libraries:"
-        yield f"  - glob: {{include: {DEFINITIONS}}}"
+        yield f"  - glob: {{include: {PROGRAM}}}"
         yield "configuration:"
         for key, value in self.configuration.items():
             yield f"  {key}: {json.dumps(value)}"
@@ -81,15 +81,14 @@ def execute(spark: "SparkSession", spec: Path, say: Callable[[str], None]) -> No
 
 
 def _address(spark: "SparkSession") -> dict[str, str]:
-    conf = spark.sparkContext.getConf()
-    port, secret = conf.get(CONNECT_PORT), conf.get(CONNECT_SECRET)
-    if port is None or secret is None:
+    port = spark.sparkContext.getConf().get(CONNECT_PORT)
+    if port is None or CONNECT_SECRET not in os.environ:
         raise PipelineError(
             "this Spark session does not serve Spark Connect, which runs pipelines: start it with "
             "spark_session(config=with_connect())"
         )
-    # Connect asks for encryption unless the host has this name.
-    return {"SPARK_REMOTE": f"sc://localhost:{port}", "SPARK_CONNECT_AUTHENTICATE_TOKEN": secret}
+    # Connect asks for encryption unless the host has this name, which is no business of a proxy.
+    return {"SPARK_REMOTE": f"sc://localhost:{port}", "no_grpc_proxy": "localhost"}
 
 
 @contextmanager

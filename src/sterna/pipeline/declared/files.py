@@ -6,6 +6,7 @@ of the batch. What is not in the log is not in the table; `recover` removes it.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import time
@@ -115,7 +116,7 @@ class TableFiles:
         """Write the rows of a task that are new, sorted by time as far as memory goes."""
         files: list[StagedTableFile] = []
         known = self.known.reader() if self.is_unique else None
-        for table in _held(batches):
+        for table in _in_parts(batches):
             files += self._write(table.filter(known.new(table)) if known is not None else table)
         if files:
             sync_directory(self._staged)
@@ -123,12 +124,16 @@ class TableFiles:
 
     def commit(self, batch: int, staged: Sequence[StagedBatch]) -> None:
         """Make the rows of a batch part of the table; a batch that is in it stays as it was."""
+        with self._held():
+            self._commit(batch, staged)
+
+    def _commit(self, batch: int, staged: Sequence[StagedBatch]) -> None:
         table = open_table(self.path)
         last = table.transaction_version(APP)
         files = [file for each in staged for file in each.files]
+        self.known.settle(last)
         if last is not None and batch <= last:
-            self.discard(batch, staged)
-            self.known.settle(last)
+            self._discard(batch, staged)
             return
         if not files:
             return
@@ -151,7 +156,12 @@ class TableFiles:
 
         Spark also discards the files of a commit that failed half-way; they may be in the table.
         """
+        with self._held():
+            self._discard(batch, staged)
+
+    def _discard(self, batch: int, staged: Iterable[StagedBatch]) -> None:
         last = self.last_batch()
+        self.known.settle(last)
         for each in staged:
             if each.known is not None:
                 (self._staged / each.known).unlink(missing_ok=True)
@@ -161,7 +171,12 @@ class TableFiles:
                     (self.path / self._place_of(file, batch)).unlink(missing_ok=True)
 
     def recover(self) -> None:
-        """Remove what a run that was killed left; no other process may write now."""
+        """Remove what a run that was killed left; no other run may write now."""
+        if self.path.exists():
+            with self._held():
+                self._recover()
+
+    def _recover(self) -> None:
         last = self.last_batch()
         for left in self._staged.glob("*"):
             left.unlink()
@@ -178,11 +193,6 @@ class TableFiles:
     def total_rows(self) -> int:
         """How many rows the table has."""
         return open_table(self.path).count() if has_log(self.path) else 0
-
-    @property
-    def version(self) -> int:
-        """A number that grows with every change of the table."""
-        return open_table(self.path).version()
 
     def parts(self) -> list[Path]:
         """The files of the table, by day and batch."""
@@ -266,6 +276,16 @@ class TableFiles:
             stats=_statistics(rows, times),
         )
 
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Wait for a process of Spark that outlives a run that was killed, and may still commit."""
+        lock = os.open(self.path / "_lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
     def _sync_log(self) -> None:
         """Make durable what the log says: its writer leaves that to the operating system."""
         log = self.path / LOG
@@ -278,7 +298,7 @@ class TableFiles:
         sync_directory(log)
 
 
-def _held(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Rows in tables of a size that fits in memory."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0

@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -40,6 +41,7 @@ SETTINGS = {
     "spark.sql.pipelines.execution.watchdog.minRetryTime": "1s",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
 }
 """A table that is read starts processes, so few are read at once; on a busy machine one that does
 not start in time is tried again."""
@@ -95,6 +97,22 @@ class TableFolder:
         ends = {node: Offset(there.end, there.incarnation) for node, there in extents.items()}
         return is_done and self.reached(name) == ends
 
+    def check_checkpoint(self, name: str, last: int | None) -> None:
+        """Make sure that Spark knows of the last batch that a table has; it forgets old ones."""
+        newest = self._last(name, "offsets")
+        if last is not None and (newest is None or newest < last):
+            raise PipelineError(
+                f"{self.root} has lost the checkpoint of {name}, which says what is archived: make "
+                "the tables anew with --full-refresh, or give another --out"
+            )
+        others = [each.name for each in self.checkpoint(name).parent.glob("[1-9]*")]
+        if others:
+            raise PipelineError(
+                f"{name} in {self.root} was begun anew by spark-pipelines run --full-refresh, and "
+                "batches have other numbers now: make the tables anew with sterna pipeline run "
+                "--full-refresh"
+            )
+
     @property
     def checkpoints(self) -> Path:
         """Where Spark keeps what it has read, by database."""
@@ -106,9 +124,12 @@ class TableFolder:
         return max((int(each.name) for each in logs if each.name.isdecimal()), default=None)
 
 
-ALONE = DECLARED.replace("graph import declare", "folder import declare_alone").replace(
-    "declare(", "declare_alone("
-)
+ALONE = '''"""The tables that Sterna makes of journals, for `spark-pipelines run`."""
+
+from sterna.pipeline.declared.folder import declare_alone
+
+declare_alone(spark)  # Spark gives it.
+'''
 """A program for those who run it themselves: nobody has prepared the tables."""
 
 
@@ -122,6 +143,10 @@ def write_spec(
 ) -> None:
     """Write the spec of the tables that grow, and of views, for those who run it themselves."""
     Directory(str(journals), live=True).extents()  # The error says what to do.
+    if quote(str(root.absolute())) != str(root.absolute()):
+        raise PipelineError(
+            f"Spark keeps no checkpoints below {root}: give --out a path of plain letters"
+        )
     names = [*GROWING, *(DEFINITIONS if views else ())]
     tables = TableFolder(root.absolute())
     spec = tables.spec(journals.absolute(), names, fail_on_data_loss=fail_on_data_loss)
@@ -135,7 +160,7 @@ def declare_alone(spark: "SparkSession") -> None:
     place.check_version(root)
     tables = TableFolder(root)
     prepared(tables)
-    # Whoever runs it, and under whatever name of a database: Spark goes on where it was.
+    # Whoever runs it, in this database or in that of a run: Spark goes on where it was.
     (tables.checkpoints / engine.DATABASE).mkdir(parents=True, exist_ok=True)
     if not (tables.checkpoints / engine.EVERYBODYS).exists():
         (tables.checkpoints / engine.EVERYBODYS).symlink_to(engine.DATABASE)
@@ -153,8 +178,7 @@ def prepared(tables: TableFolder) -> dict[str, int]:
         files = tables.files(name)
         files.recover()
         last = files.last_batch()
-        if last is not None and not (tables.checkpoint(name) / "offsets" / str(last)).exists():
-            raise _without_checkpoint(tables, name)
+        tables.check_checkpoint(name, last)
         files.create(_arrow(table), comment=table.comment)
         if table.is_unique and last is not None and not files.known.is_there:
             files.known.rebuild(files.parts())
@@ -165,21 +189,13 @@ def _adopt(tables: TableFolder) -> None:
     """Make Delta tables of those of release 0.1."""
     for name in GROWING:
         last = last_commit(tables.root / name)
-        if last and not (tables.checkpoint(name) / "offsets" / str(last.batch)).exists():
-            raise _without_checkpoint(tables, name)
+        tables.check_checkpoint(name, last.batch if last else None)
     step("making Delta tables of the tables of an earlier release")
     for name, table in GROWING.items():
         adopt(tables.files(name), _arrow(table), comment=table.comment)
         # What Spark knew of each event is known in another way now.
         shutil.rmtree(tables.checkpoint(name) / "state", ignore_errors=True)
     place.mark(tables.root)
-
-
-def _without_checkpoint(tables: TableFolder, name: str) -> PipelineError:
-    return PipelineError(
-        f"{tables.root} has lost the checkpoint of {name}, which says what is archived: make the "
-        "tables anew with --full-refresh, or give another --out"
-    )
 
 
 def _arrow(table: GrowingTable) -> pa.Schema:

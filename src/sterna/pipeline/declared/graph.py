@@ -146,6 +146,8 @@ def audited(
         "grace_s": GRACE_US / 1e6,
         "open": verdict.unjudged.open,
         "unknown": verdict.unjudged.unknown,
+        "apart": verdict.unjudged.apart,
+        "early": len(verdict.unjudged.early),
     }
     return {
         "delivery_audit": spark.createDataFrame(found, VIEWS["delivery_audit"]),
@@ -170,7 +172,7 @@ def _made(spark: "SparkSession", name: str) -> "DataFrame":
 
 
 def _view(name: str) -> Definition:
-    """Define a table that each run makes anew."""
+    """Define a table that follows from others."""
     of_view = {"format": "parquet", "schema": VIEWS[name]}
     return dp.materialized_view(name=name, **of_view)  # type: ignore[call-overload,no-any-return]
 

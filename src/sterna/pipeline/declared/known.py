@@ -68,6 +68,8 @@ class Known:
                 file.rename(self.folder / name)
             else:
                 file.unlink()
+        for half in self.folder.glob("*.half"):
+            half.unlink()
         files = self._files()
         if len(files) > FILES_MAX:
             self._replace(files, merged(_read(files)))
@@ -82,8 +84,8 @@ class Known:
 
     @property
     def is_there(self) -> bool:
-        """Whether anything was ever known here."""
-        return self.folder.is_dir()
+        """Whether anything is known here."""
+        return bool(self._files())
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob(f"[0-9]*{_ENDING}"))

@@ -1,7 +1,7 @@
 """Makes those views again whose tables have changed, and puts them in place when all are made."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 from sterna import __version__
 from sterna.delta import DAY, changed_days, open_table
 from sterna.pipeline.declared.views import Versions, View, write
-from sterna.pipeline.source.origins import Extents
 from sterna.pipeline.tables.definitions import DEFINITIONS
 from sterna.pipeline.tables.reading import read
 from sterna.pipeline.tables.schemas import AUDITED, INPUTS, VIEWS
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 BY_DAY = {"traffic": "minute"}
 """Views whose rows of a day follow from one table's rows of that day, and their time."""
+
+DAY_S = 86_400
 
 _PROGRAM = "sterna"
 """Another release may make other views of the same tables."""
@@ -49,10 +50,17 @@ class Views:
             if self.view(name).made_of() != versions:
                 self._write(name, self._rows(name), versions)
 
-    def judge(self, audited: "Callable[[], dict[str, DataFrame]]", extents: Extents) -> None:
-        """Audit the journals, if they have changed."""
-        seen = hashlib.sha256(repr(sorted(extents.items())).encode()).hexdigest()
-        versions = {_PROGRAM: __version__, "journals": seen}
+    def judge(
+        self,
+        audited: "Callable[[], dict[str, DataFrame]]",
+        files: Sequence[tuple[str, int]],
+        *,
+        fail_on_data_loss: bool,
+    ) -> None:
+        """Audit the journals, if their `files` have changed."""
+        seen = hashlib.sha256(repr(files).encode()).hexdigest()
+        lossy = str(not fail_on_data_loss)
+        versions = {_PROGRAM: __version__, "journals": seen, "lossy": lossy}
         if all(self.view(name).made_of() == versions for name in AUDITED):
             return
         for name, rows in audited().items():
@@ -86,7 +94,7 @@ class Views:
         days = self._changed_days(name) if name in BY_DAY else None
         if days is None:
             return DEFINITIONS[name](*inputs)
-        day = F.to_date(BY_DAY[name])
+        day = F.date_from_unix_date(F.floor(F.unix_seconds(BY_DAY[name]) / DAY_S).cast("int"))
         before = read(self._spark, self._root, name).where(~day.isin(days))
         new = (table.where(F.col(DAY).isin(days)) for table in inputs)
         return before.unionByName(DEFINITIONS[name](*new)).coalesce(1)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sterna.journal.segments import FINISHED
 from sterna.pipeline.declared import engine, place
 from sterna.pipeline.declared.folder import TableFolder, prepared
-from sterna.pipeline.declared.graph import (
-    audited,
-)
+from sterna.pipeline.declared.graph import audited
 from sterna.pipeline.declared.making import Views
 from sterna.pipeline.declared.narration import Narrator
 from sterna.pipeline.errors import PipelineError
@@ -41,7 +40,7 @@ class RowCount(msgspec.Struct, frozen=True, kw_only=True):
 
     total: int
     new: int | None = None
-    """How many of the rows this run has added; views are always new."""
+    """How many of the rows this run has added; None for views."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +59,7 @@ def run(
     fail_on_data_loss: bool = True,
     only: Collection[str] = NAMES,
 ) -> Summary:
-    """Read what is new in journals and add it to the tables in `root`; make the views anew.
+    """Read what is new in journals and add it to the tables in `root`; make views that it changes.
 
     A full refresh reads everything, and its results replace what was there. `only` some tables, and
     those that they are made of, may be brought up to date.
@@ -94,7 +93,7 @@ def run(
         if names >= AUDITED:
             with _told():
                 judge = partial(audited, spark, journals, fail_on_data_loss=fail_on_data_loss)
-                made.judge(judge, extents)
+                made.judge(judge, _journal_files(journals), fail_on_data_loss=fail_on_data_loss)
         made.replace()
         counts = {
             name: RowCount(total=total, new=total - before[name])
@@ -107,6 +106,12 @@ def run(
 def check_journals(journals: Path) -> Extents:
     """Make sure that there is something to read; the error says what to do."""
     return Directory(str(journals), live=True).extents()
+
+
+def _journal_files(journals: Path) -> list[tuple[str, int]]:
+    """The files of the journals below a directory, and their sizes: what an audit reads."""
+    files = (each for each in journals.rglob(f"*{FINISHED}*") if each.is_file())
+    return sorted((str(each.relative_to(journals)), each.stat().st_size) for each in files)
 
 
 def _chosen(only: Collection[str], *, full_refresh: bool) -> frozenset[str]:

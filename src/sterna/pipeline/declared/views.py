@@ -1,12 +1,14 @@
 """Views: tables that follow from others, made again when those have changed.
 
 Each is a Delta table, whose last commit says of which versions of the others it was made. It is
-replaced by one entry in its log, so its readers see the old one or the new one.
+replaced by one entry in its log, so its readers see the old one or the new one; only if its columns
+have changed, it is empty for a moment.
 """
 
 import json
+import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +39,6 @@ class View:
     schema: StructType
 
     @property
-    def version(self) -> int | None:
-        """A number that grows each time the view is replaced."""
-        return open_table(self.path).version() if has_log(self.path) else None
-
-    @property
     def total_rows(self) -> int:
         """How many rows it has."""
         return sum(pq.read_metadata(file).num_rows for file in files_of(self.path))
@@ -57,6 +54,7 @@ class View:
     def replace(self, folder: Path, versions: Versions) -> None:
         """Let the files that Spark has written to a folder be the view."""
         is_first = not has_log(self.path)
+        before = [] if is_first else files_of(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
         entries = [self._move(file) for file in sorted(folder.glob("*.parquet"))]
         schema = Schema.from_arrow(to_arrow_schema(self.schema, timezone="UTC"))
@@ -70,8 +68,7 @@ class View:
             schema,
             commit_properties=CommitProperties({_MADE_OF: json.dumps(versions, sort_keys=True)}),
         )
-        for file in self._outdated(0 if is_first else OUTDATED_S):
-            file.unlink(missing_ok=True)
+        self._remove_outdated(before, 0 if is_first else OUTDATED_S)
 
     def _move(self, file: Path) -> AddAction:
         target = self.path / file.name  # Spark gives names that nobody has given before.
@@ -85,12 +82,15 @@ class View:
             stats=json.dumps({"numRecords": pq.read_metadata(target).num_rows}),
         )
 
-    def _outdated(self, age_s: float) -> Iterator[Path]:
-        """Files that have not been the view for some time."""
+    def _remove_outdated(self, replaced: Sequence[Path], age_s: float) -> None:
+        """Remove files that have not been the view for some time; others are `replaced` now."""
+        now = time.time()
+        for file in replaced:
+            os.utime(file)
         current = set(files_of(self.path))
         for file in self.path.glob("*.parquet"):
-            if file not in current and time.time() - file.stat().st_mtime >= age_s:
-                yield file
+            if file not in current and now - file.stat().st_mtime >= age_s:
+                file.unlink(missing_ok=True)
 
 
 def write(rows: DataFrame, folder: Path) -> None:
