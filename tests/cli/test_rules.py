@@ -83,7 +83,7 @@ def test_every_benchmark_has_a_quick_form_and_writes_its_figures(name: str) -> N
 
 
 PLACES = {
-    **dict.fromkeys(("--data", "--state", "--journal"), ("DIR",)),
+    **dict.fromkeys(("--data", "--state", "--journal", "--tables"), ("DIR",)),
     **dict.fromkeys(("--config", "--keep", "--script", "--graph", "--trace"), ("FILE",)),
     "--out": ("DIR", "FILE"),
     "--client": ("NAME",),
@@ -103,7 +103,7 @@ def test_the_same_option_takes_the_same_kind_of_value(name: str) -> None:
 
 READ = {"--config", "--events", "--fixes", "--graph", "--script", "--subscriptions", "--trips"}
 WRITTEN = {"--journal", "--keep", "--model", "--out", "--picture", "--plot", "--trace"}
-BOTH = {"--cache", "--data", "--state"}
+BOTH = {"--cache", "--data", "--state", "--tables"}
 """Where a network, a client or a job keeps what it has, and finds it again."""
 
 

@@ -30,12 +30,13 @@ LOST = "lost"
 def serve(path: str) -> None:
     """Run commands one after the other, until this process is ended."""
     from sterna.cli.main import app
-    from sterna.pipeline.session import spark_session
+    from sterna.pipeline.session import spark_session, with_connect
 
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
         listening.listen()
-        session = spark_session("sterna-newcomer", master="local[2]", config=QUICK)
+        config = QUICK | with_connect()
+        session = spark_session("sterna-newcomer", master="local[2]", config=config)
         session.sparkContext.setLogLevel("ERROR")
         own = [os.dup(number) for number in range(3)]
         while True:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sterna.cli.output import console
-from sterna.cli.pipeline.options import reporting_errors
+from sterna.cli.pipeline.options import Out, reporting_errors
 
 
 def spec(
@@ -14,10 +14,8 @@ def spec(
         Path,
         typer.Argument(metavar="DIR", help="Where the journals of brokers and clients are."),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the tables.")],
-    to: Annotated[
-        Path, typer.Option(metavar="DIR", help="The folder for the spec; made if it is not there.")
-    ],
+    tables: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the tables.")],
+    out: Out,
     views: Annotated[
         bool,
         typer.Option(
@@ -43,5 +41,5 @@ def spec(
         from sterna.pipeline.declared.engine import SPEC  # noqa: PLC0415 - Spark is optional.
         from sterna.pipeline.declared.folder import write_spec  # noqa: PLC0415
 
-        write_spec(journals, out, to, views=views, fail_on_data_loss=not lossy)
-    console.print(f"spark-pipelines run --spec {to / SPEC}", soft_wrap=True, markup=False)
+        write_spec(journals, tables, out, views=views, fail_on_data_loss=not lossy)
+    console.print(f"spark-pipelines run --spec {out / SPEC}", soft_wrap=True, markup=False)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.session import CONNECT_PORT, CONNECT_SECRET
+from sterna.pipeline.session import CONNECT_PORT, CONNECT_SECRET, first_line
+from sterna.pipeline.source.errors import reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,11 +30,9 @@ SPEC, PROGRAM = "spark-pipeline.yml", "tables.py"
 
 _DONE = "Run is COMPLETED."
 _ERROR = re.compile(r"(\w+\.)+\w*(Error|Exception): ")
+_DETAILS = re.compile(r'details = "(.*)"')
+"""What a server says that does not answer a call."""
 _SAID = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: (.*)")
-
-
-class EngineError(Exception):
-    """What Spark's program said when it failed."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def execute(spark: "SparkSession", spec: Path, say: Callable[[str], None]) -> No
         # When all is done, the server reports what Python workers counted, which the client does
         # not understand.
         if child.wait() != 0 and not any(line.endswith(_DONE) for line in said):
-            raise EngineError(_end(said))
+            raise _failure(said)
 
 
 def _address(spark: "SparkSession") -> dict[str, str]:
@@ -121,10 +120,14 @@ def _heard(child: "subprocess.Popen[str]", say: Callable[[str], None]) -> Iterat
         yield line.rstrip("\n")
 
 
-def _end(said: Sequence[str]) -> str:
-    """The error with which a program ended, without the trace before it."""
+def _failure(said: Sequence[str]) -> PipelineError:
+    """The error with which Spark's program ended: our own sentence, or what Spark says first."""
     begins = [number for number, line in enumerate(said) if _ERROR.match(line)]
-    return "\n".join(said[begins[-1] if begins else -1 :]) or "spark-pipelines said nothing"
+    error = RuntimeError("\n".join(said[begins[-1] if begins else -1 :]) or "it said nothing")
+    details = _DETAILS.search(str(error))
+    return PipelineError(
+        reason(error) or f"Spark failed: {details[1] if details else first_line(error)}"
+    )
 
 
 @contextmanager

@@ -145,7 +145,7 @@ def write_spec(
     Directory(str(journals), live=True).extents()  # The error says what to do.
     if quote(str(root.absolute())) != str(root.absolute()):
         raise PipelineError(
-            f"Spark keeps no checkpoints below {root}: give --out a path of plain letters"
+            f"Spark keeps no checkpoints below {root}: give --tables a path of plain letters"
         )
     names = [*GROWING, *(DEFINITIONS if views else ())]
     tables = TableFolder(root.absolute())

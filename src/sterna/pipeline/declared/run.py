@@ -18,7 +18,6 @@ from sterna.pipeline.declared.making import Views
 from sterna.pipeline.declared.narration import Narrator
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.progress import step
-from sterna.pipeline.session import first_line
 from sterna.pipeline.source import offsets, reason
 from sterna.pipeline.source.journals import Directory
 from sterna.pipeline.source.options import ReadOptions
@@ -162,8 +161,6 @@ def _told() -> Iterator[None]:
         yield
     except Exception as error:
         sentence = reason(error)
-        if sentence is None and isinstance(error, engine.EngineError):
-            raise PipelineError(f"Spark failed: {first_line(error)}") from error
         if sentence is None:
             raise
         for words, here in _OURS.items():
