@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -109,8 +109,11 @@ def check_journals(journals: Path) -> Extents:
 
 def _journal_files(journals: Path) -> list[tuple[str, int]]:
     """The files of the journals below a directory, and their sizes: what an audit reads."""
-    files = (each for each in journals.rglob(f"*{FINISHED}*") if each.is_file())
-    return sorted((str(each.relative_to(journals)), each.stat().st_size) for each in files)
+    found: list[tuple[str, int]] = []
+    for file in journals.rglob(f"*{FINISHED}*"):
+        with suppress(FileNotFoundError):  # Brokers remove old ones, and give new ones their names.
+            found.append((str(file.relative_to(journals)), file.stat().st_size))
+    return sorted(found)
 
 
 def _chosen(only: Collection[str], *, full_refresh: bool) -> frozenset[str]:
