@@ -95,8 +95,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def spark() -> "Iterator[SparkSession]":
     # Two tasks after each shuffle are enough to mix rows up; more cost more than the work itself.
     # Where in the source each part of an expression stands takes longer to find out than the part.
+    # An audit compiles more classes than Spark keeps by default, so the next one would do it again.
     quick = {
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.cache.maxEntries": "2000",
         "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
     session = spark_session("sterna-tests", master="local[2]", config=quick | with_connect())

@@ -8,14 +8,17 @@ from sterna.core import facts
 from sterna.core.assembly import make_broker
 from sterna.core.handover.messages import Located
 from sterna.core.handover.missed import MISSED_BYTES, PUBLISHER_BYTES
+from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import LinkDown, MemoryShort
 from sterna.core.link import RELIABLE, Ack, LinkSession, Resume
 from sterna.core.messages import Events, InterestKnown, Message
+from sterna.core.mobility import MobilityOptions
 from sterna.core.sizes import MESSAGE_BYTES, Load, load
 from sterna.model.event import Event
 from sterna.net.broker.budget import Weighing
 from sterna.sim.topology import line
 from sterna.wire.snapshots import encode_node, restore_node
+from tests.mobility import model_of
 from tests.scale import examples
 from tests.sim.overlay import RELOCATION, Overlay
 
@@ -182,3 +185,27 @@ def test_news_for_a_neighbour_that_is_down_counts() -> None:
     assert again.kept("B2") == broker.kept("B2")
     relocation.courier.take("B2")
     assert broker.kept("B2") == Load(0, 0)
+
+
+@pytest.mark.spec("LV-6", "DO-2", "DO-4")
+@pytest.mark.parametrize("protocol", [Handover.HOME, Handover.PREFETCHING])
+def test_what_is_kept_for_clients_without_a_link_counts_and_is_bounded(protocol: Handover) -> None:
+    """A visitor that is disconnected has its events at home; they may be at a predicted broker."""
+    model = MobilityOptions(model=model_of({("B2", "B1"): 1}).to_bytes())
+    run = Overlay(
+        line(2),
+        {"C": "B1", "P": "B2"},
+        handover=HandoverOptions(protocol=protocol),
+        mobility=model if protocol is Handover.PREFETCHING else None,
+    )
+    run.subscribe("C", "n > 0").settle().detach("C").settle().attach("C", "B2").settle()
+    run.detach("C").settle()
+    for number in range(1, 51):
+        run.publish("P", n=number)
+    run.settle()
+    broker = run.broker("B1")
+    assert (broker.hosted(), broker.kept("C").events) == (["C"], 50)
+
+    broker.handle(MemoryShort(away_bytes_max=broker.kept("C").memory_bytes // 2), 10**9)
+
+    assert 0 < broker.kept("C").events < 50

@@ -467,3 +467,61 @@ def test_memory_is_reported_and_small() -> None:
     index = filled(filters)
 
     assert 100 < index.memory() / len(filters) <= 400
+
+
+@pytest.mark.parametrize("few_max", [2, 32])
+def test_events_that_are_alike_are_answered_from_memory(
+    few_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1, 1.0 and TRUE are equal to Python, and not the same to a filter."""
+    monkeypatch.setattr(index_module, "FEW_MAX", few_max)
+    texts = ["a = 1", "a = TRUE", "a >= 1", "a = 'x'", "b = 2", "NOT a = 1"]
+    events: list[Event] = [{"a": 1}, {"a": True}, {"a": 1.0}, {"a": "x"}, {"b": 2, "a": 1}, {}]
+    index: MatchIndex[int] = MatchIndex()
+    present: dict[int, Filter] = {}
+
+    def agrees() -> bool:
+        return all(
+            sorted(index.match(event)) == [k for k, f in present.items() if f.matches(event)]
+            for event in (*events, *reversed(events))
+        )
+
+    for number, text in enumerate(texts):
+        present[number] = Filter(text)
+        index.add(number, present[number])
+        assert agrees()
+    for number in range(len(texts) - 1):
+        del present[number]
+        index.remove(number)
+        assert agrees()
+
+
+def test_an_answer_from_memory_belongs_to_its_caller() -> None:
+    index: MatchIndex[int] = MatchIndex()
+    for number in range(5):
+        index.add(number, Filter("a = 1"))
+
+    for _ in range(3):
+        found = index.match({"a": 1})
+        assert sorted(found) == list(range(5))
+        found.clear()
+
+
+def test_no_answers_are_kept_where_no_events_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Event] = []
+    index: MatchIndex[int] = MatchIndex()
+    for number in range(5):
+        index.add(number, Filter(f"a > {number}"))
+    for number in range(2 * index_module.CREDIT):
+        index.match({"a": number})
+    match = MatchIndex._match
+
+    def counted(self: MatchIndex[int], event: Event) -> list[int]:
+        asked.append(event)
+        return match(self, event)
+
+    monkeypatch.setattr(MatchIndex, "_match", counted)
+    for _ in range(2):
+        assert index.match({"a": 3}) == [0, 1, 2]
+
+    assert len(asked) == 2

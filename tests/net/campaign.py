@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from msgspec.structs import replace
@@ -41,7 +42,9 @@ class Campaign:
         brokers: int = 4,
         clients: int = 6,
         level: str = "batch",
+        **tables: Any,
     ) -> None:
+        """Make a network; more of its configuration as tables."""
         self.seed = seed
         self.seen: Counter[str] = Counter()
         """What was done, by kind."""
@@ -53,6 +56,7 @@ class Campaign:
             brokers,
             durability={"level": level, "snapshot_inputs": 300},
             heartbeat={"every_s": HEARTBEAT_S, "missed_max": 2},
+            **tables,
         )
         self._doors: dict[str, Proxy] = {}
         """Where clients come in, for each broker."""
@@ -80,7 +84,7 @@ class Campaign:
                         if step == kill_at:
                             self._kill()
                     await self._mend()
-                    self._judge()
+                    self.judge()
             finally:
                 await self._stop()
 
@@ -134,7 +138,8 @@ class Campaign:
         self._receipts.clear()
         await settle(self.network, self._clients.values(), self.oracle.fact)
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
+        """Raise if anything is wrong in a network that has settled."""
         findings = self.oracle.findings()
         ended = self.network.died()
         if findings or ended:

@@ -87,6 +87,27 @@ def test_a_subscription_is_written_at_once(tmp_path: Path, monkeypatch: pytest.M
         asyncio.run(run(network))
 
 
+@pytest.mark.spec("PL-2")
+def test_what_follows_a_quiet_time_is_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An audit that starts right after an event finds it, as with the commands of the README."""
+    monkeypatch.setattr(record, "FLUSH_S", 3600)
+    monkeypatch.setattr(record, "QUIET_S", 0.0)
+    journal = tmp_path / "journal"
+
+    async def run(network: LocalNetwork) -> None:
+        async with connect(network.url("B1"), client="car", journal=journal) as client:
+            await client.publish(n=1)
+            await until(
+                lambda: len(events_in([fact for _, fact in contents(journal)], Published)) == 1,
+                limit_s=20,
+            )
+
+    with network_in(tmp_path / "brokers", 1) as network:
+        asyncio.run(run(network))
+
+
 def kinds_in(facts: list[Fact], *kinds: type[Fact]) -> list[str]:
     return [type(fact).__name__ for fact in facts if isinstance(fact, kinds)]
 

@@ -164,6 +164,34 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
             'name = "b"\n[durability]\nbytes_max = "100 MiB"',
             "durability.bytes_max: is less than segment_bytes and snapshot_bytes together",
         ),
+        (
+            'name = "b"\n[network]\nhandover = "homing"',
+            "network.handover: is 'homing'; choose one of none, naive, relocation, standard, pref",
+        ),
+        (
+            'name = "b"\nnetwork.handover = "standard"\nprotocols.standard.subscriptions = "both"',
+            "protocols.standard: subscriptions is 'both'; choose one of broker, device",
+        ),
+        (
+            'name = "b"\nnetwork.handover = "prefetching"\nprotocols.prefetching.brokers_max = 0',
+            "protocols.prefetching: prefetching goes to at least one broker: brokers_max",
+        ),
+        (
+            'name = "b"\n[network]\nhandover = "home"\n[protocols.home]\nsubscriptions = "device"',
+            "protocols.home: Object contains unknown field `subscriptions`",
+        ),
+        (
+            'name = "b"\n[network]\nhandover = "logging"\n[protocols.standard]',
+            "protocols.standard: is not used here; there are logging",
+        ),
+        (
+            'name = "b"\n[network]\nparent = "a"',
+            "network.parent: needs network.hierarchy = true, at this and all other brokers",
+        ),
+        (
+            'name = "b"\n[network]\nhierarchy = true\nparent = "b"',
+            "network.parent: is this broker itself: name a neighbour, or leave it out",
+        ),
         ('name = "b"\n[journal]\nbytes_max = 5', "journal.bytes_max: is less than one file"),
         ('name = "b"\n[places]\ngraph = "no.csv"', "places.graph: cannot read"),
         ('name = "b"\n[places]\ngrid = 16', "places.grid: is 16; expected a whole number <= 15"),

@@ -363,7 +363,7 @@ def test_clients_are_told_of_handovers_in_which_they_have_a_part() -> None:
     [
         (
             config(handover="teleport"),
-            "network.handover: is 'teleport'; choose one of none, naive, relocation, a protocol of",
+            "network.handover: is 'teleport'; choose one of none, naive, relocation, standard,",
         ),
         (
             config(handover="overlay"),

@@ -385,3 +385,19 @@ def test_events_find_their_way_while_advertisements_come_and_go(tmp_path: Path) 
 
 def _messages(network: LocalNetwork) -> str:
     return network.messages("B1").read_text(encoding="utf-8")
+
+
+def test_a_parent_that_is_no_neighbour_is_refused(tmp_path: Path) -> None:
+    async def reload() -> None:
+        broker = Reloading(tmp_path)
+        await broker.server.start()
+
+        report = await broker.reload('[network]\nhierarchy = true\nparent = "B9"')
+
+        assert (
+            report["error"] == "network.parent: is 'B9', which is no neighbour; there are none yet"
+        )
+        assert broker.server.node.settings.routing.parent is None
+        await broker.server.stop()
+
+    run(reload())

@@ -32,7 +32,14 @@ from sterna.journal import Journal
 from sterna.model.delivery import Fault
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
-from sterna.pipeline.audit import Verdict, audit, audit_journals, in_journals, is_complete
+from sterna.pipeline.audit import (
+    Verdict,
+    audit,
+    audit_journals,
+    in_journals,
+    is_complete,
+    kept,
+)
 from sterna.pipeline.audit.accounts import NOTHING, Account, Accounts
 from sterna.pipeline.audit.verdict import Unjudged
 from sterna.pipeline.audit.witnesses import Witnesses
@@ -76,6 +83,27 @@ def test_planted_faults_are_found_and_named_exactly(tmp_path: Path) -> None:
     }
     assert json.loads(out.read_text(encoding="utf-8")) == document
     assert {each.name for each in tmp_path.iterdir()} == {"journals", "found.json"}
+
+
+@pytest.mark.spec("PL-5")
+def test_little_is_judged_as_much_is(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark plans less for small journals, and reads as much; the session is as it was then."""
+    before = {name: spark.conf.get(name) for name in kept.LITTLE_WORK}
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    written = write_journals(tmp_path, PUBLISHED // 2, batch=7, clients=10, publishers=4)
+    little = audit_journals(spark, tmp_path)
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+    for name, value in before.items():
+        spark.conf.set(name, value or "")
+
+    monkeypatch.setattr("sterna.pipeline.audit.stated.LITTLE_BYTES", 0)
+    much = audit_journals(spark, tmp_path)
+
+    assert little == much
+    assert little.faults.total() == len(written.planted)
+    assert little.compared > 0
 
 
 @pytest.mark.spec("PL-5")

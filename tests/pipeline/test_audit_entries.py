@@ -292,7 +292,8 @@ Found = tuple[Fault, str, str, int]
 @pytest.fixture(scope="module")
 def verdict(spark: "SparkSession") -> Verdict:
     """One job for all of them."""
-    return audit(in_table(frame(spark, all_of_them())), grace_us=GRACE_US, partitions=2)
+    stated = in_table(frame(spark, all_of_them()), is_little=True)
+    return audit(stated, grace_us=GRACE_US, partitions=2)
 
 
 def found(verdict: Verdict, *faults: Fault) -> set[Found]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,10 +20,8 @@ from sterna.pipeline.source.staged import Row
 from sterna.pipeline.source.staging import Staging
 from tests.net.live import connect, network_in, settle, until
 from tests.pipeline.killing import content, names, run_and_kill
+from tests.pipeline.test_run import stored
 from tests.scale import CAMPAIGN
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 KILLS = 20 if CAMPAIGN > 1 else 1
 """Of a whole Spark job, which takes some seconds to start."""
@@ -185,9 +182,7 @@ def test_a_spark_job_that_is_killed_again_and_again_publishes_each_row_once(
 
 @pytest.mark.spec("PL-2")
 @pytest.mark.skipif(CAMPAIGN == 1, reason="Spark starts twenty times; make test-long")
-def test_an_archive_that_is_killed_again_and_again_has_each_event_once(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
+def test_an_archive_that_is_killed_again_and_again_has_each_event_once(tmp_path: Path) -> None:
     """`sterna pipeline run` goes on where it was, while events are published."""
     rng = Random(SEED)  # noqa: S311
     tables = tmp_path / "tables"
@@ -216,7 +211,7 @@ def test_an_archive_that_is_killed_again_and_again_has_each_event_once(
                 lambda: names(tables / "_checkpoints", "**/offsets/*"),
                 lambda: names(tables / "_checkpoints", "**/commits/*"),
                 lambda: names(events / "_staged", "*"),
-                lambda: names(events / "_commits", "*"),
+                lambda: names(events / "_delta_log", "*"),
                 lambda: names(events, "*/*.parquet"),
             ],
             rng=rng,
@@ -224,5 +219,5 @@ def test_an_archive_that_is_killed_again_and_again_has_each_event_once(
         )
     run_and_kill(command, kills=0, moments=[], rng=rng)  # Now the journals are complete.
 
-    rows = spark.read.parquet(str(events)).select("publisher", "seq").collect()
-    assert sorted((row.publisher, row.seq) for row in rows) == sorted(published), f"seed {SEED}"
+    found = [(row["publisher"], row["seq"]) for row in stored(tables, "events")]
+    assert sorted(found) == sorted(published), f"seed {SEED}"

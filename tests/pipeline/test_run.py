@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pyarrow.parquet as pq
 import pytest
@@ -32,7 +33,7 @@ from sterna.journal import Journal
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net.archive import Archive
-from sterna.pipeline.declared import engine
+from sterna.pipeline.declared import engine, graph
 from sterna.pipeline.declared.run import Summary, run
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.session import CONNECT_PORT, CONNECT_SECRET
@@ -287,6 +288,23 @@ def test_only_those_who_have_the_secret_are_served(
     monkeypatch.setenv(CONNECT_SECRET, "another")
     with pytest.raises(PipelineError, match=r"(?i)token|unauthenticated"):
         engine.execute(spark, spec, lambda _line: None)
+
+
+def test_tables_do_not_share_a_format_by_which_they_read_journals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Streams of one format that start at once damage what Spark sends to its tasks."""
+    spark = MagicMock()
+    spark.conf.get.side_effect = {graph.ONLY: ",".join(GROWING)}.get
+    monkeypatch.setattr(graph, "archive", MagicMock())
+    monkeypatch.setattr(graph, "_growing", lambda _name: lambda query: query())
+
+    graph.declare(spark)
+
+    formats = [call.args[0] for call in spark.readStream.format.call_args_list]
+    known = {call.args[0].name() for call in spark.dataSource.register.call_args_list}
+    assert len(set(formats)) == len(GROWING)
+    assert set(formats) <= known
 
 
 def test_a_session_without_connect_says_what_it_lacks(tmp_path: Path) -> None:

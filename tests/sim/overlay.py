@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from sterna.core.broker import Broker
 from sterna.core.client import Client
@@ -21,6 +22,7 @@ from sterna.core.inputs import (
     Unsubscribe,
 )
 from sterna.core.location.options import PlacesOptions
+from sterna.core.mobility import MobilityOptions
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import ClientOptions
 from sterna.model.event import Scalar
@@ -74,6 +76,8 @@ class Overlay:
         components: MakeComponents = lambda _: (),
         crashing: Sequence[str] = (),
         observers: Sequence[Observer] = (),
+        mobility: MobilityOptions | None = None,
+        options: dict[str, dict[str, Any]] | None = None,
         count_bytes: bool = False,
         seed: int = 0,
     ) -> None:
@@ -89,6 +93,8 @@ class Overlay:
             protocols=protocols,
             latencies=tuple(latencies),
             handover=handover or HandoverOptions(),
+            mobility=mobility,
+            options=options or {},
             seed=seed,
         )
         self.trace = Trace()

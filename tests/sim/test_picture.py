@@ -70,6 +70,16 @@ def test_the_pictures_in_the_documentation_are_up_to_date(page: str, figure: str
     assert drawn == (ROOT / "docs/figures" / figure).read_text(encoding="utf-8")
 
 
+def test_the_pictures_of_strategies_in_the_documentation_are_up_to_date() -> None:
+    program: dict[str, dict[str, Picture]] = {}
+    page = ROOT / "docs/concepts/disconnected.md"
+    exec("\n".join(blocks(page, "python")), program)  # noqa: S102
+
+    for name, picture in program["pictures"].items():
+        figure = ROOT / "docs/figures" / f"burcea-{name}.svg"
+        assert picture.svg() == figure.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("topology", "clients", "order"),
     [

@@ -96,7 +96,7 @@ def _rows(answer: dict[str, Any]) -> list[tuple[str, Text]]:
     return [
         ("version", Text(answer["version"])),
         ("neighbours", neighbours if answer["neighbours"] else Text("none")),
-        ("clients", Text(f"{answer['clients_here']:,} here, {answer['clients_away']:,} away")),
+        ("clients", Text(_clients(answer))),
         ("subscriptions", Text(f"{answer['subscriptions']:,}")),
         ("network", Text(f"{answer['strategy']} routing, {answer['handover']} handover")),
         ("durability", Text(answer["durability"])),
@@ -104,6 +104,12 @@ def _rows(answer: dict[str, Any]) -> list[tuple[str, Text]]:
         ("journal", Text(f"{answer['journal_bytes']:,} bytes")),
         ("inputs", Text(f"{answer['inputs']:,}")),
     ]
+
+
+def _clients(answer: dict[str, Any]) -> str:
+    counted = f"{answer['clients_here']:,} here, {answer['clients_away']:,} away"
+    elsewhere = answer.get("clients_elsewhere", 0)  # An older broker does not tell.
+    return f"{counted}, {elsewhere:,} elsewhere" if elsewhere else counted
 
 
 def _tree(root: str, neighbours: dict[str, list[str]], down: set[str]) -> Tree:

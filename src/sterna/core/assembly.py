@@ -18,6 +18,7 @@ from sterna.core.link import LinkTiming
 from sterna.core.names import NodeId
 from sterna.core.protocol import Kind, Protocol, named, registered
 from sterna.core.settings import Settings
+from sterna.model.prediction import Predictor
 
 MakeComponents = Callable[[], Sequence[Component]]
 
@@ -29,8 +30,12 @@ def make_broker(
     timing: LinkTiming | None = None,
     incarnation: int = 0,
     more: Sequence[Component] = (),
+    predictor: Predictor | None = None,
 ) -> Broker:
-    """A broker with the components that its settings ask for, and some more."""
+    """A broker with the components that its settings ask for, and some more.
+
+    With a `predictor`, it predicts by that where clients go, and not by its settings.
+    """
     return Broker(
         id_,
         settings.routing,
@@ -39,6 +44,7 @@ def make_broker(
         parts=broker_parts,
         timing=timing,
         incarnation=incarnation,
+        predictor=predictor,
     )
 
 
@@ -67,6 +73,7 @@ def make_client(
 def client_settings(settings: Settings) -> Settings:
     """What clients have to know of a broker's settings."""
     shared = tuple(name for name in settings.protocols if named(name).client is not None)
+    known = (*shared, settings.handover.protocol)
     handover = settings.handover
     if handover.protocol not in [*Handover] and named(handover.protocol).client is None:
         # Clients need not have the package of a protocol in which they have no part.
@@ -77,17 +84,18 @@ def client_settings(settings: Settings) -> Settings:
         handover=handover,
         places=settings.places,
         protocols=shared,
-        options={name: settings.options[name] for name in shared if name in settings.options},
+        options={name: settings.options[name] for name in known if name in settings.options},
     )
 
 
 def used(settings: Settings) -> list[Protocol]:
     """The protocols that the settings ask for, in the order in which their components work."""
-    listed = [named(name) for name in settings.protocols]
+    handover = named(settings.handover.protocol)
+    listed = [named(name) for name in dict.fromkeys((*settings.protocols, *handover.needs))]
     return [
         *(each for each in listed if not each.is_last),
         *(each for each in registered() if each.kind is Kind.PLACES and each.is_used(settings)),
-        named(settings.handover.protocol),
+        handover,
         *(each for each in listed if each.is_last),
     ]
 

@@ -1,7 +1,7 @@
 """A broker: a routing table, and components that add the rest."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sterna.core.absence import Absence
 from sterna.core.arrangement import PartsOf
@@ -25,6 +25,7 @@ from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import AdvertisementChange, Events, Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.node import Node
+from sterna.core.overlay.messages import Unicast
 from sterna.core.quenching import Quenching
 from sterna.core.routing.foresight import Foresight
 from sterna.core.routing.options import RoutingOptions
@@ -35,6 +36,9 @@ from sterna.core.spilling import Spilling
 from sterna.model.event import Event
 from sterna.model.filters.long_texts import LongTexts
 from sterna.model.prediction import Predictor
+
+if TYPE_CHECKING:
+    from sterna.core.overlay.post import Post
 
 BYTES_READ_MAX = 250_000
 TESTS_MAX = 30_000
@@ -58,7 +62,9 @@ class Broker(Node):
         parts: PartsOf | None = None,
         timing: LinkTiming | None = None,
         incarnation: int = 0,
+        predictor: Predictor | None = None,
     ) -> None:
+        """`predictor` says where clients go next, instead of what the settings know of that."""
         self.router = Router(routing or RoutingOptions())
         self._absence = Absence()
         self._declining = Declining()
@@ -73,6 +79,7 @@ class Broker(Node):
             timing=timing,
             incarnation=incarnation,
         )
+        self._given_predictor = predictor
         self._predictor: tuple[Settings, Predictor] | None = None
         self._handlers |= {
             Ahead: self._ahead,
@@ -94,6 +101,8 @@ class Broker(Node):
     @property
     def predictor(self) -> Predictor:
         """Where clients go next, as far as the settings in force say; for components to ask."""
+        if self._given_predictor is not None:
+            return self._given_predictor
         if self._predictor is None or self._predictor[0] is not self.settings:
             self._predictor = self.settings, self.settings.predictor()
         return self._predictor[1]
@@ -113,6 +122,13 @@ class Broker(Node):
             load = load.plus(kept(link))
         return load
 
+    def hosted(self) -> list[NodeId]:
+        """The clients without a link here that components keep something for.
+
+        They are elsewhere and have their home here, or they are expected.
+        """
+        return [client for hosted in self.hooks.hosted for client in hosted()]
+
     def away(self) -> list[LinkId]:
         """The clients that are away."""
         return [
@@ -120,6 +136,10 @@ class Broker(Node):
             for link, peer in self.peers.items()
             if peer is Peer.CLIENT and not self.is_connected(link)
         ]
+
+    def disown(self, link: LinkId, now: Time) -> None:
+        super().disown(link, now)
+        self._absence.link_gone(link, (), now)
 
     def earlier(self, client: NodeId, now: Time) -> Earlier:
         """What this broker knows of the lives that a client had so far, for its next one."""
@@ -162,6 +182,20 @@ class Broker(Node):
             *(foresee(each, foresight) for each in others for foresee in foresees),
         )
         return foresight
+
+    @property
+    def post(self) -> "Post":
+        """Sends messages to other brokers by name; for components of protocols that need it."""
+        return cast("Post", self.part("post"))
+
+    def message_arrived(self, message: Message, link: LinkId, now: Time) -> None:
+        if isinstance(message, Unicast) and message.to != self.id:
+            if self.part("post") is not None:
+                self.post.send(message, now)
+            else:
+                self._declining.not_passed_on(message, link, now)
+        else:
+            super().message_arrived(message, link, now)
 
     def events_arrived(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         events = tuple(events)  # The same tuple wherever all of them go: it is encoded once.

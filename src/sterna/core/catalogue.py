@@ -1,15 +1,20 @@
 """The protocols that come with Sterna."""
 
 from sterna.core.confirming.echoes import PROTOCOL as CONFIRMING
+from sterna.core.handover.home import HOME
+from sterna.core.handover.logging import LOGGING
 from sterna.core.handover.naive import NAIVE
 from sterna.core.handover.options import Handover
+from sterna.core.handover.prefetching import PREFETCHING
 from sterna.core.handover.relocation import RELOCATION
+from sterna.core.handover.standard import STANDARD
 from sterna.core.history.recent import PAST
 from sterna.core.location.moving import MOVING
 from sterna.core.overlay.members import OVERLAY
+from sterna.core.overlay.post import POST
 from sterna.core.protocol import Kind, Protocol, register
 
-LIVE = (OVERLAY.name, PAST.name, CONFIRMING.name)
+LIVE = (OVERLAY.name, PAST.name, CONFIRMING.name, POST.name)
 """The protocols that every broker on sockets takes part in, whatever else is configured."""
 
 LIVE_0_1 = (OVERLAY.name, PAST.name)
@@ -20,9 +25,14 @@ PROTOCOLS = (
     PAST,
     CONFIRMING,
     MOVING,
+    POST,
     Protocol(name=Handover.NONE, kind=Kind.HANDOVER),
     NAIVE,
     RELOCATION,
+    STANDARD,
+    PREFETCHING,
+    LOGGING,
+    HOME,
 )
 """All protocols that come with Sterna."""
 

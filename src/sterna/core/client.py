@@ -280,12 +280,12 @@ class Client(Node):
     def introduction(self) -> tuple[tuple[Route, ...], tuple[Route, ...], tuple[Message, ...]]:
         """All that a new broker has to know; from now on only changes are sent."""
         self.is_introduced = True
-        return (
-            self.wants.introduction(),
-            self.offers.introduction(),
-            tuple(
-                message for introduction in self.hooks.introduction for message in introduction()
-            ),
+        return self.wants.introduction(), self.offers.introduction(), self.told_by_components()
+
+    def told_by_components(self) -> tuple[Message, ...]:
+        """What a new broker has to know besides subscriptions and advertisements."""
+        return tuple(
+            message for introduction in self.hooks.introduction for message in introduction()
         )
 
     def introduction_sent(self, now: Time) -> None:
@@ -320,8 +320,11 @@ class Client(Node):
 
     def _received(self, given: inputs.Received, now: Time) -> None:
         super()._received(given, now)
-        if self.has_sent_farewell and not self.backlog(self._broker()):
+        if self._leaving is Leaving.FAREWELL_SENT and not self.backlog(self._broker()):
             self._left(now)
+
+    def arrived(self, link: LinkId, seq: int) -> bool:
+        return self._leaving is not Leaving.FAREWELL_SENT and super().arrived(link, seq)
 
     def _left(self, now: Time) -> None:
         """The broker knows that the client has left."""

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sterna.core.depot import PageId
 from sterna.core.facts import Fact
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import Message, SubscriptionChange
-from sterna.core.names import NEVER, LinkId, RouteId, Time
+from sterna.core.names import NEVER, LinkId, NodeId, RouteId, Time
 from sterna.core.routing.foresight import Foresight
 from sterna.core.sizes import NO_LOAD, Load
 from sterna.model.event import Event
@@ -42,6 +42,9 @@ class Component:
     """The record of what it keeps across a restart; None if it keeps nothing."""
     older: ClassVar[dict[int, tuple[Any, Callable[[Any], Any]]]] = {}
     """For each older version, its record and how that becomes a record of the next version."""
+
+    needs_post: ClassVar[bool] = False
+    """Whether it sends messages to brokers by name."""
 
     node: "Node"
     """The node where it works; set before anything else happens."""
@@ -95,12 +98,12 @@ class Component:
     @property
     def broker(self) -> "Broker":
         """The node where it works, if that is a broker."""
-        return cast("Broker", self.node)
+        return self.node  # type: ignore[return-value] # A cast would be called each time.
 
     @property
     def client(self) -> "Client":
         """The node where it works, if that is a client."""
-        return cast("Client", self.node)
+        return self.node  # type: ignore[return-value]
 
     def wake_by(self, time: Time) -> None:
         """Have `wake` called at a time, or earlier if that was asked for already."""
@@ -186,6 +189,10 @@ class BrokerComponent(Component):
         """How much it keeps for the other end of a link, besides what was sent there."""
         del link
         return NO_LOAD
+
+    def hosted(self) -> Iterable[NodeId]:
+        """The clients for which it keeps something, though they have no link here."""
+        return ()
 
     def keep_less(self, bytes_max: int, now: Time) -> None:
         """Keep no more than about so many bytes of memory for all clients that are away."""

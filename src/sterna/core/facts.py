@@ -174,7 +174,7 @@ class ForgottenEarly(Fact, frozen=True, kw_only=True):
 
 
 class HandoverStarted(Fact, frozen=True, kw_only=True):
-    """A client came from elsewhere, and what it missed is being fetched."""
+    """A client came from elsewhere, or is expected, and what it missed is being fetched."""
 
     client: NodeId
 

@@ -29,6 +29,7 @@ class BrokerHooks:
     exact: Hook
     claimed: Hook
     kept: Hook
+    hosted: Hook
     keep_less: Hook
     discard_spilled: Hook
     forget_away: Hook

@@ -29,6 +29,7 @@ from sterna.core.unacknowledged import KeptPaged, Unacknowledged
 
 __all__ = [
     "RELIABLE",
+    "SILENT",
     "Ack",
     "Data",
     "Frame",
@@ -58,6 +59,10 @@ class LinkTiming(msgspec.Struct, frozen=True, kw_only=True):
 
 RELIABLE = LinkTiming(resend_us=None)
 """For connections that lose nothing while they are up, such as TCP."""
+
+
+SILENT = LinkTiming(ack_delay_us=NEVER, ack_every=NEVER, resend_us=None)
+"""For drivers that know what has arrived: nothing is acknowledged, nor repeated."""
 
 
 class State(Enum):
@@ -237,13 +242,17 @@ class LinkSession:
     def receive(self, frame: Frame, now: Time) -> Sequence[Message]:
         """Take a frame; return the messages that are next in order thanks to it."""
         if type(frame) is Data:
-            return self._receive_data(frame, now)
+            return self.receive_data(frame, now)
         if type(frame) is Ack:
             if self.state is State.OPEN:
                 self._confirm(frame.acknowledged, now)
         elif type(frame) is Resume and self.state is not State.CLOSED:
             self._resumed(frame, now)
         return ()
+
+    def arrived(self, seq: int) -> None:
+        """The driver knows that the other end has everything up to a number."""
+        self._unacknowledged.confirm(seq)
 
     def turn_ends(self) -> None:
         """Acknowledge now, if that is due at the end of a turn and no message has done it."""
@@ -263,7 +272,8 @@ class LinkSession:
             self._expect_answer(now)
         self.wake_at = min(self._ack_at, self._resend_at)
 
-    def _receive_data(self, frame: Data, now: Time) -> Sequence[Message]:
+    def receive_data(self, frame: Data, now: Time) -> Sequence[Message]:
+        """Take a message; return those that are next in order thanks to it."""
         if self.state is not State.OPEN:
             return ()  # It is sent again: the other end has not received our Resume yet.
         if frame.acknowledged:
@@ -278,12 +288,13 @@ class LinkSession:
             self._acknowledge_by(now)
             return ()
         self._expected += 1
-        if not self._timing.ack_delay_us:
-            pass  # `turn_ends` acknowledges it.
+        delay_us = self._timing.ack_delay_us
+        if delay_us in (0, NEVER):
+            pass  # `turn_ends` acknowledges it, or nobody needs to.
         elif self._ack_due >= self._timing.ack_every:
             self._acknowledge()
         elif self._ack_at == NEVER:
-            self._acknowledge_by(now + self._timing.ack_delay_us)
+            self._acknowledge_by(now + delay_us)
         if not self._early:
             return (frame.message,)
         messages = [frame.message]

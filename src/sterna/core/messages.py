@@ -4,6 +4,7 @@ Protocols declare theirs in files of their own; `sterna.core.protocol` collects 
 """
 
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -59,6 +60,16 @@ class Route(msgspec.Struct, frozen=True, gc=False):
 
     id: RouteId
     filter: Filter
+
+
+def digest(subscriptions: Iterable[Route], advertisements: Iterable[Route]) -> int:
+    """A number that is equal for equal subscriptions and advertisements, in whatever order."""
+    found = blake2b(digest_size=8)
+    for routes in (subscriptions, advertisements):
+        for id_, text in sorted((route.id, str(route.filter)) for route in routes):
+            found.update(f"{len(id_)} {id_} {len(text)} {text} ".encode())
+        found.update(b"| ")
+    return int.from_bytes(found.digest(), "big")
 
 
 class Events(Message, frozen=True, kw_only=True):

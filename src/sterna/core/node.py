@@ -166,8 +166,10 @@ class Node(ABC):
         if self.arrangement.ending:
             self.arrangement.end_what_is_done(now)
         actions: list[Action] = []
+        ends_turns = not self._timing.ack_delay_us
         for link, session in self._used.items():
-            session.turn_ends()
+            if ends_turns:
+                session.turn_ends()
             outbox = session.outbox
             if outbox:
                 for frame in outbox:  # Mostly one: a comprehension costs more.
@@ -182,6 +184,17 @@ class Node(ABC):
         facts, self._facts = self._facts, []
         return Turn(actions, facts, given)
 
+    def arrived(self, link: LinkId, seq: int) -> bool:
+        """The driver knows that the other end of a link has everything up to a number.
+
+        Whether that was enough; if not, something waits for it, so it must come as an `Ack`.
+        """
+        if link in self.awaited:
+            return False
+        if link in self._sessions:
+            self._sessions[link].arrived(seq)
+        return True
+
     def send(self, link: LinkId, message: Message, now: Time) -> None:
         """Send a message to a neighbour, now or when the link is up again."""
         session = self._sessions[link]
@@ -195,6 +208,12 @@ class Node(ABC):
     def forget(self, link: LinkId, now: Time) -> None:
         """Give up a link: it will never be up again, as far as this end is concerned."""
         self._link_gone(inputs.LinkGone(link=link), now)
+
+    def disown(self, link: LinkId, now: Time) -> None:
+        """Forget a link, but not what was announced over it."""
+        self._link_down(inputs.LinkDown(link=link), now)
+        for each in (self._sessions, self.peers, self.known, self.awaited, self._used):
+            each.pop(link, None)
 
     def state(self, fact: Fact) -> None:
         """Record what happened."""
@@ -379,7 +398,11 @@ class Node(ABC):
         self.unweighed = given.size
         batch: list[Event] = []
         for frame in given.frames:
-            for message in session.receive(frame, now):
+            for message in (
+                session.receive_data(frame, now)  # One call less for most frames.
+                if type(frame) is Data
+                else session.receive(frame, now)
+            ):
                 if type(message) is Events:
                     batch += message.events
                     continue

@@ -43,6 +43,9 @@ class Protocol:
     broker: type[BrokerComponent] | None = None
     client: type[ClientComponent] | None = None
     kind: Kind = Kind.LISTED
+    needs: tuple[str, ...] = ()
+    """The names of protocols that nodes take part in as well, whether the settings list them or
+    not."""
     is_last: bool = False
     """Whether its components work behind those of all others, for what they send must follow what
     the others send at the same moment."""

@@ -118,6 +118,14 @@ class Subscribing:
         What was kept for the client may be for a moving subscription at a place where it was.
         """
         client = self._client
+        if len(events) == 1 and kept_for is None:  # Mostly it is so.
+            only = (events[0],)
+            names = self.wanting(events[0])
+            if names:
+                self._deliver(only, (names,), now, anywhere=False)
+            else:
+                client.state(facts.Stray(at=client.id, time=now, events=only))
+            return
         found = [self.wanting(event) for event in events]
         if kept_for is not None:
             kept = dict(kept_for)

@@ -53,6 +53,10 @@ class Unacknowledged(deque[Data | Paged]):
 
     def confirm(self, acknowledged: int) -> None:
         """Everything up to this number has arrived."""
+        if len(self) == 1 and not self._loads and type(self[0]) is Data:  # Mostly it is so.
+            if self[0].seq <= acknowledged:
+                self.popleft()
+            return
         if self._more:
             self._confirm_paged(acknowledged)
         loads = self._loads

@@ -23,6 +23,7 @@ from sterna.core.names import NodeId
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.experiments.counting import between_brokers, control
 from sterna.experiments.experiment import (
+    MEDIANS,
     Claim,
     DeliveryError,
     Experiment,
@@ -30,6 +31,7 @@ from sterna.experiments.experiment import (
     PrintedTable,
     in_words,
 )
+from sterna.experiments.papers import FIEGE
 from sterna.experiments.plot import Axes, panels
 from sterna.experiments.timeline import Plan, at_any_time, timed
 from sterna.model.event import EventId
@@ -87,6 +89,7 @@ class FiegeFigure2(Experiment[Setting, Measures]):
     name = "fiege-figure-2"
     about = "Events that a moving client misses or gets twice: naive handover and relocation."
     takes = "about a minute"
+    paper = FIEGE
 
     def settings(self, *, quick: bool) -> list[Setting]:
         base = {"away_ms": AWAY_MS, "hops": HOPS, "rate": RATE}
@@ -134,6 +137,9 @@ class FiegeFigure2(Experiment[Setting, Measures]):
             control_per_move=(control(between_brokers(simulation)) - before) / setting.moves,
         )
 
+    def work(self, setting: Setting) -> float:
+        return setting.hops * setting.rate * (STAY_MS + setting.away_ms)
+
     def claims(self, points: Points) -> list[Claim]:
         def total(protocol: Handover, *, flooded: bool) -> tuple[int, int, int]:
             chosen = [
@@ -179,8 +185,8 @@ class FiegeFigure2(Experiment[Setting, Measures]):
                     f"{setting.away_ms}",
                     f"{setting.hops}",
                     f"{setting.rate}",
-                    f"{naive.missed_per_move:.1f} ({missed:.1f})",
-                    f"{naive.duplicated_per_move:.1f} ({duplicated:.1f})",
+                    f"{point.text(lambda m: m.missed_per_move, '.1f')} ({missed:.1f})",
+                    f"{point.text(lambda m: m.duplicated_per_move, '.1f')} ({duplicated:.1f})",
                     f"{kept.median.missed:.0f}, {kept.median.duplicated:.0f}",
                     f"{naive.control_per_move:.0f}, {kept.median.control_per_move:.0f}",
                 )
@@ -189,7 +195,7 @@ class FiegeFigure2(Experiment[Setting, Measures]):
         head = ("strategy", "ms away", "hops", "rate", "naive: missed", "naive: twice",
                 "relocation: both", "control: both")  # fmt: skip
         note = (
-            "Per move, medians; in brackets what the lengths of the paths let one compute. "
+            f"Per move, {MEDIANS}; in brackets what the lengths of the paths let one compute. "
             "relocation: missed and twice. control: messages between brokers other than events, of "
             f"naive handover and of relocation. {LINK_MS} ms a hop; rate: events per second and "
             "producer, of which there are two."

@@ -29,6 +29,7 @@ from sterna.experiments.experiment import (
     PrintedTable,
     in_words,
 )
+from sterna.experiments.papers import FIEGE
 from sterna.experiments.plot import Axes, panels
 from sterna.experiments.routing import COLOURS, WAYS
 from sterna.experiments.timeline import Plan, at_any_time, timed
@@ -89,6 +90,7 @@ class HandoverLatency(Experiment[Setting, Measures]):
     name = "handover-latency"
     about = "How long a client that has moved waits for its events, and what the handover costs."
     takes = "about a minute and a quarter"
+    paper = FIEGE
 
     def settings(self, *, quick: bool) -> list[Setting]:
         distances = (2, 8) if quick else (0, 1, 2, 4, 8, 16)
@@ -135,6 +137,9 @@ class HandoverLatency(Experiment[Setting, Measures]):
             subscription_changes=sent[SubscriptionChange] / setting.moves,
             control_messages=control(sent) / setting.moves,
         )
+
+    def work(self, setting: Setting) -> float:
+        return setting.hops
 
     def claims(self, points: Points) -> list[Claim]:
         late = [abs(p.median.to_replayed_ms - expected_ms(p.setting.hops)) for p in points]

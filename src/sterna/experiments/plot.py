@@ -1,10 +1,11 @@
 """What the pictures of experiments have in common."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sterna.experiments.experiment import M, Point, S
 from sterna.extras import require
 
 Axes = Any
@@ -39,3 +40,17 @@ def panels(path: Path, rows: int, columns: int, size: tuple[float, float]) -> It
         metadata = {"Date": None} if suffix == ".svg" else None
         figure.savefig(path.with_suffix(suffix), metadata=metadata, dpi=DPI)
     plt.close(figure)
+
+
+def error_bars(
+    axes: Axes,
+    where: Sequence[float],
+    points: Sequence[Point[S, M]],
+    measure: Callable[[M], float],
+    colour: str,
+) -> None:
+    """Draw the confidence intervals of points at these places; none with one seed."""
+    for x, point in zip(where, points, strict=True):
+        if point.interval is not None:
+            ends = [measure(end) for end in point.interval]
+            axes.plot([x, x], ends, "_-", color=colour, linewidth=1, markersize=6, alpha=0.8)

@@ -2,6 +2,11 @@
 
 from typing import Any
 
+from sterna.experiments.burcea.analysis import BurceaModel
+from sterna.experiments.burcea.commute import BurceaCommute
+from sterna.experiments.burcea.covering import BurceaCovering
+from sterna.experiments.burcea.pervasive import BurceaPervasive
+from sterna.experiments.burcea.roaming import BurceaRandom
 from sterna.experiments.experiment import Experiment
 from sterna.experiments.fiege_figure_2 import FiegeFigure2
 from sterna.experiments.fiege_figure_3 import FiegeFigure3
@@ -21,5 +26,10 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
         FiegeTables(),
         FiegeFigure3(),
         FiegeFigure9(),
+        BurceaCommute(),
+        BurceaRandom(),
+        BurceaPervasive(),
+        BurceaCovering(),
+        BurceaModel(),
     )
 }

@@ -25,11 +25,18 @@ class Report:
     """The results of an experiment, for people and for programs."""
 
     def __init__(
-        self, experiment: Experiment[Any, Any], points: Sequence[Point[Any, Any]], command: str
+        self,
+        experiment: Experiment[Any, Any],
+        points: Sequence[Point[Any, Any]],
+        command: str,
+        *,
+        of_other_code: int = 0,
     ) -> None:
         self.experiment = experiment
         self.points = points
         self.command = command
+        self.of_other_code = of_other_code
+        """How many runs another version of the code has simulated."""
 
     def document(self) -> dict[str, Any]:
         """All results, for programs."""
@@ -38,6 +45,7 @@ class Report:
             "experiment": self.experiment.name,
             "command": self.command,
             "version": __version__,
+            **({"of_other_code": self.of_other_code} if self.of_other_code else {}),
             **self.experiment.summary(self.points),
             "claims": [claim._asdict() for claim in claims],
             "points": [point.as_json() for point in self.points],
@@ -49,6 +57,8 @@ class Report:
         console.print(_claims(self.experiment.claims(self.points)))
         for table in self.experiment.tables(self.points):
             console.print(_grid(table))
+        if self.of_other_code:
+            console.print(f"{self.of_other_code:,} runs are of another version of the code.")
 
     def write(self, folder: Path) -> tuple[list[Path], list[str]]:
         """Write all files; return their paths, and what could not be written and why."""
@@ -83,14 +93,23 @@ class Report:
         import pyarrow as pa  # noqa: PLC0415 - only needed here, and not installed by default.
         import pyarrow.parquet as pq  # noqa: PLC0415
 
-        pq.write_table(pa.Table.from_pylist([point.as_row() for point in self.points]), path)
+        table = pa.Table.from_pylist([point.as_row() for point in self.points])
+        for place, name in enumerate(table.column_names):
+            is_null = pa.types.is_null(table.schema.field(name).type)
+            if is_null and name.endswith("_margin"):  # With one seed there is none.
+                kind = table.schema.field(f"{name.removesuffix('_margin')}_mean").type
+                table = table.set_column(place, name, table.column(name).cast(kind))
+        pq.write_table(table, path)
 
 
 def _claims(claims: Sequence[Claim]) -> Grid:
     grid = Grid("the paper", "what we see", "", box=box.SIMPLE)
     for claim in claims:
         verdict = Text("holds", style="green") if claim.holds else Text("differs", style="red")
-        grid.add_row(Text(claim.paper), Text(claim.seen), verdict)
+        seen = Text(claim.seen)
+        if claim.why and not claim.holds:
+            seen.append(f"\n{claim.why}", style="italic")
+        grid.add_row(Text(claim.paper), seen, verdict)
     return grid
 
 
@@ -99,7 +118,7 @@ def _grid(table: PrintedTable, *, repeat: bool = False) -> Grid:
     grid = Grid(title=f"[bold]{table.title}[/bold]", title_justify="left", caption=table.note,
                 caption_justify="left", box=box.SIMPLE)  # fmt: skip
     for place, column in enumerate(table.head):
-        numbers = all(row[place][:1] in "-0123456789>" for row in table.rows)
+        numbers = are_numbers([row[place] for row in table.rows])
         justify: Literal["left", "right"] = "right" if numbers else "left"
         grid.add_column(column, justify=justify, no_wrap=repeat, overflow="fold")
     before = None
@@ -110,5 +129,12 @@ def _grid(table: PrintedTable, *, repeat: bool = False) -> Grid:
     return grid
 
 
+def are_numbers(column: Sequence[str]) -> bool:
+    """Whether all cells of a column are numbers, or begin with one."""
+    return all(cell[:1] in "-0123456789>" for cell in column)
+
+
 def _cell(value: object) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_cell, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -18,6 +18,7 @@ from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.settings import ClientOptions
 from sterna.experiments import workload
 from sterna.experiments.experiment import (
+    MEDIANS,
     Claim,
     DeliveryError,
     Experiment,
@@ -25,7 +26,8 @@ from sterna.experiments.experiment import (
     PrintedTable,
     in_words,
 )
-from sterna.experiments.plot import Axes, panels
+from sterna.experiments.papers import ROUTING
+from sterna.experiments.plot import Axes, error_bars, panels
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
 from sterna.sim.script import Do, Script, Settle, Wait
@@ -86,6 +88,7 @@ class Routing(Experiment[Setting, Measures]):
     name = "routing"
     about = "Table entries, control messages and needless events of the routing strategies."
     takes = "five to six minutes"
+    paper = ROUTING
 
     def settings(self, *, quick: bool) -> list[Setting]:
         counts = (50, 100) if quick else (50, 100, 200, 400, 800)
@@ -140,17 +143,21 @@ class Routing(Experiment[Setting, Measures]):
             delivered=simulation.oracle.delivered,
         )
 
+    def work(self, setting: Setting) -> float:
+        return setting.subscriptions
+
     def claims(self, points: Sequence[Point[Setting, Measures]]) -> list[Claim]:
         def claim(paper: str, measure: Callable[[Measures], float]) -> Claim:
-            groups: dict[tuple[int, float, bool], list[float]] = {}
+            groups: dict[tuple[int, float, bool], list[Point[Setting, Measures]]] = {}
             for point in points:
                 setting = point.setting
                 if setting.strategy in ORDERED:
                     place = setting.subscriptions, setting.locality, setting.advertisements
-                    groups.setdefault(place, []).append(measure(point.median))
+                    groups.setdefault(place, []).append(point)
             largest = max((place for place in groups if not place[2]), key=lambda place: place[0])
-            seen = " ≥ ".join(f"{count:,.0f}" for count in groups[largest])
-            holds = all(group == sorted(group, reverse=True) for group in groups.values())
+            seen = " ≥ ".join(point.text(measure, ",.0f") for point in groups[largest])
+            medians = [[measure(point.median) for point in group] for group in groups.values()]
+            holds = all(group == sorted(group, reverse=True) for group in medians)
             return Claim(paper, f"{largest[0]:,} subscriptions: {seen}", holds)
 
         return [
@@ -341,24 +348,26 @@ def _table(
 ) -> PrintedTable:
     rows = []
     for point in points:
-        setting, median = point.setting, point.median
+        setting = point.setting
         name = setting.strategy.removesuffix("-merging") + " *" * setting.advertisements
-        counts = (
-            median.entries,
-            median.entries_after,
-            median.control_messages,
-            median.control_bytes / 1000,
-            median.event_messages,
-            median.needless,
-        )
-        rows.append((place(setting), name, *(f"{count:,.0f}" for count in counts)))
+        rows.append((place(setting), name, *(point.text(each, ",.0f") for each in COLUMNS)))
     head = (first, "strategy", "entries", "after", "control", "kB", "events", "needless")
     note = (
-        "Medians. *: with advertisements. after: entries after half the subscriptions ended. "
-        "control, events: messages between brokers; kB: of control messages."
+        f"All are {MEDIANS}. *: with advertisements. after: entries after half the subscriptions "
+        "ended. control, events: messages between brokers; kB: of control messages."
     )
     return PrintedTable(title, head, rows, note)
 
+
+COLUMNS: tuple[Callable[[Measures], float], ...] = (
+    lambda measures: measures.entries,
+    lambda measures: measures.entries_after,
+    lambda measures: measures.control_messages,
+    lambda measures: measures.control_bytes / 1000,
+    lambda measures: measures.event_messages,
+    lambda measures: measures.needless,
+)
+"""What tables show."""
 
 PANELS: dict[str, tuple[Callable[[Measures], float], str]] = {
     "table entries": (lambda measures: measures.entries, "log"),
@@ -392,7 +401,6 @@ def _lines(
     place: Callable[[Setting], float],
     measure: Callable[[Measures], float],
 ) -> None:
-    shaded = set()  # Ranges that coincide are shaded once.
     for advertisements, style in ((False, "o-"), (True, "o--")):
         for rank, (strategy, colour) in enumerate(COLOURS.items()):
             line = [
@@ -408,8 +416,4 @@ def _lines(
             width = 1 + 0.35 * (len(COLOURS) - 1 - rank)  # What coincides shows under the next.
             axes.plot(where, [measure(point.median) for point in line], style, color=colour,
                       markersize=width + 2, linewidth=width, label=label)  # fmt: skip
-            lows = tuple(measure(point.low) for point in line)
-            highs = tuple(measure(point.high) for point in line)
-            if (lows, highs) not in shaded:
-                shaded.add((lows, highs))
-                axes.fill_between(where, lows, highs, color=colour, alpha=0.12, linewidth=0)
+            error_bars(axes, where, line, measure, colour)

@@ -35,6 +35,11 @@ MOVED_MIN, MOVED_SHARE, MOVED_MAX = 4, 1024, 16
 """Of the filters that came before the kernels were loaded, one in so many is compiled when events
 are matched, but at least and at most so many at a time; when another filter comes, the least."""
 
+RECENT_MIN, RECENT_MAX = 4, 256
+"""From so many filters on, answers are kept for events that are alike, at most so many."""
+CREDIT = 64
+"""So many more answers may have been new than known before none are kept any more."""
+
 
 class MatchIndex(Generic[Key]):
     """Filters under keys, and which of them match an event.
@@ -52,6 +57,8 @@ class MatchIndex(Generic[Key]):
     Many filters are compiled, which needs NumPy and numba. Without them every filter is tested, one
     by one, however many there are. In a broker they are loaded in another thread, and filters that
     came before are compiled little by little, also when something is matched.
+
+    As long as many events are alike, the answers are kept until a filter comes or goes.
     """
 
     def __init__(self) -> None:
@@ -60,10 +67,15 @@ class MatchIndex(Generic[Key]):
         self._effort = NO_EFFORT
         """What testing all of these takes."""
         self._compiled: CompiledSubscriptions | None = None
+        self._recent: dict[tuple[object, ...], list[Key]] | None = {}
+        """Answers by what events have; None if too few events are alike."""
+        self._credit = CREDIT
 
     def add(self, key: Key, filter_: Filter) -> None:
         """Add a filter under a key that is not in the index yet."""
         self._require_new(key, filter_)
+        if self._recent:
+            self._recent.clear()
         if self._compiled is None and len(self._few) >= NEAR:
             self._compile_if_ready()
         if self._few and self._compiled is not None:
@@ -86,10 +98,14 @@ class MatchIndex(Generic[Key]):
             for key, filter_ in listed:
                 self.add(key, filter_)
         else:
+            if self._recent:
+                self._recent.clear()
             self.compiled().add_all(self._checked(listed))
 
     def remove(self, key: Key) -> None:
         """Remove the filter under a key; KeyError if there is none."""
+        if self._recent:
+            self._recent.clear()
         if self._compiled is None or key in self._few:
             self._take_out(key)
         else:
@@ -97,6 +113,29 @@ class MatchIndex(Generic[Key]):
 
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Key]:
         """The keys of all filters that match an event with these attributes."""
+        recent = self._recent
+        if len(self._few) < RECENT_MIN and self._compiled is None:
+            return [key for key, filter_ in self._few.items() if filter_.matches(attributes)]
+        if recent is None or self.uncompiled:  # These are compiled while events are matched.
+            return self._match(attributes)
+        # The types as well: 1, 1.0 and True are equal, and not the same to a filter.
+        event = (*attributes.items(), *map(type, attributes.values()))
+        try:
+            known = recent.get(event)
+        except TypeError:  # No event can carry such a value, and matching it says so.
+            return self._match(attributes)
+        if known is not None:
+            self._credit += 1
+            return known.copy()
+        found = self._match(attributes)
+        self._credit -= 1
+        if self._credit < 0:
+            self._recent = None
+        elif len(recent) < RECENT_MAX:
+            recent[event] = found.copy()
+        return found
+
+    def _match(self, attributes: Mapping[str, Scalar | None]) -> list[Key]:
         if self._compiled is None and len(self._few) <= FEW_MAX:
             return [key for key, filter_ in self._few.items() if filter_.matches(attributes)]
         if self._few:

@@ -276,7 +276,11 @@ class LocalNetwork:
             listen=str(self.addresses[name]),
             advertised_address=None,
             data=str(self.directory / name / "data"),
-            network=replace(common.network, neighbours=(self.url(up),) if up is not None else ()),
+            network=replace(
+                common.network,
+                neighbours=(self.url(up),) if up is not None else (),
+                parent=up if common.network.hierarchy else None,
+            ),
             places=replace(common.places, graph=graph and str(Path(graph).absolute())),
             http=http,
         )

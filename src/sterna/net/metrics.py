@@ -35,6 +35,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     connections: Mapping[str, int] = {}
     """How many connections, by the other side: `client`, `broker`, or `unknown` at first."""
     clients_away: int = 0
+    clients_elsewhere: int = 0
     subscriptions: int = 0
     queue_events: int = 0
     queue_bytes: int = 0
@@ -166,7 +167,9 @@ class Metrics(Collector):
         )
         yield from self._counters()
         yield self._handover_seconds.family(
-            "sterna_handover_seconds", "From a client's arrival until it has all that it missed."
+            "sterna_handover_seconds",
+            "From a client's arrival, or the news that it is expected, until all that it missed is "
+            "here.",
         )
         yield self._commit_seconds.family(
             "sterna_commit_seconds", "How long it took to make inputs durable."
@@ -226,6 +229,11 @@ def _gauge_families(gauges: Gauges) -> Iterator[Metric]:
             "clients_away",
             "Clients that are away and for which events are kept.",
             gauges.clients_away,
+        ),
+        (
+            "clients_elsewhere",
+            "Clients that have their home here and are elsewhere, or that are expected here.",
+            gauges.clients_elsewhere,
         ),
         ("subscriptions", "Subscriptions of clients at this broker.", gauges.subscriptions),
         (

@@ -35,6 +35,7 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "neighbours_stalled": server.progress.stalled(),
         "clients_here": sum(link in links for link in clients),
         "clients_away": sum(link not in links for link in clients),
+        "clients_elsewhere": len(node.hosted()),
         "connections": len(server.sessions.roles),
         "peers_waiting": server.pausing.waiting,
         "subscriptions": len(node.router.subscriptions),
@@ -114,18 +115,21 @@ def clients(server: "BrokerServer", start: int) -> dict[str, Any]:
     """The clients of the broker with their subscriptions: some of them, from a position on."""
     node = server.node
     links = [link for link, peer in node.peers.items() if peer is Peer.CLIENT]
+    links += node.hosted()
     found: list[dict[str, Any]] = []
     count = 0
     for link in links[start : start + PAGE]:
         session = server.sessions.links.get(link)
         filters = _filters(server, link)
+        is_linked = link in node.peers
         found.append(
             {
                 "name": link,
                 "is_here": session is not None,
+                "is_elsewhere": not is_linked,
                 "address": None if session is None else session.address,
                 "kept_events": node.kept(link).events,
-                "unconfirmed_messages": node.backlog(link),
+                "unconfirmed_messages": node.backlog(link) if is_linked else 0,
                 "subscriptions": filters,
             }
         )

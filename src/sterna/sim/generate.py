@@ -3,6 +3,7 @@
 import random
 from collections.abc import Collection, Mapping
 from itertools import count
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,7 @@ from sterna.core.inputs import (
     Unsubscribe,
 )
 from sterna.core.link import LinkTiming
+from sterna.core.mobility import MobilityOptions
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import ClientOptions
@@ -105,6 +107,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     timing: LinkTiming = LinkTiming()
     faults: Faults = Faults()
     handover: HandoverOptions = HandoverOptions()
+    options: dict[str, dict[str, Any]] = {}
+    """The options of protocols, by name."""
+    mobility: MobilityOptions | None = None
+    """Where brokers predict that clients go."""
 
 
 def generate(plan: Plan, seed: int) -> Script:
@@ -165,6 +171,8 @@ class _Generator:
             routing=plan.routing,
             client=plan.client,
             handover=plan.handover,
+            options=plan.options,
+            mobility=plan.mobility,
             latencies=self._latencies(),
             timing=plan.timing,
             link=msgspec.structs.replace(

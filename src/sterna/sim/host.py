@@ -50,24 +50,24 @@ class Host:
         self._kernel = kernel
         self._ahead_us: Time = 0
         """By how much the wall clock of this host is ahead of the others."""
-        self._clock: Clock | None = None
+        self.clock: Clock | None = None
         """The clock of the node; None as long as the wall clock has never jumped."""
 
     # ---- Time
 
     def now(self) -> Time:
         """The time that the node is given."""
-        return self._kernel.now if self._clock is None else self._clock.now()
+        return self._kernel.now if self.clock is None else self.clock.now()
 
     def jump(self, us: Time) -> None:
         """The wall clock of this host jumps, forward or back."""
-        if self._clock is None:
+        if self.clock is None:
             self._start_clock()
         self._ahead_us += us
 
     def _start_clock(self) -> None:
         kernel = self._kernel
-        self._clock = Clock(lambda: kernel.now + self._ahead_us, lambda: kernel.now)
+        self.clock = Clock(lambda: kernel.now + self._ahead_us, lambda: kernel.now)
 
     # ---- Starting again
 
@@ -79,8 +79,8 @@ class Host:
         for given, time in self.log:
             self.node.handle(given, time)
         self._restarted()
-        if self._clock is not None and self.log:
-            self._clock.not_before(self.log[-1][1])
+        if self.clock is not None and self.log:
+            self.clock.not_before(self.log[-1][1])
 
     def change_memory(self, back_us: Time, *, twin: bool) -> None:
         """Recover from another log: an old copy, or that of another node of the same name."""
@@ -112,7 +112,7 @@ class Host:
 
     def _restarted(self) -> None:
         self.waking_at = NEVER
-        if self._clock is not None:
+        if self.clock is not None:
             self._start_clock()
 
 

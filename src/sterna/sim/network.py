@@ -13,7 +13,7 @@ from sterna.core.assembly import client_settings
 from sterna.core.broker import Broker
 from sterna.core.client import Client
 from sterna.core.facts import Fact, Settled
-from sterna.core.frames import Data, Frame, Resume, sendable
+from sterna.core.frames import Ack, Data, Frame, Paged, Resume, sendable
 from sterna.core.inputs import (
     Attach,
     Configured,
@@ -134,6 +134,7 @@ class Network:
         self._wakes = 0
         """How many of the planned calls are only timers of nodes."""
         self._is_ideal = not (model.jitter_us or model.loss or model.duplication)
+        self._knows_arrivals = model.known_arrivals
         self._count_bytes = count_bytes or model.bytes_per_s is not None
 
     # ---- Building
@@ -211,7 +212,7 @@ class Network:
         if host.waiting is not None:
             host.waiting.append(given)
             return
-        node, now = host.node, host.now()
+        node, now = host.node, self.kernel.now if host.clock is None else host.clock.now()
         if host.log is not None:
             host.log.append((given, now))
         turn = node.handle(given, now)
@@ -220,8 +221,12 @@ class Network:
                 state(fact)
         for action in turn.actions:
             if type(action) is Transmit:
-                for frame in sendable(action.frame, node.depot):
-                    self._transmit(host.pipes[action.link], frame)
+                pipe = host.pipes[action.link]
+                if type(action.frame) is Paged:
+                    for frame in sendable(action.frame, node.depot):
+                        self._transmit(pipe, frame)
+                else:
+                    self._transmit(pipe, action.frame)
             else:
                 self._act(host, action)
         if node.deadline < host.waking_at:
@@ -333,7 +338,12 @@ class Network:
 
     def _arrive(self, pipe: Pipe, frame: Frame, epoch: int) -> None:
         if epoch == pipe.connection.epoch:
-            self._turn(pipe.target, Received(link=pipe.source.node.id, frames=(frame,)))
+            source, target = pipe.source, pipe.target
+            self._turn(target, Received(link=source.node.id, frames=(frame,)))
+            if self._knows_arrivals and type(frame) is Data:
+                link = target.node.id
+                if not source.node.arrived(link, frame.seq):
+                    self._turn(source, Received(link=link, frames=(Ack(frame.seq),)))
 
     # ---- What goes wrong
 

@@ -10,8 +10,10 @@ from sterna.core.broker import Broker
 from sterna.core.client import Client
 from sterna.core.component import Component
 from sterna.core.inputs import MoveTo
+from sterna.core.link import SILENT
 from sterna.core.names import NodeId, Peer, Time
 from sterna.sim.host import Make
+from sterna.sim.itinerary import Itinerary
 from sterna.sim.network import Network, Observer
 from sterna.sim.oracle import Finding, Oracle
 from sterna.sim.script import (
@@ -97,6 +99,11 @@ class Simulation:
             count_bytes=count_bytes,
         )
         self.tables: list[TableSizes] = []
+        kernel = self.network.kernel
+        self._predictor = (
+            Itinerary(script.itinerary, lambda: kernel.now) if script.itinerary else None
+        )
+        self._timing = SILENT if script.link.known_arrivals else script.timing
         self._components = components
         self._client_components = client_components
         plugins.require(script.settings())
@@ -211,16 +218,22 @@ class Simulation:
         )
 
     def _broker(self, id_: NodeId) -> Make:
-        settings, timing = self.script.settings(id_), self.script.timing
+        settings, timing = self.script.settings(id_), self._timing
 
         def make(incarnation: int) -> Broker:
-            more = self._components(id_)
-            return make_broker(id_, settings, timing=timing, incarnation=incarnation, more=more)
+            return make_broker(
+                id_,
+                settings,
+                timing=timing,
+                incarnation=incarnation,
+                more=self._components(id_),
+                predictor=self._predictor,
+            )
 
         return make
 
     def _client(self, id_: NodeId) -> Make:
-        settings, timing = self.script.settings(), self.script.timing
+        settings, timing = self.script.settings(), self._timing
 
         def make(incarnation: int, seq: int = 0) -> Client:
             more = self._client_components(id_)

@@ -23,7 +23,7 @@ from sterna.core.location.options import PlacesOptions
 from sterna.core.mobility import MobilityOptions
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
-from sterna.core.settings import ClientOptions, Settings
+from sterna.core.settings import ClientOptions, HistoryOptions, Settings
 from sterna.sim.topology import Topology
 
 
@@ -40,6 +40,14 @@ class LinkModel(msgspec.Struct, frozen=True, kw_only=True):
     duplication: float = 0.0
     """The share of frames that arrive twice, the second time up to `stray_us` later."""
     stray_us: Time = 50_000
+    known_arrivals: bool = False
+    """Whether a sender knows at once what has arrived, so that no acknowledgements go over
+    connections. That saves much of the time of a large simulation. Nothing may get lost, and no
+    broker may pause or crash."""
+
+    def __post_init__(self) -> None:
+        if self.known_arrivals and (self.loss or self.duplication):
+            raise ValueError("what gets lost, or arrives twice, must be acknowledged")
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -179,6 +187,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """Where clients can be; None if their subscriptions depend on no location or variable."""
     mobility: MobilityOptions | None = None
     """Where clients went before; brokers predict by it."""
+    itinerary: dict[NodeId, tuple[tuple[Time, NodeId], ...]] = {}
+    """When each client arrives at which broker. If it is given, all brokers know it, and predict
+    perfectly; no real network can do that. Then no broker may crash."""
+    history: HistoryOptions = HistoryOptions()
     locations: dict[NodeId, str] = {}
     """Where clients are when the run begins."""
     protocols: tuple[str, ...] = ()
@@ -200,6 +212,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
             handover=self.handover,
             places=self.places,
             mobility=self.mobility,
+            history=self.history,
             protocols=self.protocols,
             options=self.options,
         )
@@ -220,6 +233,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
         for number, step in enumerate(self.steps, 1):
             problem = ""
             match step:
+                case Pause() | Crash() if self.link.known_arrivals:
+                    problem = "a broker that stops: its neighbours cannot know what has arrived"
+                case Crash() if self.itinerary:
+                    problem = "a crash: a broker that recovers would predict by another time"
                 case Do() if step.client not in self.clients:
                     problem = f"no client {step.client}"
                 case Do(what=Attach(broker=broker)) if broker not in brokers:

@@ -19,6 +19,7 @@ from sterna.core.link import Ack, Data, Frame, Resume
 from sterna.core.location.messages import MovingChange, MovingRoute
 from sterna.core.messages import AdvertisementChange, Events, Message, Route, SubscriptionChange
 from sterna.core.names import NodeId, RouteId, Time
+from sterna.core.overlay.messages import Unicast
 from sterna.model.event import Event, EventId
 from sterna.sim.network import Fate, Observer, Pipe
 
@@ -139,6 +140,8 @@ def message_in_words(message: Message) -> str:
             return f"Fetch ({known})"
         case Replay():
             return f"Replay ({message.client}) {_events(message.events)}" + _missed(message.missed)
+        case Unicast():
+            return _unicast(message)
         case MovingChange():
             said = [*map(_moving, message.added), *(f"-{id_}" for id_ in message.removed)]
             return " ".join(["MovingChange", *["anew"] * message.anew, *said])
@@ -149,6 +152,24 @@ def message_in_words(message: Message) -> str:
                 if (value := getattr(message, name)) is not None
             )
             return " ".join([type(message).__name__, *values])
+
+
+def _unicast(message: Unicast) -> str:
+    """A message to a broker by name, such as `EventsFound to B4 (ann) pat#2`."""
+    told = {name: getattr(message, name) for name in message.__struct_fields__}
+    words = [f"{type(message).__name__} to {message.to} ({told['client']})"]
+    if told.get("is_here") is False:
+        words.append("nothing")
+    elif "events" in told or "ids" in told:
+        words.append(_events(told["events" if "events" in told else "ids"]))
+    if told.get("subscriptions") or told.get("added"):
+        words.append(_change(told.get("subscriptions") or told["added"], ()))
+    for name, text in (("elsewhere", "but at"), ("logged", "without"), ("others", "as well as")):
+        if told.get(name):
+            words.append(
+                f"{text} {_events(told[name]) if name == 'logged' else ', '.join(told[name])}"
+            )
+    return " ".join(words)
 
 
 def input_in_words(given: Input) -> str:

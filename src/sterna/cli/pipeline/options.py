@@ -1,5 +1,6 @@
 """What all commands of the pipeline have in common: options, a Spark session, progress, errors."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,7 +121,7 @@ def reporting_errors(*, as_json: bool) -> Iterator[None]:
     try:
         yield
     except PipelineError as error:
-        fail(str(error), as_json=as_json)
+        fail(_advised(str(error)), as_json=as_json)
     except KeyboardInterrupt:
         errors.print("interrupted; tables that were finished are kept, nothing is half written")
         raise typer.Exit(INTERRUPTED) from None
@@ -133,5 +134,12 @@ def reporting_errors(*, as_json: bool) -> Iterator[None]:
         sentence = reason(error)
         if sentence is None:
             fail(f"Spark failed: {first_line(error)}", as_json=as_json)
-        cause, _, option = sentence.partition("; set ")
-        fail(f"{cause}; {ADVICE}" if option else cause, as_json=as_json)
+        fail(_advised(sentence), as_json=as_json)
+
+
+_OPTION = re.compile(r"; set (failOnDataLoss|badRecords)=.*", re.DOTALL)
+
+
+def _advised(sentence: str) -> str:
+    """What is wrong, with advice on commands instead of options of the data source."""
+    return _OPTION.sub(f"; {ADVICE}", sentence)

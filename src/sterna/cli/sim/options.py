@@ -65,8 +65,8 @@ HandoverName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|MODULE:ATTRIBUTE",
-        help="How clients are handed over: none, naive, relocation, or a protocol of another "
-        "package. [default: relocation if they move]",
+        help="How clients are handed over: none, naive, relocation, standard, logging, "
+        "prefetching, home, or a protocol of another package. [default: relocation if they move]",
         show_default=False,
     ),
 ]

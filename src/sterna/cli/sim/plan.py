@@ -115,7 +115,10 @@ def _handover(chosen: Options, *, as_json: bool) -> HandoverOptions:
         except ValueError as error:
             fail(f"--handover {error}", as_json=as_json)
         if protocol == Handover.NONE and chosen.moves:
-            fail("clients that move need a --handover: naive or relocation", as_json=as_json)
+            fail(
+                "clients that move need a --handover, such as relocation or standard",
+                as_json=as_json,
+            )
     return HandoverOptions(
         protocol=protocol,
         cache_events_max=chosen.cache_events,

@@ -218,9 +218,13 @@ class Cache:
                 else:
                     self._spilled.enter_ring(number)
 
+    def events(self) -> list[Event | InPage]:
+        """All events that are kept."""
+        return [*self._spilled, *(kept.event for kept in self._kept.values())]
+
     def take(self) -> list[Event | InPage]:
         """Take all events out of the cache."""
-        events = [*self._spilled, *(kept.event for kept in self._kept.values())]
+        events = self.events()
         self._kept.clear()
         self._spilled = NOTHING_SPILLED
         self._rings.clear()

@@ -14,10 +14,11 @@ import msgspec
 from sterna.core import facts
 from sterna.core.broker import Broker
 from sterna.core.handover.cache import Cache, KeptCache, read
-from sterna.core.handover.messages import Arrival, Replayed, Request
+from sterna.core.handover.messages import Arrival, Replayed
 from sterna.core.handover.missed import Missed
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.handover.spilled import InPage
+from sterna.core.handover.transfers import KeptTransfer, Transfer
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Events, Message
 from sterna.core.names import NodeId, RouteId, Time
@@ -31,6 +32,10 @@ KeptForMoving = dict[EventId, tuple[RouteId, ...]]
 
 ONE_BY_ONE_MAX = 32
 """Up to so many subscriptions of a client are tested one by one: that is faster then."""
+
+
+VISITOR = ""
+"""Stands for all subscriptions of a visitor, which its home broker knows."""
 
 
 class Presence(Enum):
@@ -96,6 +101,16 @@ class Guest:
     """The number of its last event when it arrived, or of an earlier life's; None: not known."""
     latest: int = 0
     """The last visit to a broker that has handed the guest over to this one."""
+    brings: bool = True
+    """Whether it brought its subscriptions and advertisements when it arrived."""
+    previous: NodeId = ""
+    """The broker that has handed it over; empty if none has."""
+    transfer: Transfer | None = None
+    """What it waits for, if that is fetched from a broker that it named."""
+    home: NodeId = ""
+    """The broker that keeps its subscriptions, if that is another one: then it is a visitor."""
+    known: int = 0
+    """Stands for what that broker has subscribed for it."""
     weighed: tuple[int, int] = 0, 0
     """How many events were lost when they were last weighed, and about how many bytes these are."""
 
@@ -114,6 +129,11 @@ class Guest:
     def pass_through(self, moment: Moment) -> None:
         """Follow a moment that changes the guest's presence."""
         self.presence = TRANSITIONS[self.presence, moment]
+
+    def arrive(self, message: Arrival) -> None:
+        """Follow an arrival of the guest."""
+        self.visit, self.away_since, self.brings = message.visit, None, message.brings
+        self.pass_through(Moment.ARRIVAL)
 
     @property
     def is_here(self) -> bool:
@@ -150,6 +170,11 @@ class KeptGuest(msgspec.Struct, frozen=True):
     away_since: Time | None
     numbered: int | None = None
     latest: int = VISIT_MAX
+    brings: bool = True
+    previous: NodeId = ""
+    transfer: KeptTransfer | None = None
+    home: NodeId = ""
+    known: int = 0
 
 
 class Guests(dict[NodeId, Guest]):
@@ -191,13 +216,20 @@ class Guests(dict[NodeId, Guest]):
         """Keep the events that are wanted; `again` if that was decided when they arrived."""
         guest = self[client]
         for event in events:
-            wanting = _matching(broker, client, event)
+            wanting = [VISITOR] if guest.home else _matching(broker, client, event)
             if again:
                 wanting += guest.moving.get(event.id, ())
             else:
                 wanting += _matching_here(broker, client, guest, event)
             if wanting:
                 self._discard(broker, client, guest.cache.keep(event, wanting, now), now)
+
+    def kept(self, broker: Broker, client: NodeId) -> list[Event]:
+        """All that is kept for a guest, and stays here: what it did not confirm comes first."""
+        guest = self[client]
+        unconfirmed = broker.unconfirmed(client) if client in broker.peers else ()
+        cached = read(guest.cache.events(), broker.depot)
+        return [*guest.lost, *events_in(unconfirmed), *cached]
 
     def take(self, broker: Broker, client: NodeId, now: Time) -> list[Event]:
         """Take what is kept for a guest, without what has just expired."""
@@ -237,16 +269,20 @@ class Guests(dict[NodeId, Guest]):
         return any(sizes.values())
 
     def not_received(
-        self, broker: Broker, client: NodeId, told: Arrival | Request, unconfirmed: list[Event]
+        self, broker: Broker, client: NodeId, stay: int, received: int, unconfirmed: list[Event]
     ) -> list[Event]:
-        """Of the events that were sent and not confirmed, those that were lost and wanted."""
+        """Of the events that were sent and not confirmed, those that were lost and wanted.
+
+        The guest has received so many events on the stay on which it was last welcomed.
+        """
         guest = self[client]
-        received = told.received if told.stay == guest.stay else 0
+        received = received if stay == guest.stay else 0
         lost = unconfirmed[max(0, len(unconfirmed) - (guest.sent - received)) :]
         return [
             event
             for event in lost
-            if event.id in guest.moving
+            if guest.home
+            or event.id in guest.moving
             or _matching(broker, client, event)
             or _matching_here(broker, client, guest, event)
         ]
@@ -285,6 +321,11 @@ class Guests(dict[NodeId, Guest]):
                 away_since=guest.away_since,
                 numbered=guest.numbered,
                 latest=guest.latest,
+                brings=guest.brings,
+                previous=guest.previous,
+                transfer=None if guest.transfer is None else guest.transfer.keep(writer),
+                home=guest.home,
+                known=guest.known,
             )
             for client, guest in self.items()
         ]
@@ -308,6 +349,11 @@ class Guests(dict[NodeId, Guest]):
                 away_since=each.away_since,
                 numbered=each.numbered,
                 latest=each.latest,
+                brings=each.brings,
+                previous=each.previous,
+                transfer=None if each.transfer is None else each.transfer.restored(reader),
+                home=each.home,
+                known=each.known,
             )
             guest.cache.restore(each.cache, reader)
 

@@ -27,6 +27,7 @@ from sterna.core.handover.messages import (
     Arrival,
     Departed,
     Farewell,
+    Introduction,
     Located,
     Replayed,
     Welcome,
@@ -37,19 +38,19 @@ from sterna.core.handover.roaming import NEWS_US
 from sterna.core.handover.trails import Trails
 from sterna.core.lives import Earlier
 from sterna.core.location.messages import MovingChange
-from sterna.core.messages import Events, Message, SubscriptionChange
+from sterna.core.messages import Events, Message, Route, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.routing.offers import MANY
 from sterna.core.routing.router import PAUSE_US
 from sterna.core.settings import Settings
-from sterna.core.sizes import Load, batches
+from sterna.core.sizes import NO_LOAD, Load, batches
 from sterna.model.event import Event
 
 
 class Hosting(BrokerComponent):
     """What handover protocols have in common at brokers: guests, trails, births, departures."""
 
-    handles: ClassVar[tuple[type[Message], ...]] = (Farewell, Located, Departed)
+    handles: ClassVar[tuple[type[Message], ...]] = (Farewell, Introduction, Located, Departed)
 
     @classmethod
     def make(cls, settings: Settings) -> Self:
@@ -60,6 +61,8 @@ class Hosting(BrokerComponent):
         self.trails = Trails()
         self.returning: dict[NodeId, tuple[Arrival, Time]] = {}
         """Clients that are back before this broker knows that they had left."""
+        self._entered: NodeId | None = None
+        """The client whose subscriptions another broker has announced just now."""
         self.courier = Courier()
 
     def configure(self, settings: Settings, now: Time) -> None:
@@ -112,6 +115,8 @@ class Hosting(BrokerComponent):
         guest = self.guests.get(link)
         if guest is None or guest.presence is not Presence.FORGETFUL or not change.added:
             return
+        if link == self._entered:
+            return
         if self.is_ending:
             guest.pass_through(Moment.ARRIVAL)
             return
@@ -163,7 +168,23 @@ class Hosting(BrokerComponent):
     def _welcome(self, client: NodeId, guest: Guest, now: Time) -> None:
         if guest.stay != guest.visit:
             guest.stay, guest.sent = guest.visit, 0
-            self.broker.send(client, Welcome(published=guest.published, born=guest.born), now)
+            welcome = Welcome(
+                published=guest.published,
+                born=guest.born,
+                known=None if guest.brings else self.known_of(client, guest),
+                home=self.home_of(guest),
+            )
+            self.broker.send(client, welcome, now)
+
+    def known_of(self, client: NodeId, guest: Guest) -> int:
+        """A number that stands for what brokers have subscribed for a guest."""
+        del guest
+        return self.broker.router.digest_of(client)
+
+    def home_of(self, guest: Guest) -> NodeId:
+        """The home broker of a guest, if the network has such."""
+        del guest
+        return ""
 
     def replay(self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time) -> None:
         """Send a guest what was kept for it, and the news of what was discarded."""
@@ -193,6 +214,7 @@ class Hosting(BrokerComponent):
             is_here = client in self.broker.up
             guest = self.guests.admit(client, message.visit, 0, is_here=is_here)
         guest.visit, guest.numbered = message.visit, message.numbered
+        guest.brings = message.brings
         if guest.waits:
             return  # Its network has ended to hand clients over, and begun again.
         if self.bear(client, guest, now):
@@ -242,11 +264,27 @@ class Hosting(BrokerComponent):
 
     def introduce(self, message: Arrival, client: NodeId, now: Time) -> None:
         """Subscribe and advertise what a client brings along, and nothing else."""
-        router = self.broker.router
-        router.introduced(message.subscriptions, message.advertisements, client, now)
+        if message.brings:
+            router = self.broker.router
+            router.introduced(message.subscriptions, message.advertisements, client, now)
         # If it has never had a moving subscription, another life that was here may have had some.
         for other in message.others or (MovingChange(anew=True),):
             self.broker.message_arrived(other, client, now)
+
+    def enter(
+        self, client: NodeId, subscriptions: Sequence[Route], advertisements: Sequence[Route],
+        now: Time,
+    ) -> None:  # fmt: skip
+        """Subscribe and advertise for a client what another broker has kept for it."""
+        self._entered = client
+        self.broker.router.introduced(subscriptions, advertisements, client, now)
+        self._entered = None
+
+    def on_introduction(self, message: Introduction, link: LinkId, now: Time) -> None:
+        """What was kept for a guest is not what it has subscribed to."""
+        if link in self.guests:
+            router = self.broker.router
+            router.introduced(message.subscriptions, message.advertisements, link, now)
 
     # ---- Departures
 
@@ -299,7 +337,10 @@ class Hosting(BrokerComponent):
         self.returning.pop(client, None)
         if self.broker.is_connected(client):
             self.broker.act(Disconnect(client, taken_over))
-        self.broker.forget(client, now)
+        if client in self.broker.peers:
+            self.broker.forget(client, now)
+        else:  # It was expected here, and has never come.
+            self.clear(client, now)
 
     def clear(self, client: NodeId, now: Time) -> None:
         """End everything that a client has announced."""
@@ -360,6 +401,9 @@ class Hosting(BrokerComponent):
         guest = self.guests.get(link)
         return self.courier.held(link) if guest is None else guest.load
 
+    def hosted(self) -> Iterable[NodeId]:
+        return [client for client in self.guests if client not in self.broker.peers]
+
     def keep_less(self, bytes_max: int, now: Time) -> None:
         """Those for which the most is kept lose something first: the oldest events.
 
@@ -368,7 +412,7 @@ class Hosting(BrokerComponent):
         the most of them are forgotten.
         """
         sent = {
-            client: self.broker.queued(client).plus(self.guests[client].burden).memory_bytes
+            client: self._queued(client).plus(self.guests[client].burden).memory_bytes
             for client in self.guests.away()
         }
         sent_bytes = sum(sent.values())
@@ -379,6 +423,10 @@ class Hosting(BrokerComponent):
                 sent_bytes -= sent[client]
                 self.forget_away(client, now)
         self.guests.keep_less(self.broker, bytes_max - sent_bytes, now)
+
+    def _queued(self, client: NodeId) -> Load:
+        """What was sent to a client and not confirmed; nothing if it has no link here."""
+        return self.broker.queued(client) if client in self.broker.peers else NO_LOAD
 
     def discard_spilled(self, bytes_: int, now: Time) -> bool:
         return self.guests.discard_spilled(self.broker, bytes_, now)

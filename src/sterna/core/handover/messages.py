@@ -7,7 +7,7 @@ from sterna.core.messages import Claim, Message, Route
 from sterna.core.names import NodeId, RouteId
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
-from sterna.model.ranges import Number, Visit
+from sterna.model.ranges import Digest, Number, Visit
 
 KeptFor = tuple[tuple[EventId, tuple[RouteId, ...]], ...]
 """The moving subscriptions that wanted an event where the client was when it was kept."""
@@ -35,12 +35,30 @@ class Arrival(Message, frozen=True, kw_only=True):
     """What components of the client add: messages that may go `with_arrival`."""
     numbered: Number | None = None
     """The number of its last event, or the one from which it counts; None if it does not say."""
+    brings: bool = True
+    """Whether it brings its subscriptions and advertisements; else brokers keep them for it."""
+    before: tuple[NodeId, ...] = ()
+    """Where it has been since it was last welcomed, that broker included; the latest first."""
+    home: NodeId = ""
+    """Its home broker; empty if it has none."""
 
     def claims(self) -> Iterable[Claim]:
-        yield Claim("subscription", [route.id for route in self.subscriptions], replaces=True)
-        yield Claim("advertisement", [route.id for route in self.advertisements], replaces=True)
+        if self.brings:
+            yield from _all_of(self.subscriptions, self.advertisements)
         for other in self.others:
             yield from other.claims()
+
+
+class Introduction(Message, frozen=True, kw_only=True):
+    """Client -> border broker: these are all my subscriptions; those that you keep are others."""
+
+    from_clients: ClassVar[bool] = True
+
+    subscriptions: tuple[Route, ...] = ()
+    advertisements: tuple[Route, ...] = ()
+
+    def claims(self) -> Iterable[Claim]:
+        return _all_of(self.subscriptions, self.advertisements)
 
 
 class Welcome(Message, frozen=True, kw_only=True):
@@ -50,6 +68,11 @@ class Welcome(Message, frozen=True, kw_only=True):
     """The number of the last event that the network has from you."""
     born: Visit = 0
     """The birth of a client that had been forgotten; 0 if the client's own number holds."""
+    known: Digest | None = None
+    """Stands for the subscriptions and advertisements that brokers keep for the client, if it has
+    not brought them; see `messages.digest`."""
+    home: NodeId = ""
+    """The client's home broker, if the network has such."""
 
 
 class Replayed(Message, frozen=True, kw_only=True):
@@ -144,3 +167,8 @@ class Departed(Message, frozen=True, kw_only=True):
     """The number of the last event that the network has from the client."""
     numbered: Number = 0
     """The greatest number that the client, or an earlier life of it, may have used for an event."""
+
+
+def _all_of(subscriptions: Iterable[Route], advertisements: Iterable[Route]) -> Iterable[Claim]:
+    yield Claim("subscription", [route.id for route in subscriptions], replaces=True)
+    yield Claim("advertisement", [route.id for route in advertisements], replaces=True)

@@ -16,6 +16,14 @@ class Handover(StrEnum):
     """Forget at the old broker, subscribe at the new one: loses and repeats. (Fiege, 3.2)"""
     RELOCATION = "relocation"
     """The new broker fetches what the old one kept. (Fiege, 4)"""
+    STANDARD = "standard"
+    """The same, from the broker that the client names. (Burcea, 3.1)"""
+    PREFETCHING = "prefetching"
+    """What is kept goes where the client is going, while it is under way. (Burcea, 3.2.1)"""
+    LOGGING = "logging"
+    """As standard, without the events that the new broker still has in its log. (3.2.2)"""
+    HOME = "home"
+    """Subscriptions stay at the client's first broker, which sends it its events. (3.2.3)"""
 
 
 class HandoverOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,66 +15,25 @@ A request for a client that has departed (`hosting.py`) is answered with nothing
 not meant to leave is then born anew where it is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 
 from sterna.core import facts
-from sterna.core.handover.cache import after
 from sterna.core.handover.declining import forget_absent
-from sterna.core.handover.guests import (
-    Guest,
-    KeptForMoving,
-    KeptGuest,
-    Moment,
-    events_in,
-    missed_in,
-    moving_in,
-)
-from sterna.core.handover.hosting import Hosting
+from sterna.core.handover.fetching import Fetching, is_of_another
+from sterna.core.handover.guests import Guest, KeptGuest
 from sterna.core.handover.messages import Arrival, Fetch, Replay, Request, Resubscribe
-from sterna.core.handover.missed import Missed
 from sterna.core.handover.options import HandoverOptions
+from sterna.core.handover.promises import NOTHING, Belongings, KeptPromise
 from sterna.core.handover.roaming import NEWS_US, Roaming
 from sterna.core.handover.trails import KeptTrails, Stranger, Strangers
 from sterna.core.handover.under_way import UnderWay
 from sterna.core.keeping import Reader, Writer
-from sterna.core.lives import life_of
 from sterna.core.messages import Message
-from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
+from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.protocol import Kind, Protocol
-from sterna.model.event import Event, EventId
-from sterna.model.ranges import VISIT_MAX
-
-
-class Promise(msgspec.Struct, frozen=True):
-    """Another broker is owed the replay that this one still waits for itself."""
-
-    request: Request
-    lost: list[Event]
-    """Events that did not reach the client from here, from before the replay."""
-    held: list[Event]
-    """Events that arrived for the client since the replay was requested."""
-    missed: list[EventId]
-    moving: KeptForMoving
-    published: int
-    departing: int
-    visit: int
-
-
-class KeptPromise(msgspec.Struct, frozen=True):
-    """What a snapshot holds of a promise."""
-
-    client: NodeId
-    awaits: int
-    request: int
-    lost: list[int]
-    held: list[int]
-    missed: list[EventId]
-    moving: list[tuple[EventId, tuple[RouteId, ...]]]
-    published: int
-    departing: int
-    visit: int = VISIT_MAX
 
 
 class KeptRelocation(msgspec.Struct, frozen=True):
@@ -90,21 +49,19 @@ class KeptRelocation(msgspec.Struct, frozen=True):
     under_way: list[tuple[int, LinkId]] = []
 
 
-class Relocation(Hosting):
+class Relocation(Fetching):
     """The brokers' part in relocation."""
 
     name = "relocation"
-    handles = (*Hosting.handles, Arrival, Resubscribe, Fetch, Replay)
+    handles = (*Fetching.handles, Arrival, Resubscribe, Fetch, Replay)
     version = 2
     Kept = KeptRelocation
     older = {1: (KeptRelocation, lambda kept: kept)}  # noqa: RUF012 - a constant.
 
     def __init__(self, options: HandoverOptions | None = None) -> None:
         super().__init__(options)
-        self.promises: dict[tuple[NodeId, int], Promise] = {}
         self.strangers = Strangers()
         self.under_way = UnderWay()
-        self._number = 0
 
     # ---- Fig. 10: at the border brokers
 
@@ -114,22 +71,16 @@ class Relocation(Hosting):
         self.returning.pop(client, None)
         if not message.born:
             self.receive_new(client, message, now)
-        elif guest is None or guest.born < message.born or _is_of_another(guest, message):
+        elif guest is None or guest.born < message.born or is_of_another(guest, message):
             published = 0 if guest is None else guest.published
             guest = self.guests.admit(client, message.visit, message.born)
             guest.numbered, guest.published = message.numbered, published
+            guest.brings = message.brings
             self.introduce(message, client, now)
             self.broker.state(facts.HandoverStarted(at=self.broker.id, time=now, client=client))
             self._request(client, guest, now, stay=message.stay, received=message.received)
-        else:  # It was away, and is back where it was before.
-            guest.lost = self.guests.not_received(self.broker, client, message, guest.lost)
-            guest.stay, guest.sent = 0, len(guest.lost)
-            guest.visit, guest.away_since = message.visit, None
-            guest.pass_through(Moment.ARRIVAL)
-            self.introduce(message, client, now)
-            if not guest.waits:
-                lost, guest.lost = guest.lost, []
-                self.serve(client, guest, [*lost, *self.take(client, now)], now)
+        else:
+            self.receive_back(client, guest, message, now)
 
     def _request(
         self, client: NodeId, guest: Guest, now: Time, *, stay: int = 0, received: int = 0
@@ -157,24 +108,11 @@ class Relocation(Hosting):
         guest = self.guests.get(client)
         if guest is None or not request.path:  # It left nothing behind.
             forget_absent(self.broker, client, now)
-            self._replay(request, (), (), {}, 0, now, forgotten=True)
+            self._replay(request, NOTHING, now)
             return
-        unconfirmed = [*self.broker.unconfirmed(client)]
-        guest.moving |= moving_in(unconfirmed)
-        lost = [*guest.lost, *events_in(unconfirmed)]
-        lost = self.guests.not_received(self.broker, client, request, lost)
-        kept = self.take(client, now)
-        missed = [*missed_in(unconfirmed), *guest.missed]
-        visit = max(guest.visit, guest.latest)
-        if guest.awaits is None:
-            self._replay(
-                request, [*lost, *kept], missed, guest.moving, guest.published, now, visit=visit
-            )
-        else:
-            promise = Promise(
-                request, lost, kept, missed, guest.moving, guest.published, guest.departing, visit
-            )
-            self.promises[client, guest.awaits] = promise
+        belongings = self.hand_over(client, request, request.stay, request.received, now)
+        if belongings is not None:
+            self._replay(request, belongings, now)
         # A later visit than this one has asked, if it was welcomed on this one before.
         is_later = guest.stay == guest.visit <= request.stay
         self.forget(client, now, taken_over=is_later and guest.is_here)
@@ -187,50 +125,14 @@ class Relocation(Hosting):
             onward = msgspec.structs.replace(message, path=message.path[:-1])
             self.courier.send(self.broker, message.path[-1], onward, now)
             return
+        brought = _belongings(message)
         promise = self.promises.pop((client, message.number), None)
         if promise is not None:
-            self._replay(
-                promise.request,
-                [*promise.lost, *message.events, *after(message.events, promise.held)],
-                [*message.missed, *_without(promise.missed, message.events)],
-                promise.moving | dict(message.moving),
-                max(message.published, promise.published),
-                now,
-                forgotten=message.forgotten,
-                departing=max(message.departing, promise.departing),
-                visit=max(_visit(message), promise.visit),
-            )
+            self._replay(cast("Request", promise.request), promise.kept_with(brought), now)
             return
         guest = self.guests.get(client)
         if guest is not None and guest.awaits == message.number:
-            self._replayed(client, guest, message, now)
-
-    def _replayed(self, client: NodeId, guest: Guest, message: Replay, now: Time) -> None:
-        """Serve a guest the replay that it waited for."""
-        guest.awaits = None
-        guest.moving |= dict(message.moving)
-        guest.published = max(guest.published, message.published)
-        guest.latest = _visit(message)
-        held = after(message.events, self.take(client, now))
-        guest.missed = Missed((*message.missed, *_without(guest.missed, message.events)))
-        events = [*guest.lost, *message.events, *held]
-        guest.lost = []
-        self.broker.state(
-            facts.HandoverFinished(
-                at=self.broker.id, time=now, client=client,
-                replayed=len(message.events), held=len(held),
-            )
-        )  # fmt: skip
-        departing = max(message.departing, guest.departing)
-        if departing >= guest.visit:
-            self.depart(client, departing, now)
-        elif message.forgotten and not self.bear(client, guest, now):
-            self.forget(client, now)
-        elif guest.is_here:
-            self.serve(client, guest, events, now)
-        else:
-            self.keep_for(client, events, now, again=True)
-            self.look_for(guest, now)
+            self.receive_belongings(client, guest, brought, now)
 
     # ---- Fig. 11: on the way
 
@@ -275,22 +177,12 @@ class Relocation(Hosting):
         table = self.broker.router.subscriptions
         return any(table.has(link, filter_) for filter_ in request.filters)
 
-    def _replay(
-        self, request: Request, events: Sequence[Event], missed: Sequence[EventId],
-        moving: Mapping[EventId, tuple[RouteId, ...]], published: int, now: Time, *,
-        forgotten: bool = False, departing: int = 0, visit: int = 0,
-    ) -> None:  # fmt: skip
+    def _replay(self, request: Request, belongings: Belongings, now: Time) -> None:
         message = Replay(
             client=request.client,
             number=request.number,
-            events=tuple(events),
-            missed=tuple(missed),
-            moving=tuple(moving.items()),
-            published=published,
             path=request.path,
-            forgotten=forgotten,
-            departing=departing,
-            visit=visit,
+            **msgspec.structs.asdict(belongings),
         )
         self.on_replay(message, "", now)
 
@@ -314,7 +206,7 @@ class Relocation(Hosting):
 
     def _answer_forgotten(self, request: Request, now: Time) -> None:
         published = self.trails.last_published(request.client)
-        self._replay(request, (), (), {}, published, now, forgotten=True)
+        self._replay(request, Belongings(published=published, forgotten=True), now)
 
     def bear(self, client: NodeId, guest: Guest, now: Time) -> bool:
         is_born = super().bear(client, guest, now)
@@ -329,10 +221,11 @@ class Relocation(Hosting):
         """
         trail = self.trails.get(client)
         if trail is not None and (self.promises or self.under_way):
-            for key, promise in list(self.promises.items()):
-                if key[0] == client and promise.request.born < trail.born:
+            for key, promise in self.promises.of(client):
+                request = cast("Request", promise.request)
+                if request.born < trail.born:
                     del self.promises[key]
-                    self._answer_forgotten(promise.request, now)
+                    self._answer_forgotten(request, now)
             self.under_way.end_before(client, trail.born)
 
     def learned(self, client: NodeId, now: Time) -> None:
@@ -389,21 +282,7 @@ class Relocation(Hosting):
         return KeptRelocation(
             guests=self.guests.keep_all(writer),
             trails=self.trails.keep(),
-            promises=[
-                KeptPromise(
-                    client=client,
-                    awaits=awaits,
-                    request=writer.message(promise.request),
-                    lost=[writer.event(event) for event in promise.lost],
-                    held=[writer.event(event) for event in promise.held],
-                    missed=list(promise.missed),
-                    moving=list(promise.moving.items()),
-                    published=promise.published,
-                    departing=promise.departing,
-                    visit=promise.visit,
-                )
-                for (client, awaits), promise in self.promises.items()
-            ],
+            promises=self.promises.keep(writer),
             strangers=self.strangers.keep(writer),
             returning={
                 client: (writer.message(arrival), since)
@@ -417,17 +296,7 @@ class Relocation(Hosting):
     def restore(self, kept: KeptRelocation, reader: Reader) -> None:
         self.guests.restore(kept.guests, reader)
         self.trails.restore(kept.trails)
-        for each in kept.promises:
-            self.promises[each.client, each.awaits] = Promise(
-                reader.message(each.request, Request),
-                [reader.event(number) for number in each.lost],
-                [reader.event(number) for number in each.held],
-                each.missed,
-                dict(each.moving),
-                each.published,
-                each.departing,
-                each.visit,
-            )
+        self.promises.restore(kept.promises, reader, Request)
         self.strangers.restore(kept.strangers, reader)
         for client, (number, since) in kept.returning.items():
             self.returning[client] = reader.message(number, Arrival), since
@@ -452,33 +321,6 @@ def _fetch(request: Resubscribe, junction: NodeId) -> Fetch:
     return Fetch(**copied, junction=junction)
 
 
-def _is_of_another(guest: Guest, arrival: Arrival) -> bool:
-    """Whether what is here is not of the stay, or not of the life, that the arriving client had."""
-    return _is_old(guest, arrival) or _is_of_later_life(guest, arrival)
-
-
-def _is_of_later_life(guest: Guest, arrival: Arrival) -> bool:
-    """Whether a client is back that remembers nothing of the life of its name that was here since.
-
-    One whose birth was told in a `Welcome` that it never got counts its visits as before.
-    """
-    return arrival.born < guest.born and life_of(guest.visit) < life_of(arrival.visit)
-
-
-def _is_old(guest: Guest, arrival: Arrival) -> bool:
-    """Whether another broker has welcomed a guest, and this one does not remember that it left.
-
-    Not if that broker has handed it over since, to a request from a visit that it had ended.
-    """
-    return not guest.waits and max(guest.visit, guest.latest) < arrival.stay
-
-
-def _visit(replay: Replay) -> int:
-    """The last visit that a replay has the memory of; none is later if it does not say."""
-    return VISIT_MAX if replay.visit is None else replay.visit
-
-
-def _without(missed: Iterable[EventId], events: Iterable[Event]) -> list[EventId]:
-    """The missed events without those that arrived after all."""
-    came = {event.id for event in events}
-    return [id_ for id_ in missed if id_ not in came]
+def _belongings(replay: Replay) -> Belongings:
+    """What a replay brings."""
+    return Belongings(**{name: getattr(replay, name) for name in Belongings.__struct_fields__})

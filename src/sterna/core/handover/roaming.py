@@ -1,16 +1,20 @@
-"""The client's part in relocation: it announces where it is, and drops duplicates."""
+"""The client's part in handover: it announces where it is, and drops duplicates."""
 
 from collections.abc import Sequence
+from typing import Self
 
 import msgspec
 
 from sterna.core import facts
 from sterna.core.component import ClientComponent
-from sterna.core.handover.messages import Arrival, Replayed, Welcome
+from sterna.core.handover.messages import Arrival, Introduction, Replayed, Welcome
+from sterna.core.handover.transfer_options import SubscriptionsAt, subscriptions_at
 from sterna.core.inputs import LinkUp
 from sterna.core.keeping import Reader, Writer
 from sterna.core.lives import last_visit
+from sterna.core.messages import Message, Route, digest
 from sterna.core.names import LinkId, NodeId, Time
+from sterna.core.settings import Settings
 from sterna.model.event import Event
 from sterna.model.ranges import VISIT_MAX
 
@@ -28,16 +32,24 @@ class KeptRoaming(msgspec.Struct, frozen=True):
     received: int
     is_welcome: bool
     left_at: Time
+    been: tuple[NodeId, ...] = ()
+    home: NodeId = ""
+    told: list[int] = []
 
 
 class Roaming(ClientComponent):
-    """The client's part in relocation: it announces where it is, and drops duplicates."""
+    """The client's part in all protocols that hand over what was kept."""
 
     name = "relocation"
     handles = (Welcome, Replayed)
     Kept = KeptRoaming
 
-    def __init__(self) -> None:
+    @classmethod
+    def make(cls, settings: Settings) -> Self:
+        return cls(subscriptions_at(settings))
+
+    def __init__(self, subscriptions: SubscriptionsAt = SubscriptionsAt.DEVICE) -> None:
+        self._subscriptions_at = subscriptions
         self.seen: dict[NodeId, int] = {}
         """The number of the last event received from each publisher."""
         self._visit = 0
@@ -46,6 +58,15 @@ class Roaming(ClientComponent):
         self._received = 0
         self._is_welcome = False
         self._left_at: Time = 0
+        self._been: tuple[NodeId, ...] = ()
+        """Where the client has been since it was last welcomed, the latest first."""
+        self._home: NodeId = ""
+        self._told: tuple[Message, ...] = ()
+        """What the last arrival told beside subscriptions and advertisements."""
+
+    def configure(self, settings: Settings, now: Time) -> None:
+        del now
+        self._subscriptions_at = subscriptions_at(settings)
 
     def introduces(self) -> bool:
         return True
@@ -70,9 +91,16 @@ class Roaming(ClientComponent):
             self._visit = self.client.next_session - 1
         self._visit += 1
         self._is_welcome = False
-        subscriptions, advertisements, others = (
-            self.client.introduction() if self._born else ((), (), ())
-        )
+        subscriptions: tuple[Route, ...] = ()
+        advertisements: tuple[Route, ...] = ()
+        self._told = ()
+        brings = not self._born or self._subscriptions_at is SubscriptionsAt.DEVICE
+        if not brings:
+            self._told = self.client.told_by_components()
+            if self._home:  # They are where the client publishes, not at home.
+                advertisements = self.client.offers.introduction()
+        elif self._born:
+            subscriptions, advertisements, self._told = self.client.introduction()
         is_known = self._born or now < self._left_at + NEWS_US
         arrival = Arrival(
             visit=self._visit,
@@ -81,9 +109,13 @@ class Roaming(ClientComponent):
             received=self._received,
             subscriptions=subscriptions,
             advertisements=advertisements,
-            others=others,
+            others=self._told,
             numbered=self.client.published,
+            brings=brings,
+            before=self._been,
+            home=self._home,
         )
+        self._been = (link, *(broker for broker in self._been if broker != link))
         self.client.send(link, arrival, now)
 
     def begin(self, now: Time) -> None:
@@ -96,21 +128,35 @@ class Roaming(ClientComponent):
         if not self._visit:  # The link was there before its network handed clients over.
             self.link_new(link, now)
 
-    def on_welcome(self, message: Welcome, _link: LinkId, now: Time) -> None:
+    def on_welcome(self, message: Welcome, link: LinkId, now: Time) -> None:
         self._is_welcome = True
         self._stay, self._received = self._visit, 0
+        self._been, self._home = (link,), message.home
         self.client.offers.arrived(message.published, now)
         before, self._born = self._born, message.born or self._born or self._visit
         if not before:
             self.client.introduce(now)
         else:
+            if message.known is not None:
+                self._correct(message.known, link, now)
             self.client.introduction_sent(now)
             if before != self._born:
                 self.client.state(facts.Forgotten(at=self.client.id, time=now))
         self.client.flush(now)
 
+    def _correct(self, known: int, link: LinkId, now: Time) -> None:
+        """Tell the broker what has changed since others have kept it for the client."""
+        subscriptions, advertisements, others = self.client.introduction()
+        if digest(subscriptions, advertisements) != known:
+            introduction = Introduction(subscriptions=subscriptions, advertisements=advertisements)
+            self.client.send(link, introduction, now)
+        if others != self._told:
+            for other in others:
+                self.client.send(link, other, now)
+
     def left(self, now: Time) -> None:
         self._born = self._received = 0
+        self._been, self._home = (), ""
         self._is_welcome = False
         self._left_at = now
 
@@ -151,7 +197,6 @@ class Roaming(ClientComponent):
     # ---- Snapshots
 
     def keep(self, writer: Writer) -> KeptRoaming:
-        del writer
         return KeptRoaming(
             seen=dict(self.seen),
             visit=self._visit,
@@ -160,11 +205,14 @@ class Roaming(ClientComponent):
             received=self._received,
             is_welcome=self._is_welcome,
             left_at=self._left_at,
+            been=self._been,
+            home=self._home,
+            told=[writer.message(message) for message in self._told],
         )
 
     def restore(self, kept: KeptRoaming, reader: Reader) -> None:
-        del reader
         self.seen = dict(kept.seen)
         self._visit, self._born, self._stay = kept.visit, kept.born, kept.stay
         self._received, self._is_welcome = kept.received, kept.is_welcome
-        self._left_at = kept.left_at
+        self._left_at, self._been, self._home = kept.left_at, kept.been, kept.home
+        self._told = tuple(reader.message(number) for number in kept.told)

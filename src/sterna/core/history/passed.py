@@ -42,6 +42,8 @@ class Passed:
         self._bytes = 0
         self.gone_bytes = 0
         """How many bytes of events have been dropped so far."""
+        self._by_id: dict[EventId, Event] | None = None
+        """The events by their identities, once somebody has asked for some by these."""
 
     def add(self, events: Sequence[Event], size: int) -> bool:
         """Add events that have passed now; whether `trim` may have something to do."""
@@ -50,6 +52,8 @@ class Passed:
         batch.next = self.end = Batch(batch.place + len(events))
         self._count += len(events)
         self._bytes += size
+        if self._by_id is not None:
+            self._by_id |= {event.id: event for event in events}
         return self._count > self.events_max or self._bytes > self.bytes_max
 
     def trim(self) -> None:
@@ -63,7 +67,16 @@ class Passed:
         self._count -= len(self.first.events)
         self._bytes -= self.first.size
         self.gone_bytes += self.first.size
+        if self._by_id is not None:
+            for event in self.first.events:
+                self._by_id.pop(event.id, None)
         self.first = following
+
+    def find(self, ids: Iterable[EventId]) -> list[Event]:
+        """Of the events with these identities, those that are there."""
+        if self._by_id is None:
+            self._by_id = {event.id: event for event in self.events()}
+        return [self._by_id[id_] for id_ in ids if id_ in self._by_id]
 
     def restore(self, older: int, gone_bytes: int) -> None:
         """All batches of a snapshot were added; the first ones are there for requests only."""

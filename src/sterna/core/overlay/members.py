@@ -9,7 +9,9 @@ ring is cut by the brokers at its ends. All brokers agree on it, and brokers tha
 network cut none that others would keep: a broker that sees a ring at all sees all of it.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +26,13 @@ from sterna.core.overlay.messages import OverlayChange, OverlayLink
 from sterna.core.protocol import Protocol
 
 Links = dict[OverlayLink, None]
+
+
+class Way(NamedTuple):
+    """How a broker is reached: over which link, and how many links there are to it."""
+
+    link: LinkId
+    hops: int
 
 
 class KeptMembers(msgspec.Struct, frozen=True):
@@ -45,6 +54,8 @@ class Members(BrokerComponent):
         """The links that each neighbour has announced."""
         self._announced: dict[LinkId, Links] = {}
         """The links that were announced to each neighbour."""
+        self._ways: dict[NodeId, Way] | None = None
+        """The way to each broker; None if it has to be found out again."""
 
     def links(self) -> list[OverlayLink]:
         """All links of the overlay, as far as they are known."""
@@ -56,9 +67,22 @@ class Members(BrokerComponent):
 
     def way_to(self, broker: NodeId) -> LinkId | None:
         """The neighbour that leads to a broker."""
-        if broker in self._received:
-            return broker
-        return next((n for n, heard in self._received.items() if broker in _ends(heard)), None)
+        way = self._survey().get(broker)
+        return None if way is None else way.link
+
+    def nearest(self, brokers: Iterable[NodeId]) -> list[NodeId]:
+        """Of some brokers, those that can be reached, the nearest first; equally near, by name."""
+        ways = self._survey()
+        known = [broker for broker in dict.fromkeys(brokers) if broker in ways]
+        return sorted(known, key=lambda broker: (ways[broker].hops, broker))
+
+    def _survey(self) -> dict[NodeId, "Way"]:
+        """The way to each broker: found once, until the overlay changes."""
+        if self._ways is None:
+            self._ways = {}
+            for neighbour, heard in self._received.items():
+                self._ways |= _ways_over(neighbour, self.broker.id, heard)
+        return self._ways
 
     def keep(self, writer: Writer) -> KeptMembers:
         del writer
@@ -71,10 +95,18 @@ class Members(BrokerComponent):
         del reader
         self._received = {link: dict.fromkeys(links) for link, links in kept.heard.items()}
         self._announced = {link: dict.fromkeys(links) for link, links in kept.told.items()}
+        self._ways = None
 
     def begin(self, now: Time) -> None:
         for link in self.broker.known:  # One that is down comes back as a link that is known.
             self.link_new(link, now)
+            if link in self._received:
+                self.broker.send(link, OverlayChange(asks=True), now)
+
+    def end(self, now: Time) -> bool:
+        """Messages to brokers by name need it."""
+        del now
+        return self.broker.part("post") is None
 
     def link_new(self, link: LinkId, now: Time) -> None:
         if self.broker.peers[link] is Peer.BROKER:
@@ -93,6 +125,8 @@ class Members(BrokerComponent):
         for each in message.removed:
             heard.pop(each, None)
         heard |= dict.fromkeys(message.added)
+        if message.asks:
+            self._announced[link] = {}
         self._announce(now)
         for neighbour in self._too_many():
             self.broker.state(RingFound(at=self.broker.id, time=now, link=neighbour))
@@ -101,12 +135,15 @@ class Members(BrokerComponent):
 
     def _announce(self, now: Time) -> None:
         """Announce to each neighbour what has changed on this side of it."""
+        self._ways = None
         for link, told in self._announced.items():
             side = self._side(link)
             added, removed = difference(told, side)
             if added or removed:
                 self._announced[link] = side
                 self.broker.send(link, OverlayChange(added=added, removed=removed), now)
+        if self.broker.part("post") is not None:
+            self.broker.post.overlay_changed(now)
 
     def _side(self, link: LinkId | None) -> Links:
         """All links that are known, without those over a link."""
@@ -142,6 +179,22 @@ def _root(parts: dict[NodeId, NodeId], broker: NodeId) -> NodeId:
         parts[broker] = parts.setdefault(parts[broker], parts[broker])
         broker = parts[broker]
     return broker
+
+
+def _ways_over(neighbour: NodeId, here: NodeId, links: Iterable[OverlayLink]) -> dict[NodeId, Way]:
+    """The ways to all brokers behind a neighbour, which has announced these links."""
+    beside: dict[NodeId, list[NodeId]] = {}
+    for link in links:
+        beside.setdefault(link.a, []).append(link.b)
+        beside.setdefault(link.b, []).append(link.a)
+    ways, to_visit = {neighbour: Way(neighbour, 1)}, deque([neighbour])
+    while to_visit:
+        broker = to_visit.popleft()
+        for other in beside.get(broker, ()):
+            if other != here and other not in ways:
+                ways[other] = Way(neighbour, ways[broker].hops + 1)
+                to_visit.append(other)
+    return ways
 
 
 def _ends(links: Iterable[OverlayLink]) -> set[NodeId]:

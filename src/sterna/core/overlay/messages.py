@@ -13,8 +13,17 @@ class OverlayLink(msgspec.Struct, frozen=True, order=True, gc=False):
     b: NodeId
 
 
+class Unicast(Message, frozen=True, kw_only=True):
+    """To a broker by name: the brokers between pass it on, whatever protocols they take part in."""
+
+    to: NodeId
+    sender: NodeId
+
+
 class OverlayChange(Message, frozen=True, kw_only=True):
     """To a neighbour: these links are on my side of the network (and no longer those)."""
 
     added: tuple[OverlayLink, ...] = ()
     removed: tuple[OverlayLink, ...] = ()
+    asks: bool = False
+    """Whether the sender has just begun to look at the overlay, and needs to know your side."""

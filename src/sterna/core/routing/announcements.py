@@ -69,7 +69,10 @@ class Neighbour(NamedTuple):
 
     def waits(self, *, is_up: bool) -> bool:
         """Whether something is left to do in later turns."""
-        return any(each.waits(is_up=is_up) for each in self.told)
+        offers = self.advertisements
+        return self.subscriptions.waits(is_up=is_up) or (
+            offers is not None and offers.waits(is_up=is_up)
+        )
 
     def due(
         self, *, is_up: bool, effort: Effort, looking: Effort

@@ -20,6 +20,7 @@ from sterna.core.messages import (
     Message,
     Route,
     SubscriptionChange,
+    digest,
 )
 from sterna.core.names import NEVER, LinkId, Peer, RouteId, Time
 from sterna.core.routing.kept import KeptRouter
@@ -392,6 +393,23 @@ class Router(BrokerComponent):
             removed = tuple(id_ for id_ in known if id_ not in names and id_ != IMPLICIT)
             if said or removed:
                 self.broker.message_arrived(change(added=tuple(said), removed=removed), link, now)
+
+    def drop(self, ids: Sequence[RouteId], link: LinkId) -> None:
+        """End subscriptions that have just come over a link, before neighbours hear of them."""
+        self._remove_subscriptions(link, ids)
+
+    def announced_by(self, client: LinkId) -> tuple[tuple[Route, ...], tuple[Route, ...]]:
+        """The subscriptions and the advertisements of a client, under the names that it gave."""
+        subscriptions = self.subscriptions.routes(client)
+        advertisements = self.advertisements.get(client, {})
+        return (
+            tuple(Route(id_, route.filter) for id_, route in subscriptions.items()),
+            tuple(Route(i, r.filter) for i, r in advertisements.items() if i != IMPLICIT),
+        )
+
+    def digest_of(self, client: LinkId) -> int:
+        """A number that stands for the subscriptions and the advertisements of a client."""
+        return digest(*self.announced_by(client))
 
     def _forget(self, link: LinkId, now: Time) -> None:
         """Drop everything that came over a link."""

@@ -346,7 +346,10 @@ class Chain:
     @property
     def waits(self) -> bool:
         """Whether something is left to do in later turns."""
-        return any(stage.waits for stage in self._stages)
+        for stage in self._stages:  # noqa: SIM110 - a generator costs more, and this is asked often.
+            if stage.waits:
+                return True
+        return False
 
     @property
     def has_new(self) -> bool:

@@ -21,6 +21,7 @@ from sterna.experiments.fiege_figure_9.settings import (
 )
 from sterna.experiments.fiege_figure_9.showing import draw, tables
 from sterna.experiments.fiege_figure_9.simulation import run
+from sterna.experiments.papers import FIEGE
 from sterna.sim.topology import tree
 
 CROWDS = {10: 10, 100: 4, 1000: 2}
@@ -32,6 +33,7 @@ class FiegeFigure9(Experiment[Setting, Measures]):
     about = "Messages with location-dependent filters against flooding, formula and simulation."
     takes = "about three minutes"
     seeds = 1
+    paper = FIEGE
 
     def settings(self, *, quick: bool) -> list[Setting]:
         ceil, safe = StepRule.CEIL, StepRule.SAFE
@@ -74,7 +76,7 @@ class FiegeFigure9(Experiment[Setting, Measures]):
         return [*one, *crowds, checked]
 
     def measure(self, setting: Setting, seed: int) -> Measures:
-        series = run(msgspec.structs.replace(setting, seconds=setting.run_s), seed)
+        series = run(self.together(setting), seed)
         topology = tree(DEGREE, setting.levels)
         published = series.published[setting.seconds - 1]
         flooding = published * len(topology.links)
@@ -100,6 +102,12 @@ class FiegeFigure9(Experiment[Setting, Measures]):
             entries=series.entries,
             missed_share=len(series.owed - series.received) / owed if owed else 0.0,
         )
+
+    def together(self, setting: Setting) -> Setting:
+        return msgspec.structs.replace(setting, seconds=setting.run_s)
+
+    def work(self, setting: Setting) -> float:
+        return setting.run_s * setting.rate * float(DEGREE) ** setting.levels
 
     def claims(self, points: Points) -> list[Claim]:
         return claims(points)

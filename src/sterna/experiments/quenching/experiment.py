@@ -5,6 +5,7 @@ from typing import Any
 
 from sterna.core.messages import Events
 from sterna.experiments.experiment import Claim, Experiment, PrintedTable, in_words
+from sterna.experiments.papers import HUANG
 from sterna.experiments.quenching.break_even import break_even, curves_of
 from sterna.experiments.quenching.settings import (
     BUFFER_MAX,
@@ -30,6 +31,7 @@ class Quenching(Experiment[Setting, Measures]):
     name = "quenching"
     about = "Bytes of events saved by quenching, against bytes that tell publishers what is wanted."
     takes = "about a minute and a half"
+    paper = HUANG
 
     def settings(self, *, quick: bool) -> list[Setting]:
         events = 100 if quick else 300
@@ -87,6 +89,9 @@ class Quenching(Experiment[Setting, Measures]):
             purged_without=len(off.watch.purged & off.watch.wanted),
             purged_with=len(on.watch.purged & on.watch.wanted),
         )
+
+    def work(self, setting: Setting) -> float:
+        return setting.events * (1 + setting.change_rate) * subscriptions(setting.match_rate)
 
     def claims(self, points: Points) -> list[Claim]:
         evens = [

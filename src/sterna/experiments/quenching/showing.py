@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from sterna.experiments.experiment import PrintedTable
-from sterna.experiments.plot import panels
+from sterna.experiments.experiment import MEDIANS, PrintedTable
+from sterna.experiments.plot import error_bars, panels
 from sterna.experiments.quenching.break_even import break_even, curves_of, much_merged
 from sterna.experiments.quenching.settings import CHANGE_RATE, MEMBERS_MANY, MEMBERS_MAX, Points
 from sterna.experiments.quenching.simulation import PUBLISHERS
@@ -30,14 +30,7 @@ def draw(points: Points, path: Path) -> None:
             rates = [point.setting.change_rate for point in curve]
             left.plot(rates, [100 * point.median.saved_share for point in curve], "o-",
                       color=colour, markersize=4, label=f"{match_rate:.0%} wanted")  # fmt: skip
-            left.fill_between(
-                rates,
-                [100 * point.low.saved_share for point in curve],
-                [100 * point.high.saved_share for point in curve],
-                color=colour,
-                alpha=0.15,
-                linewidth=0,
-            )
+            error_bars(left, rates, curve, lambda m: 100 * m.saved_share, colour)
             left.set_xscale("symlog", linthresh=0.01)  # There is a 0, too.
             left.set_xticks(rates, [f"{rate:g}" for rate in rates])
             left.set_xticks([], minor=True)
@@ -75,7 +68,7 @@ def _savings(points: Points) -> PrintedTable:
         rows.append(
             (
                 f"{match_rate:.0%}",
-                *(_percent(point.median.saved_share) for point in curve),
+                *(point.text(lambda m: m.saved_share, "z.0%") for point in curve),
                 f"{even:.2f}" if even is not None else f"> {rates[-1]:g}",
             )
         )
@@ -83,7 +76,8 @@ def _savings(points: Points) -> PrintedTable:
         "Bytes saved on publishers' links, by subscriptions replaced per event",
         ("wanted", *(f"{rate:g}" for rate in rates), "break-even"),
         rows,
-        "Medians, acknowledgements included; negative: quenching costs more than it saves.",
+        f"All are {MEDIANS}, acknowledgements included; negative: quenching costs more than it "
+        "saves.",
     )
 
 

@@ -178,6 +178,11 @@ class Budget:
             else:
                 here[link] = session.waiting_bytes + kept.memory_bytes
                 sent[link] = queued.memory_bytes
+        for client in node.hosted():
+            kept = node.kept(client)
+            events += kept.events
+            size += kept.bytes
+            absent[client] = kept.memory_bytes
         if sum(sent.values()) > self.shares.here // 2:  # It is mostly the same for many.
             samples = max(1, min(SAMPLES, SAMPLES_MAX // len(sent)))
             sent = {

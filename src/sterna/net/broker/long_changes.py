@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sterna.core.broker import Broker
-from sterna.core.handover.messages import Arrival
+from sterna.core.handover.messages import Arrival, Introduction
 from sterna.core.inputs import Ahead
 from sterna.core.link import Data, Frame, Resume
 from sterna.core.messages import AdvertisementChange, InterestAsked, SubscriptionChange
@@ -20,6 +20,9 @@ matching index has just been loaded."""
 PART_S = 0.005
 """How many seconds the core should take for a part."""
 
+INTRODUCTIONS = (Arrival, Introduction)
+"""Messages that replace all that a client has announced before."""
+
 Change = SubscriptionChange | AdvertisementChange | InterestAsked
 
 
@@ -30,7 +33,7 @@ def routes_in(frame: Frame) -> int:
     message = frame.message
     if isinstance(message, SubscriptionChange | AdvertisementChange):
         return len(message.added) + len(message.removed)
-    if isinstance(message, Arrival):
+    if isinstance(message, INTRODUCTIONS):
         return len(message.subscriptions) + len(message.advertisements)
     return 0
 
@@ -44,7 +47,7 @@ def takes_long(frame: Frame, node: Broker, link: LinkId) -> bool:
     if type(frame) is not Data:
         return False
     message = frame.message
-    changes = _changes(message) if isinstance(message, Arrival) else (message,)
+    changes = _changes(message) if isinstance(message, INTRODUCTIONS) else (message,)
     return any(node.router.takes_long(change, link) for change in changes)
 
 
@@ -59,7 +62,7 @@ class LongChange:
         if type(frame) is Data:
             message = frame.message
             self._seq = frame.seq
-            self._introduces = isinstance(message, Arrival)
+            self._introduces = isinstance(message, INTRODUCTIONS)
             self._changes = list(_changes(message))
         self._next = 0
         self._count = 1
@@ -92,7 +95,7 @@ class LongChange:
 
 
 def _changes(message: object) -> Iterator[Change]:
-    if isinstance(message, Arrival):
+    if isinstance(message, INTRODUCTIONS):
         if message.subscriptions:
             yield SubscriptionChange(added=message.subscriptions)
         if message.advertisements:

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from sterna.core.location.options import PlacesOptions
+from sterna.core.names import Peer
 from sterna.errors import SternaError
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.doors import Change, Door, Parts
@@ -99,10 +100,13 @@ class Reloader:
         return new, changed_keys(config, read)
 
     def _check(self, config: BrokerConfig) -> None:
-        """ConfigError if it contradicts what the broker was started with, or what its log takes."""
+        """ConfigError if it contradicts what the broker was started with, its neighbours, or what
+        its log takes.
+        """
         problems = [
             f"{key}: {problem}, {UNTIL_A_RESTART}" for key, problem in contradictions_in(config)
         ]
+        problems.extend(self._problems_with_parent(config))
         if problems:
             raise ConfigError(problems)
         kept, bytes_max = self._parts.driver.log, config.durability.bytes_max
@@ -116,6 +120,15 @@ class Reloader:
                 "shrink"
             )
             raise ConfigError([problem])
+
+    def _problems_with_parent(self, config: BrokerConfig) -> Iterator[str]:
+        parent, before = config.network.parent, self._parts.configuration.config.network.parent
+        if parent is not None and parent != before:
+            peers = self._parts.driver.node.peers.items()
+            neighbours = [name for name, peer in peers if peer is Peer.BROKER]
+            if parent not in neighbours:
+                known = ", ".join(neighbours) or "none yet"
+                yield f"network.parent: is {parent!r}, which is no neighbour; there are {known}"
 
     def _apply(self, new: Configuration, needs_restart: tuple[str, ...]) -> Report:
         configuration, config, settings = self._parts.configuration, new.config, new.settings

@@ -250,6 +250,7 @@ class BrokerServer:
             clients_away=sum(
                 peer is Peer.CLIENT and link not in links for link, peer in node.peers.items()
             ),
+            clients_elsewhere=len(node.hosted()),
             subscriptions=len(node.router.subscriptions),
             queue_events=memory.queued.events,
             queue_bytes=memory.queued.bytes,

@@ -298,5 +298,5 @@ class Wanted:
 
     def _part(self, node: Broker, link: NodeId, bytes_max: int) -> Part | None:
         if link not in node.peers:
-            return None
+            return node.spilling.kept(link, bytes_max)
         return node.spilling.queued(link, bytes_max) or node.spilling.kept(link, bytes_max)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 FLUSH_S = 0.5
 """How often a client looks whether something of its journal has waited long enough."""
 
+QUIET_S = 1.0
+"""What happens after nothing has happened for so long is written at once."""
+
 STARTED = b"started"
 """A note in the log whose only use is its position."""
 
@@ -48,6 +51,7 @@ class Record:
         self._flushing: asyncio.Task[None] | None = None
         self._is_urgent = asyncio.Event()
         """Whether something was recorded that others may look for at once."""
+        self._added_at = clock()
         self._failed: Callable[[Exception], None]
         self._where: Path | None = None
         """The file that says where everything is recorded that led to the state."""
@@ -135,8 +139,10 @@ class Record:
                 self._journal.record(position + self._offset, facts, size_bytes)
             except JournalFailedError as error:
                 self._failed(error)
-            if any(isinstance(fact, Subscribed) for fact in facts):
-                self._is_urgent.set()  # An audit looks for those who subscribe.
+            now = self._clock()
+            was_quiet, self._added_at = now - self._added_at >= QUIET_S, now
+            if was_quiet or any(isinstance(fact, Subscribed) for fact in facts):
+                self._is_urgent.set()  # An audit may look for it at once.
 
     def sync(self) -> None:
         """Make durable what was recorded: the inputs that led to it may be forgotten then."""

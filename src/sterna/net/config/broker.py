@@ -70,8 +70,8 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
     protocols: Annotated[
         dict[str, dict[str, Any]],
         means(
-            "The options of protocols from other packages, by their names: write those of "
-            "`round-trips` below `[protocols.round-trips]`."
+            "The options of protocols by their names: write those of `standard` below "
+            "`[protocols.standard]`, and those of a protocol from another package likewise."
         ),
     ] = field(default_factory=dict)
 
@@ -123,12 +123,14 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
         return as_toml(self)
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
+        if self.network.parent == self.name:
+            yield "network.parent", "is this broker itself: name a neighbour, or leave it out"
         names = (*self.network.protocols, self.network.handover)
         used = {found.name: found for found in map(plugins.find, names)}
         for name in self.protocols:
             if name not in used:
                 yield f"protocols.{name}", f"is not used here; there are {', '.join(used)}"
-        settings = Settings(options=self.protocols)
+        settings = Settings(handover=self.handover_options, options=self.protocols)
         for name, protocol in used.items():
             try:
                 for part in protocol.parts:
@@ -142,7 +144,10 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
     def routing_options(self) -> RoutingOptions:
         """How the broker routes."""
         return RoutingOptions(
-            strategy=self.network.strategy, advertisements=self.network.advertisements
+            strategy=self.network.strategy,
+            advertisements=self.network.advertisements,
+            hierarchical=self.network.hierarchy,
+            parent=self.network.parent,
         )
 
     @property

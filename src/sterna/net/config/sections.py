@@ -17,6 +17,7 @@ from sterna.net.config.schema import (
     Bound,
     ConfigSection,
     Count,
+    Name,
     Seconds,
     Size,
     means,
@@ -87,9 +88,25 @@ class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
         str,
         means(
             "The protocol by which clients move from one broker to another: `none`, `naive`, "
-            "`relocation`, or one from another package, as in `protocols`."
+            "`relocation`, `standard`, `logging`, `prefetching`, `home`, or one from another "
+            "package, as in `protocols`."
         ),
     ] = Handover.RELOCATION.value
+    hierarchy: Annotated[
+        bool,
+        means(
+            "Whether the network is a hierarchy: all events go up to its root, and down only to "
+            "where they are wanted. It is the same at all brokers. Each but the root has a "
+            "`parent`."
+        ),
+    ] = False
+    parent: Annotated[
+        Name | None,
+        means(
+            "The name of the neighbour that leads to the root of the hierarchy. The root has none.",
+            example="b1",
+        ),
+    ] = None
     protocols: Annotated[
         tuple[str, ...],
         means(
@@ -97,6 +114,10 @@ class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
             "announces, or `module:ATTRIBUTE` of a module on PYTHONPATH."
         ),
     ] = ()
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        if self.parent is not None and not self.hierarchy:
+            yield "parent", "needs network.hierarchy = true, at this and all other brokers"
 
 
 class PlacesConfig(ConfigSection, frozen=True, kw_only=True):

@@ -11,7 +11,8 @@ from sterna.core.absence import Absence
 from sterna.core.client import CLIENT, KeptClient, Leaving
 from sterna.core.handover.cache import KeptCache
 from sterna.core.handover.guests import KeptGuest, Presence
-from sterna.core.handover.relocation import KeptPromise, KeptRelocation
+from sterna.core.handover.promises import KeptPromise
+from sterna.core.handover.relocation import KeptRelocation
 from sterna.core.handover.roaming import KeptRoaming
 from sterna.core.handover.trails import Departure, KeptTrails, Trail
 from sterna.core.history.recall import KeptHeld, KeptRecall

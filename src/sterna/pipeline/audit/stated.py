@@ -7,15 +7,23 @@ nodes than the one that keeps it is a simulation's: it is a world of its own, na
 journal, and the place in the journal gives the order exactly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name.
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sterna.pipeline.schemas import FACTS
+from sterna.pipeline.session import is_local
+from sterna.pipeline.source.connector import SternaSource
+from sterna.pipeline.source.journals import files_below
 
 LIVE = ""
 """The world of brokers and clients, by their clocks."""
@@ -30,40 +38,83 @@ TURN_BITS = 20
 PLACE = ("journal", "position", "turn", "kind", "at", "time")
 
 
+LITTLE_BYTES = 4 * 2**20
+"""Of journals with fewer bytes, reading and planning in parallel takes longer than reading."""
+
+
 class Stated(Protocol):
     """A source of facts."""
+
+    @property
+    def is_little(self) -> bool:
+        """Whether the facts are so few that planning takes longer than the work itself."""
 
     def __call__(self, kinds: Sequence[str] | None, *columns: str) -> DataFrame:
         """The facts of these kinds, or all: `PLACE`, `world`, `moment`, and these columns."""
 
 
-def in_table(facts: DataFrame) -> Stated:
+@dataclass(frozen=True)
+class _InTable:
+    facts: DataFrame
+    is_little: bool
+
+    def __call__(self, kinds: Sequence[str] | None, *columns: str) -> DataFrame:
+        return _placed(_of(kinds, self.facts).select(*PLACE, *columns))
+
+
+@dataclass(frozen=True)
+class _InJournals:
+    spark: SparkSession
+    directory: Path
+    options: Mapping[str, str]
+    is_little: bool = False
+
+    def __call__(self, kinds: Sequence[str] | None, *columns: str) -> DataFrame:
+        facts = (
+            self.spark.read.format("sterna")
+            .options(table="facts", pushDown="true", **self.options)
+            .schema(StructType([FACTS[name] for name in (*PLACE, *columns)]))
+            .load(str(self.directory))
+        )
+        return _placed(_of(kinds, facts))
+
+
+def in_table(facts: DataFrame, *, is_little: bool = False) -> Stated:
     """Facts of an existing table."""
-
-    def stated(kinds: Sequence[str] | None, *columns: str) -> DataFrame:
-        chosen = facts if kinds is None else facts.where(F.col("kind").isin(*kinds))
-        return _placed(chosen.select(*PLACE, *columns))
-
-    return stated
+    return _InTable(facts, is_little)
 
 
 def in_journals(spark: SparkSession, directory: Path, **options: str) -> Stated:
     """Facts of all journals below a directory; only what is asked for is read.
 
-    The options are those of `format("sterna")`.
+    The options are those of `format("sterna")`. Small journals are read at once, by this process.
     """
+    if is_local(spark.sparkContext.master or "") and _bytes_below(directory) < LITTLE_BYTES:
+        return in_table(_read(spark, directory, options), is_little=True)
+    return _InJournals(spark, directory, options)
 
-    def stated(kinds: Sequence[str] | None, *columns: str) -> DataFrame:
-        wanted = StructType([FACTS[name] for name in (*PLACE, *columns)])
-        facts = (
-            spark.read.format("sterna")
-            .options(table="facts", pushDown="true", **options)
-            .schema(wanted)
-            .load(str(directory))
-        )
-        return _placed(facts if kinds is None else facts.where(F.col("kind").isin(*kinds)))
 
-    return stated
+def _bytes_below(directory: Path) -> int:
+    found = 0
+    for segment in files_below(directory):
+        with suppress(FileNotFoundError):  # A broker has removed it meanwhile.
+            found += segment.path.stat().st_size
+    return found
+
+
+def _read(spark: SparkSession, directory: Path, options: Mapping[str, str]) -> DataFrame:
+    """All facts, as the data source would read them in processes of their own."""
+    source = SternaSource(
+        CaseInsensitiveDict({**options, "table": "facts", "path": str(directory)})
+    )
+    reader = source.reader(FACTS)
+    batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+    schema = to_arrow_schema(FACTS, timezone="UTC")
+    return spark.createDataFrame(pa.Table.from_batches(batches, schema), FACTS)
+
+
+def _of(kinds: Sequence[str] | None, facts: DataFrame) -> DataFrame:
+    return facts if kinds is None else facts.where(F.col("kind").isin(*kinds))
 
 
 def _placed(facts: DataFrame) -> DataFrame:

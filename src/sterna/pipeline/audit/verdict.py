@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from sterna.pipeline.audit.conduct import conducts, controls, hearings, signs_of
 from sterna.pipeline.audit.doubts import decided
 from sterna.pipeline.audit.entries import odd, wrong_entries
 from sterna.pipeline.audit.findings import UNKNOWN, explained, in_doubt, reach, wrong
+from sterna.pipeline.audit.kept import PARTITIONS, Kept, planned_for_little
 from sterna.pipeline.audit.ledger import (
     BY_ORDER,
     EARLY,
@@ -170,10 +172,35 @@ def audit(
     are complete, what clients without a journal have published may be unknown. The work is divided
     in so many `partitions`, by default as the cluster is configured.
     """
-    # Cached, as it is used more than once; Spark would also mix up what it asks the source for.
     step("reading what clients and brokers did")
-    control = controls(stated).persist()
-    parts = partitions or parallelism(control.sparkSession)
+    control = controls(stated)
+    spark, is_little = control.sparkSession, stated.is_little
+    with (
+        planned_for_little(spark) if is_little else nullcontext(),
+        Kept(is_little=is_little) as kept,
+    ):
+        return _audited(
+            stated,
+            # It is used more than once, and Spark would mix up what it asks the source for.
+            kept.keep(control),
+            kept,
+            grace_us=grace_us,
+            advertisements=advertisements,
+            is_complete=is_complete,
+            partitions=partitions or (PARTITIONS if is_little else parallelism(spark)),
+        )
+
+
+def _audited(
+    stated: Stated,
+    control: DataFrame,
+    kept: Kept,
+    *,
+    grace_us: int,
+    advertisements: bool | None,
+    is_complete: bool,
+    partitions: int,
+) -> Verdict:
     world, kind = F.col("world"), F.col("kind")
     (told,) = control.agg(
         F.count_if(kind == "Subscribed").alias("subscribed"),
@@ -188,19 +215,20 @@ def audit(
         signs_of_life(stated) if by_clocks else None,
         hearings(stated) if needs_offers else None,
         grace_us=grace_us,
-        partitions=parts,
+        partitions=partitions,
     )
-    known = known.join(recorded(stated), ["world", "client"], "left").persist()
-    known.count()  # Spark knows how large it is then, and joins it accordingly.
-    strange = odd(stated, grace_us=grace_us).persist()
+    known = kept.keep(known.join(recorded(stated), ["world", "client"], "left"))
+    if not stated.is_little:
+        known.count()  # Spark knows how large it is then, and joins it accordingly.
+    strange = kept.keep(odd(stated, grace_us=grace_us))
     told_by = witnesses(control, known, strange, grace_us=grace_us) if by_clocks else ALL_TELL
     seen_events, seen_faults = Observation(), Observation()
     who_wanted = wanted(
-        *(stated, known), grace_us=grace_us, advertisements=advertisements, partitions=parts
+        *(stated, known), grace_us=grace_us, advertisements=advertisements, partitions=partitions
     ).observe(seen_events, *(F.sum(name).alias(name) for name in ("events", "pairs")))
     judged = set_apart(lines(stated, who_wanted, grace_us=grace_us), told_by.unfit)
     step("judging deliveries")
-    book = accounts(judged).persist()
+    book = kept.keep(accounts(judged))
     summary = summed(book)
     suspect = suspects(book)
     found = wrong(suspect)
@@ -219,8 +247,8 @@ def audit(
     rows, early = _without_wrong_clocks(rows, told_by.unfit)
     rows = _without_consequences(rows)
     dropped = passed(rows, stated, strange, grace_us=grace_us) if by_clocks else set()
-    kept = [row for row in rows if not is_live_loss(row) or _event(row) not in dropped]
-    gone, rows = len(rows) - len(kept), kept
+    left = [row for row in rows if not is_live_loss(row) or _event(row) not in dropped]
+    gone, rows = len(rows) - len(left), left
     looked_at = _seen(seen_events)
     if not looked_at:
         (counted,) = who_wanted.agg(F.sum("events").alias("events")).collect()
@@ -233,8 +261,6 @@ def audit(
     beyond = {fault: count - dropped_faults[fault] for fault, count in beyond.items()}
     if unjudged.unknown:
         beyond.pop(NOT_WANTED, None)  # Nobody knows how many of these are wrong.
-    for cached in (book, strange, known, control):
-        cached.unpersist()
     return Verdict(
         published=looked_at["events"],
         subscribed=told.subscribed,

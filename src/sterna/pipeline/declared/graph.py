@@ -40,8 +40,8 @@ JOURNALS, TABLES, ONLY, LOSSY = "sterna.journals", "sterna.tables", "sterna.only
 def declare(spark: "SparkSession") -> None:
     """Declare the tables of a spec; to be called by the program that `spark-pipelines` runs."""
     root = Path(spark.conf.get(TABLES) or "")
-    spark.dataSource.register(SternaSource)
     for name, table in GROWING.items():
+        spark.dataSource.register(journal_format(name))
         spark.dataSource.register(table_format(table, table_files(root, name)))
     define(
         spark,
@@ -66,9 +66,9 @@ def define(
     def growing(name: str) -> Definition:
         return _growing(name) if name in names else _left_out
 
-    def raw(table: str, bad_records: str = "skip") -> "DataFrame":
+    def raw(of: str, table: str, bad_records: str = "skip") -> "DataFrame":
         return (
-            spark.readStream.format("sterna")
+            spark.readStream.format(journal_format(of).name())
             .option("table", table)
             .option("badRecords", bad_records)
             .option("startingOffsets", "earliest")
@@ -79,35 +79,53 @@ def define(
 
     @growing("events")
     def events() -> "DataFrame":
-        return archive.events(raw("events"))
+        return archive.events(raw("events", "events"))
 
     @growing("deliveries")
     def deliveries() -> "DataFrame":
-        return archive.daily(raw("deliveries"))
+        return archive.daily(raw("deliveries", "deliveries"))
 
     @growing("movements")
     def movements() -> "DataFrame":
-        return archive.daily(raw("movements"))
+        return archive.daily(raw("movements", "movements"))
 
     @growing("handovers")
     def handovers() -> "DataFrame":
-        return archive.handovers(raw("statistics"))
+        return archive.handovers(raw("handovers", "statistics"))
 
     @growing("subscriptions")
     def subscriptions() -> "DataFrame":
-        return archive.subscriptions(raw("facts"))
+        return archive.subscriptions(raw("subscriptions", "facts"))
 
     @growing("statistics")
     def statistics() -> "DataFrame":
-        return archive.daily(raw("statistics"))
+        return archive.daily(raw("statistics", "statistics"))
 
     @growing("bad_records")
     def bad_records() -> "DataFrame":
-        return raw("facts", bad_records="only")
+        return raw("bad_records", "facts", bad_records="only")
 
     for name in DEFINITIONS:
         if name in names:
             _view(name)(partial(_made, spark, name))
+
+
+def journal_format(of: str) -> type[SternaSource]:
+    """The format by which the journals are read for a table.
+
+    Each table has its own. When a stream starts, Spark 4.3 adds variables to the environment that
+    all streams of a format share, and does not lock it: if two start at once, it may count one
+    twice, and then no task can read the environment any more (`java.io.OptionalDataException`).
+    """
+
+    class JournalFormat(SternaSource):
+        """What Spark creates for every query."""
+
+        @classmethod
+        def name(cls) -> str:
+            return f"sterna_journals_for_{of}"
+
+    return JournalFormat
 
 
 def table_files(root: Path, name: str) -> TableFiles:

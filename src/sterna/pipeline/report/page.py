@@ -16,9 +16,9 @@ from sterna.pipeline.progress import in_words, step
 from sterna.pipeline.report import gathering, pictures, summary
 from sterna.pipeline.report.findings import findings, ways_in_words
 from sterna.pipeline.report.gathering import ReportTables
-from sterna.pipeline.report.style import STYLE
 from sterna.pipeline.report.summary import Totals
 from sterna.pipeline.report.ways import Way, ways
+from sterna.pipeline.style import STYLE
 
 EPOCH = 1970
 

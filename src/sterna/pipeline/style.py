@@ -1,4 +1,4 @@
-"""The style sheet of the report: legible from 600 to 1,200 pixels, in light and in dark."""
+"""The style sheet of reports: legible from 600 to 1,200 pixels, in light and in dark."""
 
 STYLE = """
 :root { color-scheme: light dark; --type: system-ui, -apple-system, "Segoe UI", sans-serif;

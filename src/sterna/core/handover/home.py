@@ -1,0 +1,427 @@
+"""The home broker: a client's subscriptions stay at its first broker. (Burcea et al., 3.2.3)
+
+As in Mobile IP, the home broker gets the client's events through the regular multicast, and sends
+them to the broker where the client is, by unicast, also while the client is connected there. No
+subscription migrates, and no tree is rebuilt.
+
+The client is a *visitor* elsewhere: that broker subscribes nothing for it, and registers it at
+home. Before the home broker sends anything to a new place, it has the old place release the client,
+and send back what the client did not get there. So the events of one publisher keep their order,
+and so do those that the client publishes.
+
+A client whose home is gone is handed over as in the standard algorithm, and has a new home.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from sterna.core import facts
+from sterna.core.actions import Disconnect
+from sterna.core.handover.guests import Guest, Presence
+from sterna.core.handover.messages import Arrival, Introduction
+from sterna.core.handover.missed import Missed
+from sterna.core.handover.options import HandoverOptions
+from sterna.core.handover.promises import Belongings
+from sterna.core.handover.roaming import Roaming
+from sterna.core.handover.standard import KeptStandard, Standard, belongings_in
+from sterna.core.handover.transfer_messages import (
+    HomeChange,
+    HomeEvents,
+    Question,
+    Registered,
+    Registration,
+    SubscriptionsAsked,
+    Suspended,
+    UnsubscribeAsked,
+)
+from sterna.core.handover.transfers import Transfer
+from sterna.core.keeping import Reader, Writer
+from sterna.core.messages import Events, Message, SubscriptionChange
+from sterna.core.names import LinkId, NodeId, Time
+from sterna.core.protocol import Kind, Protocol
+from sterna.model.event import Event
+
+
+class Visiting(msgspec.Struct, frozen=True, array_like=True):
+    """Where a client is that has its home here."""
+
+    broker: NodeId
+    visit: int
+    number: int
+    """The number of its registration at that broker."""
+    is_connected: bool = True
+
+    def is_answered(self, asked: Registration) -> bool:
+        """Whether this is the registration that was answered last."""
+        return self.broker == asked.sender and self.number == asked.number
+
+
+class KeptHome(KeptStandard, frozen=True, kw_only=True):
+    """What a snapshot holds of the brokers' part."""
+
+    visiting: dict[NodeId, Visiting]
+
+
+class Home(Standard):
+    """The brokers' part with home brokers."""
+
+    name = "home"
+    handles = (*Standard.handles, Registration, Registered, HomeEvents, Suspended, HomeChange)
+    Kept = KeptHome
+
+    def __init__(self, handover: HandoverOptions | None = None) -> None:
+        super().__init__(handover)
+        self.visiting: dict[NodeId, Visiting] = {}
+        """Where the clients are that have their home here, and are not here."""
+
+    # ---- Where the client is: register it at home
+
+    def on_arrival(self, message: Arrival, link: LinkId, now: Time) -> None:
+        """A client has arrived here: as a visitor, or at home."""
+        guest = self.guests.get(link)
+        is_late = message.visit < self.left.get(link, 0)
+        if guest is None or is_late or not message.born or guest.born < message.born:
+            # It is too late, or nothing is known of the life that it has now.
+            super().on_arrival(message, link, now)
+        elif guest.home:
+            guest.lost = self.guests.not_received(
+                self.broker, link, message.stay, message.received, guest.lost
+            )
+            guest.stay, guest.sent = 0, len(guest.lost)
+            guest.arrive(message)
+            self._register(link, guest, message, now)
+        else:
+            visiting = self.visiting.get(link)
+            if visiting is not None and guest.transfer is None:  # It was elsewhere.
+                guest.visit = message.visit
+                self.broker.state(facts.HandoverStarted(at=self.broker.id, time=now, client=link))
+                self._release(link, guest, message, visiting, now)
+            super().on_arrival(message, link, now)
+
+    def is_at_home(self, guest: Guest, arrival: Arrival) -> bool:
+        if not guest.visit:
+            return super().is_at_home(guest, arrival)
+        is_home = arrival.home in {"", self.broker.id}
+        return is_home and not guest.home and guest.born >= arrival.born
+
+    def places_before(self, arrival: Arrival, client: NodeId) -> list[NodeId]:
+        home = [arrival.home] if arrival.home and arrival.home != self.broker.id else []
+        return list(dict.fromkeys((*home, *super().places_before(arrival, client))))
+
+    def _register(self, client: NodeId, guest: Guest, arrival: Arrival, now: Time) -> None:
+        """Have a visitor's events sent here; what it did not confirm comes first."""
+        self.broker.state(facts.HandoverStarted(at=self.broker.id, time=now, client=client))
+        self._come_first(guest, self.take(client, now))
+        guest.transfer = Transfer(arrival, [guest.home, *super().places_before(arrival, client)])
+        self.ask_next(client, guest, guest.transfer, now)
+
+    def begin_asking(self, client: NodeId, guest: Guest, transfer: Transfer, now: Time) -> None:
+        """At home, ask for the events; elsewhere, for everything, as in the standard algorithm.
+
+        What the client may publish is known here before that, so that subscriptions have come back
+        from all brokers on the way when the answer comes.
+        """
+        arrival = transfer.arrival
+        if guest.previous == (guest.home or arrival.home):
+            self.broker.router.introduced((), arrival.advertisements, client, now)
+            guest.home = guest.previous
+            stay, received = arrival.stay, arrival.received
+            self.ask(client, guest, Registration, now, stay=stay, received=received)
+        else:
+            guest.home = ""
+            super().begin_asking(client, guest, transfer, now)
+
+    def on_registered(self, message: Registered, _link: LinkId, now: Time) -> None:
+        """The home broker sends a visitor its events from now on."""
+        client, guest = message.client, self.guests.get(message.client)
+        is_visitor = guest is not None and guest.home == message.sender
+        if guest is not None and is_visitor and message.is_here and guest.awaits != message.number:
+            # It was registered again since: what was sent for the registration before comes first.
+            guest.missed.add(message.missed)
+            self._come_first(guest, message.events)
+            return
+        guest = self.answered(message, Registration, now)
+        if guest is not None:
+            guest.known = message.known
+            self.receive(client, guest, belongings_in(message), now)
+
+    def on_home_events(self, message: HomeEvents, _link: LinkId, now: Time) -> None:
+        """Events for a visitor have come from its home broker."""
+        guest = self.guests.get(message.client)
+        if guest is None or not guest.home:
+            return
+        if guest.is_served:
+            guest.sent += len(message.events)
+            self.broker.send(message.client, Events(events=message.events), now)
+        elif guest.waits:  # They come before what its home broker sends when it is registered.
+            self._come_first(guest, message.events)
+        else:
+            self.keep_for(message.client, message.events, now)
+
+    def _come_first(self, guest: Guest, events: Sequence[Event]) -> None:
+        """Have events sent to a guest that waits, before those that it waits for."""
+        guest.lost += events
+        guest.sent += len(events)
+
+    def link_down(self, link: LinkId, now: Time) -> None:
+        super().link_down(link, now)
+        guest = self.guests.get(link)
+        if guest is not None and not guest.waits:
+            self._suspend(link, guest, now)
+
+    def _suspend(self, client: NodeId, guest: Guest, now: Time) -> None:
+        """Have a visitor's events stay at its home until it is connected again."""
+        if guest.home and guest.presence is Presence.AWAY:
+            suspended = Suspended(
+                to=guest.home, sender=self.broker.id, client=client, visit=guest.visit
+            )
+            self.broker.post.send(suspended, now)
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        """A visitor whose connection is back needs no arrival, but has to be registered again."""
+        guest = self.guests.get(link)
+        is_away = guest is not None and guest.presence is Presence.AWAY
+        if guest is not None and is_away and guest.home and guest.transfer is None:
+            arrival = Arrival(
+                visit=guest.visit,
+                born=guest.born,
+                stay=guest.visit,
+                received=0,
+                brings=False,
+                home=guest.home,
+                advertisements=self.broker.router.announced_by(link)[1],
+            )
+            self._register(link, guest, arrival, now)
+        super().link_up(link, now)
+
+    def on_subscriptions_asked(self, message: SubscriptionsAsked, link: LinkId, now: Time) -> None:
+        """A visitor's subscriptions are not here."""
+        guest = self.guests.get(message.client)
+        if guest is not None and guest.home and guest.visit <= message.visit:
+            self.broker.post.send(message.nothing(published=guest.published), now)
+        else:
+            super().on_subscriptions_asked(message, link, now)
+
+    def on_unsubscribe_asked(self, message: UnsubscribeAsked, link: LinkId, now: Time) -> None:
+        """A client is elsewhere: a visitor is released, whatever it waits for from its home."""
+        guest = self.guests.get(message.client)
+        if guest is not None and guest.home and guest.visit <= message.visit:
+            guest.transfer = guest.awaits = None
+        super().on_unsubscribe_asked(message, link, now)
+
+    # ---- What a visitor subscribes to is for its home broker
+
+    def subscriptions_changed(self, change: SubscriptionChange, link: LinkId, now: Time) -> None:
+        guest = self.guests.get(link)
+        if guest is None or not guest.home:
+            super().subscriptions_changed(change, link, now)
+            return
+        self.broker.router.drop([route.id for route in change.added], link)
+        self._tell_home(link, guest, now, added=change.added, removed=change.removed)
+
+    def advertisements_changed(self, link: LinkId, now: Time) -> None:
+        guest = self.guests.get(link)
+        if guest is not None and guest.home:
+            _, advertisements = self.broker.router.announced_by(link)
+            self._tell_home(link, guest, now, advertisements=advertisements)
+
+    def on_introduction(self, message: Introduction, link: LinkId, now: Time) -> None:
+        guest = self.guests.get(link)
+        if guest is None or not guest.home:
+            super().on_introduction(message, link, now)
+            return
+        subscriptions, advertisements = message.subscriptions, message.advertisements
+        self.broker.router.introduced((), advertisements, link, now)
+        self._tell_home(
+            link, guest, now, added=subscriptions, advertisements=advertisements, replaces=True
+        )
+
+    def _tell_home(self, client: NodeId, guest: Guest, now: Time, **changed: object) -> None:
+        change = HomeChange(
+            to=guest.home,
+            sender=self.broker.id,
+            client=client,
+            visit=guest.visit,
+            **changed,  # type: ignore[arg-type]
+        )
+        self.broker.post.send(change, now)
+
+    # ---- At home
+
+    def events_leaving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
+        """Send a client's events to where it is, by unicast."""
+        visiting = self.visiting.get(link)
+        if visiting is None or not visiting.is_connected or self.guests[link].waits:
+            return super().events_leaving(events, link, now)
+        sent = HomeEvents(
+            to=visiting.broker, sender=self.broker.id, client=link, events=tuple(events)
+        )
+        self.broker.post.send(sent, now)
+        return ()
+
+    def on_registration(self, message: Registration, _link: LinkId, now: Time) -> None:
+        """A client that has its home here is elsewhere."""
+        client, guest = message.client, self.guests.get(message.client)
+        if guest is None or guest.home:
+            self.left[client] = max(message.visit, self.left.get(client, 0))
+            published = self.trails.last_published(client)
+            self.broker.post.send(message.nothing(published=published), now)
+        elif guest.visit > message.visit:
+            self.broker.post.send(message.nothing(later=guest.visit), now)
+        else:
+            guest.visit = message.visit
+            visiting = self.visiting.get(client)
+            arrival = Arrival(
+                visit=message.visit,
+                born=guest.born,
+                stay=message.stay,
+                received=message.received,
+            )
+            if guest.transfer is not None:
+                guest.transfer.defer(message)
+                guest.transfer.arrival = arrival
+            elif visiting is not None and visiting.is_answered(message):
+                pass  # It was asked twice.
+            elif visiting is not None and visiting.broker != message.sender:
+                self._release(client, guest, arrival, visiting, now, message)
+            else:
+                self._send_to(message, guest, now)
+
+    def _release(
+        self, client: NodeId, guest: Guest, arrival: Arrival, visiting: Visiting, now: Time,
+        *waiting: Question,
+    ) -> None:  # fmt: skip
+        """Have the broker where a client was send back what the client did not get there."""
+        guest.transfer = Transfer(arrival, [visiting.broker], deferred=list(waiting))
+        guest.brings = True
+        self.ask_next(client, guest, guest.transfer, now)
+
+    def fetch(self, client: NodeId, guest: Guest, arrival: Arrival, now: Time) -> None:
+        visiting, transfer = self.visiting.get(client), guest.transfer
+        if visiting is None or transfer is None:
+            super().fetch(client, guest, arrival, now)
+        elif any((q.sender, q.visit) == (visiting.broker, guest.visit) for q in transfer.deferred):
+            guest.transfer = guest.awaits = None  # It is there again: nobody has to release it.
+            self.answer_deferred(transfer, now)
+        else:
+            self._release(client, guest, arrival, visiting, now, *transfer.deferred)
+
+    def _send_to(self, asked: Registration, guest: Guest, now: Time) -> None:
+        """Send a client's events to where it is, from now on."""
+        client = asked.client
+        found = cast("Belongings", self.hand_over(client, asked, asked.stay, asked.received, now))
+        registered = asked.answered(
+            **msgspec.structs.asdict(found),
+            known=self.broker.router.digest_of(client),
+        )
+        guest.lost, guest.missed, guest.moving = [], Missed(), {}
+        self.visiting[client] = Visiting(asked.sender, asked.visit, asked.number)
+        if client in self.broker.peers:
+            if self.broker.is_connected(client):
+                self.broker.act(Disconnect(client))
+            self.broker.disown(client, now)
+        guest.presence, guest.away_since = Presence.FORGETFUL, None  # It would introduce itself.
+        self.broker.post.send(registered, now)
+
+    def on_suspended(self, message: Suspended, _link: LinkId, now: Time) -> None:
+        """A client is not connected where it was: its events stay here until it is."""
+        client, guest = message.client, self.guests.get(message.client)
+        visiting = self.visiting.get(client)
+        if guest is None or visiting is None or visiting.broker != message.sender:
+            return
+        if visiting.visit == message.visit:
+            self.visiting[client] = msgspec.structs.replace(visiting, is_connected=False)
+            guest.away_since = now
+            self.look_for(guest, now)
+
+    def on_home_change(self, message: HomeChange, _link: LinkId, now: Time) -> None:
+        """A client has changed its subscriptions or advertisements elsewhere."""
+        client, guest = message.client, self.guests.get(message.client)
+        if guest is None or guest.home or message.visit < guest.visit:
+            return
+        subscriptions, advertisements = self.broker.router.announced_by(client)
+        if message.advertisements is not None:
+            advertisements = message.advertisements
+        kept = {} if message.replaces else {route.id: route for route in subscriptions}
+        kept |= {route.id: route for route in message.added}
+        for id_ in message.removed:
+            kept.pop(id_, None)
+        self.enter(client, tuple(kept.values()), advertisements, now)
+
+    # ---- Both
+
+    def nothing_found(self, client: NodeId, guest: Guest) -> Belongings:
+        """A client at home has lost nothing if another broker has nothing for it."""
+        found = super().nothing_found(client, guest)
+        if client in self.visiting:
+            return msgspec.structs.replace(found, forgotten=False)
+        return found
+
+    def moved_on(self, client: NodeId, guest: Guest, visit: int, now: Time) -> None:
+        transfer, is_visitor = guest.transfer, bool(guest.home and guest.known)
+        if transfer is not None and (is_visitor or client in self.visiting):
+            # At home: it is at the same place again, and is going to be registered there. As a
+            # visitor that was registered before: its home broker has it released.
+            guest.transfer = guest.awaits = None
+            guest.visit = guest.visit if is_visitor else visit
+            self.answer_deferred(transfer, now)
+        else:
+            super().moved_on(client, guest, visit, now)
+
+    def receive(self, client: NodeId, guest: Guest, brought: Belongings, now: Time) -> None:
+        self.visiting.pop(client, None)
+        super().receive(client, guest, brought, now)
+        if self.guests.get(client) is guest:
+            self._suspend(client, guest, now)
+
+    def finished(self, client: NodeId, guest: Guest, replayed: int, held: int, now: Time) -> None:
+        """A client that goes from one place to another is handed over there, not at home."""
+        if guest.home or guest.presence is not Presence.FORGETFUL:
+            super().finished(client, guest, replayed, held, now)
+
+    def known_of(self, client: NodeId, guest: Guest) -> int:
+        return guest.known if guest.home else super().known_of(client, guest)
+
+    def home_of(self, guest: Guest) -> NodeId:
+        return guest.home or self.broker.id
+
+    def bear(self, client: NodeId, guest: Guest, now: Time) -> bool:
+        guest.home = ""
+        self.visiting.pop(client, None)
+        return super().bear(client, guest, now)
+
+    def forget(self, client: NodeId, now: Time, *, taken_over: bool = False) -> None:
+        self.visiting.pop(client, None)
+        super().forget(client, now, taken_over=taken_over)
+
+    def learned(self, client: NodeId, now: Time) -> None:
+        """A client that has left elsewhere is forgotten at home, and the other way around."""
+        super().learned(client, now)
+        guest = self.guests.get(client)
+        if guest is not None and 0 < guest.visit <= self.trails.last_departure(client):
+            self.forget(client, now)
+
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
+        super().link_gone(link, unconfirmed, now)
+        self.visiting.pop(link, None)
+
+    # ---- Snapshots
+
+    def keep(self, writer: Writer) -> KeptHome:
+        kept = msgspec.structs.asdict(super().keep(writer))
+        return KeptHome(**kept, visiting=dict(self.visiting))
+
+    def restore(self, kept: KeptStandard, reader: Reader) -> None:
+        super().restore(kept, reader)
+        self.visiting = dict(cast("KeptHome", kept).visiting)
+
+
+HOME = Protocol(
+    name="home",
+    kind=Kind.HANDOVER,
+    broker=Home,
+    client=Roaming,
+    needs=("overlay", "post"),
+)

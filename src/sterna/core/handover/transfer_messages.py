@@ -1,0 +1,177 @@
+"""What brokers send each other, by name, about a client that has moved. (Burcea et al., 3)
+
+Each question is answered. A broker that has nothing for the client says so, and maybe where to ask.
+"""
+
+from typing import Any, ClassVar
+
+from sterna.core.handover.messages import KeptFor
+from sterna.core.messages import Route
+from sterna.core.names import NodeId, RouteId
+from sterna.core.overlay.messages import Unicast
+from sterna.model.event import Event, EventId
+from sterna.model.ranges import Digest, Number, Visit
+
+
+class Answer(Unicast, frozen=True, kw_only=True):
+    """Old broker -> new broker: the answer to a question."""
+
+    client: NodeId
+    number: Number
+    is_here: bool = True
+    """Whether the old broker has anything for the client."""
+    later: Visit = 0
+    """A later visit of the client than that of the question: who asks has been left since."""
+    elsewhere: tuple[NodeId, ...] = ()
+    """Brokers that have what the client left here, because they were predicted."""
+    published: Number = 0
+    """The number of the last event that the network has from the client, as far as this broker
+    knows."""
+
+
+class SubscriptionsFound(Answer, frozen=True, kw_only=True):
+    """Old broker -> new broker: the client's subscriptions. (Step 2)"""
+
+    subscriptions: tuple[Route, ...] = ()
+    advertisements: tuple[Route, ...] = ()
+
+
+class IdsFound(Answer, frozen=True, kw_only=True):
+    """Old broker -> new broker: the events that I would send, by their identities. (3.2.2)"""
+
+    ids: tuple[EventId, ...] = ()
+
+
+class EventsFound(Answer, frozen=True, kw_only=True):
+    """Old broker -> new broker: the client's events; nothing of it is here any more. (Step 5)"""
+
+    is_said_once: ClassVar[bool] = True
+
+    events: tuple[Event, ...] = ()
+    missed: tuple[EventId, ...] = ()
+    moving: KeptFor = ()
+    forgotten: bool = False
+    departing: Visit = 0
+    visit: Visit | None = None
+
+
+class Registered(EventsFound, frozen=True, kw_only=True):
+    """Home broker -> the broker where the client is: its events; more are going to follow."""
+
+    known: Digest = 0
+    """Stands for what the home broker has subscribed for the client; see `messages.digest`."""
+
+
+class Question(Unicast, frozen=True, kw_only=True):
+    """New broker -> old broker: a client is here now; what do you have for it?"""
+
+    answer: ClassVar[type[Answer]]
+
+    client: NodeId
+    number: Number
+    """The number by which the broker that asks recognizes the answer."""
+    visit: Visit
+    """The client's visit to the broker that asks."""
+
+    def answered(self, **found: Any) -> Answer:
+        """The answer to this question."""
+        return self.answer(
+            to=self.sender, sender=self.to, client=self.client, number=self.number, **found
+        )
+
+    def nothing(self, **known: Any) -> Answer:
+        """The answer that there is nothing here."""
+        return self.answered(is_here=False, **known)
+
+
+class SubscriptionsAsked(Question, frozen=True, kw_only=True):
+    """New broker -> old broker: which subscriptions does this client have? (Step 2)"""
+
+    answer = SubscriptionsFound
+
+
+class IdsAsked(Question, frozen=True, kw_only=True):
+    """New broker -> old broker: which events do you have for this client? (3.2.2)
+
+    It is sent by itself only if the client has brought its subscriptions.
+    """
+
+    answer = IdsFound
+
+
+class UnsubscribeAsked(Question, frozen=True, kw_only=True):
+    """New broker -> old broker: I have subscribed for this client; unsubscribe, and send its
+    events. It follows the subscriptions on the same way. (Step 3, the paper's REQUNSUB)
+    """
+
+    answer = EventsFound
+
+    stay: Visit
+    """The last visit on which the client was welcomed."""
+    received: Number
+    """How many events it got on that visit."""
+    logged: tuple[EventId, ...] = ()
+    """Events that the new broker has in its log: they need not be sent. (3.2.2)"""
+    prefetch: Number = 0
+    """The number of the `Prefetch` that this follows; 0 if the client itself is there."""
+
+
+class Registration(Question, frozen=True, kw_only=True):
+    """The broker where a client is -> its home broker: send me its events. (3.2.3)"""
+
+    answer = Registered
+
+    stay: Visit
+    received: Number
+
+
+class HomeEvents(Unicast, frozen=True, kw_only=True):
+    """Home broker -> the broker where the client is: new events for it. (3.2.3)"""
+
+    is_said_once: ClassVar[bool] = True
+
+    client: NodeId
+    events: tuple[Event, ...]
+
+
+class Suspended(Unicast, frozen=True, kw_only=True):
+    """The broker where a client was connected -> its home broker: it is not, at present. (3.2.3)"""
+
+    client: NodeId
+    visit: Visit
+
+
+class HomeChange(Unicast, frozen=True, kw_only=True):
+    """The broker where a client is -> its home broker: its subscriptions have changed. (3.2.3)"""
+
+    client: NodeId
+    visit: Visit
+    added: tuple[Route, ...] = ()
+    removed: tuple[RouteId, ...] = ()
+    advertisements: tuple[Route, ...] | None = None
+    """All its advertisements, if these have changed."""
+    replaces: bool = False
+    """Whether the client has no other subscriptions than those added."""
+
+
+class Prefetch(Unicast, frozen=True, kw_only=True):
+    """Old broker -> predicted broker: this client may come to you; get ready. (3.2.1, period t2)"""
+
+    client: NodeId
+    number: Number
+    """Its number at the old broker."""
+    visit: Visit
+    """The client's last visit, to the old broker."""
+    born: Visit
+    subscriptions: tuple[Route, ...] = ()
+    advertisements: tuple[Route, ...] = ()
+    others: tuple[NodeId, ...] = ()
+    """The other brokers that were predicted."""
+
+
+class Discard(Unicast, frozen=True, kw_only=True):
+    """To brokers that were predicted, and to who predicted them: the client is elsewhere."""
+
+    client: NodeId
+    visit: Visit
+    """The client's visit there: what belongs to earlier ones has ended."""

@@ -1,0 +1,92 @@
+"""Messages to brokers by name, over as many links as it takes."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from sterna.core.component import BrokerComponent
+from sterna.core.handover.courier import Courier
+from sterna.core.keeping import Reader, Writer
+from sterna.core.messages import Message
+from sterna.core.names import LinkId, Time
+from sterna.core.overlay.members import Members
+from sterna.core.overlay.messages import Unicast
+from sterna.core.protocol import Protocol
+from sterna.core.sizes import Load
+
+UNSENT_MAX = 10_000
+"""How many messages wait at most for brokers that are not known."""
+
+
+class KeptPost(msgspec.Struct, frozen=True):
+    """What a snapshot holds of the messages that wait for a link."""
+
+    held: dict[LinkId, list[int]]
+    unsent: list[int]
+
+
+class Post(BrokerComponent):
+    """Sends messages to other brokers, and passes on those of others.
+
+    On each link they keep their place behind the subscriptions that were announced before them.
+    """
+
+    name = "post"
+    Kept = KeptPost
+
+    def __init__(self) -> None:
+        self._courier = Courier()
+        self._unsent: list[Unicast] = []
+        """Messages to brokers that nobody has announced yet."""
+
+    def send(self, message: Unicast, now: Time) -> None:
+        """Send a message on its way, also to this broker itself."""
+        if message.to == self.broker.id:
+            self.broker.message_arrived(message, self.broker.id, now)
+            return
+        link = self.members.way_to(message.to)
+        if link is not None:
+            self._courier.send(self.broker, link, message, now)
+            return
+        self._unsent.append(message)
+        if len(self._unsent) > UNSENT_MAX:
+            del self._unsent[0]
+
+    def overlay_changed(self, now: Time) -> None:
+        """There may be a way now for what could not be sent."""
+        unsent, self._unsent = self._unsent, []
+        for message in unsent:
+            self.send(message, now)
+
+    @property
+    def members(self) -> Members:
+        """The broker's view of the overlay."""
+        return cast("Members", self.broker.part(Members.name))
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        self._courier.link_up(self.broker, link, now)
+
+    def link_gone(self, link: LinkId, _unconfirmed: Sequence[Message], now: Time) -> None:
+        """What has waited for the link looks for another way."""
+        for message in self._courier.take(link):
+            self.send(cast("Unicast", message), now)
+
+    def kept(self, link: LinkId) -> Load:
+        return self._courier.held(link)
+
+    def end(self, now: Time) -> bool:
+        """It goes behind those that send messages by name, for they may have some left."""
+        del now
+        return not self._courier and not any(each.needs_post for each in self.broker.components)
+
+    def keep(self, writer: Writer) -> KeptPost:
+        unsent = [writer.message(message) for message in self._unsent]
+        return KeptPost(self._courier.keep(writer), unsent)
+
+    def restore(self, kept: KeptPost, reader: Reader) -> None:
+        self._courier.restore(kept.held, reader)
+        self._unsent = [reader.message(number, Unicast) for number in kept.unsent]
+
+
+POST = Protocol(name="post", broker=Post, is_last=True)

@@ -1,0 +1,211 @@
+"""`burcea-commute`: what it costs that everybody goes home at the same time (Figs. 3-5)."""
+
+from pathlib import Path
+from typing import Any
+
+from sterna.experiments.burcea.curves import (
+    COLOURS,
+    LATENCIES,
+    LATENCIES_NOTE,
+    OVERHEADS,
+    OVERHEADS_NOTE,
+    Column,
+    Curves,
+    percent,
+    percents,
+    rises,
+    unpublished,
+)
+from sterna.experiments.burcea.experiment import CityExperiment
+from sterna.experiments.burcea.measuring import Points
+from sterna.experiments.burcea.settings import (
+    BUCKET_MINUTES,
+    POPULATIONS,
+    STRATEGIES,
+    Setting,
+    commute,
+)
+from sterna.experiments.experiment import Claim, PrintedTable
+from sterna.experiments.plot import panels
+
+QUICK: dict[str, Any] = {"publishers": 10, "hours": 5.0}
+VARIATIONS: tuple[dict[str, Any], ...] = (
+    {"hours": 3.5, "begins_h": 16.0},
+    {"hours": 8.0, "begins_h": 12.0},
+    {"hours": 8.0},
+    {"latency_ms": 100},
+)
+"""What the paper does not say: when a run begins and ends, and how slow links are."""
+
+
+class BurceaCommute(CityExperiment):
+    name = "burcea-commute"
+    about = "What it costs that everybody goes home at the same time (Burcea, Figs. 3-5)."
+    takes = "about an hour on two cores with 10 seeds"
+
+    def settings(self, *, quick: bool) -> list[Setting]:
+        if quick:
+            return [commute(each, count, **QUICK) for count in (20, 40) for each in STRATEGIES]
+        plain = [commute(each, count) for count in POPULATIONS for each in STRATEGIES]
+        few = POPULATIONS[0]
+        others = [
+            commute(each, few, **differs) for differs in VARIATIONS for each in ("standard", "home")
+        ]
+        device = [
+            commute(each, few, subscriptions="device")
+            for each in ("standard", "prefetching", "logging")
+        ]
+        return [*plain, *others, *device, commute("prefetching", few, prediction="none")]
+
+    def claims(self, points: Points) -> list[Claim]:
+        curves = Curves(points)
+        return [*_average(curves), *_peak(curves), *_over_time(curves), *_shares(curves)]
+
+    def tables(self, points: Points) -> list[PrintedTable]:
+        curves = Curves(points)
+        peak: tuple[Column, ...] = (
+            ("average", lambda m: m.overhead, "%"),
+            ("17:00-17:30", lambda m: m.peak_overhead, "%"),
+            ("own", lambda m: m.own_peak_overhead, "%"),
+            ("busiest 10 min", lambda m: m.busiest_overhead, "%"),
+            ("from 19:30", lambda m: m.back_overhead, "%"),
+        )
+        return [
+            curves.table("Figure 3: average overhead, commute", OVERHEADS, OVERHEADS_NOTE),
+            curves.table("Figure 4: peak overhead, commute", peak),
+            curves.table("Figure 2: how long state transfer takes", LATENCIES, LATENCIES_NOTE),
+            *unpublished(points),
+        ]
+
+    def draw(self, points: Points, path: Path) -> None:
+        curves = Curves(points)
+        with panels(path, 1, 3, (16.5, 4.8)) as (left, middle, right):
+            curves.plot(left, lambda m: m.overhead)
+            left.set(title="Figure 3: average overhead", ylabel="% of regular messages")
+            curves.plot(middle, lambda m: m.peak_overhead)
+            middle.set(title="Figure 4: overhead 17:00-17:30")
+            for strategy in curves.strategies:
+                found = curves.at(strategy)
+                costs = [
+                    a + b
+                    for a, b in zip(found.transfer_over_time, found.regular_over_time, strict=True)
+                ]
+                clock = [
+                    curves.base.begins_h + (place + 0.5) * BUCKET_MINUTES / 60
+                    for place in range(len(costs))
+                ]
+                right.plot(clock, costs, label=strategy, color=COLOURS.get(strategy))
+            right.set(title=f"Figure 5: all messages, {curves.most} subscribers", xlabel="hour",
+                      ylabel="times the regular messages without moves")  # fmt: skip
+            right.legend(frameon=False, fontsize=8)
+
+
+def _average(curves: Curves) -> list[Claim]:
+    average = {each: curves.curve(each, lambda m: m.overhead) for each in curves.strategies}
+    own = {each: curves.at(each).own_overhead for each in curves.strategies}
+    plain = curves.at("standard").message_overhead
+    counts = ", ".join(map(str, curves.populations))
+    others = [each for each in curves.strategies if each != "home"]
+    return [
+        Claim(
+            "Fig. 3: home-broker's overhead is by far the highest",
+            f"{percents(average['home'])} with {counts} subscribers; at most "
+            f"{percents([max(average[each]) for each in others])} ({', '.join(others)})",
+            holds=all(
+                home > 2 * max(average[each][place] for each in others)
+                for place, home in enumerate(average["home"])
+            ),
+        ),
+        Claim(
+            "Fig. 3: standard's overhead grows with the population",
+            f"{percents(average['standard'])} with {counts} subscribers",
+            holds=rises(average["standard"]),
+        ),
+        Claim(
+            "Fig. 3: standard's overhead is almost 80 % with 800 subscribers",
+            f"{percent(average['standard'][-1])} of the regular messages without moves; "
+            f"{percent(own['standard'])} of those of the run, {percent(plain)} without hops, "
+            f"with {curves.most}",
+            holds=0.7 <= own["standard"] <= 0.9,
+            why="The level depends on how long the run lasts before and after the commute, and on "
+            "whether hops count. The paper says neither.",
+        ),
+        Claim(
+            "Fig. 3: logging is below standard",
+            f"{percents(average['logging'])} against {percents(average['standard'])}",
+            holds=all(a < b for a, b in zip(average["logging"], average["standard"], strict=True)),
+        ),
+        Claim(
+            "Fig. 3: prefetching has almost no overhead",
+            percents(average["prefetching"]),
+            holds=max(average["prefetching"]) < 0.05,
+        ),
+    ]
+
+
+def _peak(curves: Curves) -> list[Claim]:
+    standard, home = curves.at("standard"), curves.at("home")
+    times = standard.own_peak_overhead / standard.own_overhead
+    return [
+        Claim(
+            "Fig. 4: standard has 230 % from 17:00 to 17:30, about three times its average",
+            f"{percent(standard.own_peak_overhead)} of the regular messages then, "
+            f"{times:.1f} times the average; {percent(standard.peak_overhead)} of those without "
+            "moves",
+            holds=2.4 <= times <= 3.6 and 1.8 <= standard.own_peak_overhead <= 2.8,
+        ),
+        Claim(
+            "Fig. 4: home-broker's peak is more than 25 times the regular messages",
+            f"{home.own_peak_overhead:.1f} times from 17:00 to 17:30, "
+            f"{home.busiest_overhead:.1f} times in the busiest ten minutes",
+            holds=home.own_peak_overhead > 25,
+            why="It does not follow from the paper's own tables: an event goes to each subscriber "
+            "over at most six links, and regular events go over about as many.",
+        ),
+        Claim(
+            "Fig. 4: home-broker's peak is more than four times its average",
+            f"{home.own_peak_overhead / home.own_overhead:.1f} times; from 19:30 on it has "
+            f"{percent(home.back_overhead)}: it forwards to everybody who is at home",
+            holds=home.own_peak_overhead > 4 * home.own_overhead,
+            why="Home-brokers have the more to forward the more subscribers are at home, so their "
+            "peak is after the commute.",
+        ),
+    ]
+
+
+def _over_time(curves: Curves) -> list[Claim]:
+    back = {each: curves.at(each).back_overhead for each in curves.strategies}
+    others = [back[each] for each in back if each != "home"]
+    return [
+        Claim(
+            "Fig. 5: once all are back three strategies cost the same, and home-broker does not",
+            f"from 19:30 on: home {percent(back['home'])}, the others {percents(others)}",
+            holds=max(others) < 0.001 < back["home"],
+        )
+    ]
+
+
+def _shares(curves: Curves) -> list[Claim]:
+    standard, logging = curves.at("standard"), curves.at("logging")
+    return [
+        Claim(
+            "Subscriptions are less than 1 % of state transfer with standard and logging (5.2.2)",
+            f"{percent(standard.subscription_share)} and {percent(logging.subscription_share)}",
+            holds=max(standard.subscription_share, logging.subscription_share) < 0.01,
+        ),
+        Claim(
+            "Up to 10 % of subscribers are in state transfer at once (5.2.2)",
+            f"{percent(standard.in_transfer_share)} at the same time: a transfer takes "
+            f"{standard.complete_ms:.0f} ms. Within ten minutes {percent(standard.arrivals_share)} "
+            "of them arrive",
+            holds=0.05 <= standard.in_transfer_share <= 0.15,
+            why="The paper does not say how long a transfer takes. Its figure is about the share "
+            "that arrives within ten minutes.",
+        ),
+        Claim(
+            "Prefetching has the shortest t4 (3.2.1)",
+            ", ".join(f"{each} {curves.at(each).complete_ms:.0f} ms" for each in curves.strategies),
+            holds=curves.at("prefetching").complete_ms
+            <= min(curves.at(each).complete_ms for each in curves.strategies),
+        ),
+    ]

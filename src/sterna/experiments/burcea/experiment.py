@@ -1,0 +1,22 @@
+"""What the experiments on the cost of moving subscribers have in common."""
+
+from typing import ClassVar
+
+from sterna.experiments.burcea.measuring import Measures, measure
+from sterna.experiments.burcea.settings import Setting, work
+from sterna.experiments.experiment import Experiment
+from sterna.experiments.papers import BURCEA
+
+
+class CityExperiment(Experiment[Setting, Measures]):
+    """An experiment in the paper's city."""
+
+    paper: ClassVar[str] = BURCEA
+    seeds = 10
+
+    def measure(self, setting: Setting, seed: int) -> Measures:
+        return measure(setting, seed)
+
+    def work(self, setting: Setting) -> float:
+        """About how many frames a run has: what takes longest is begun first."""
+        return work(setting)

@@ -1,0 +1,129 @@
+"""`burcea-pervasive`: what it costs that subscribers stay connected on their way (Fig. 9)."""
+
+from pathlib import Path
+from typing import Any
+
+from sterna.experiments.burcea.curves import (
+    LATENCIES,
+    LATENCIES_NOTE,
+    OVERHEADS,
+    OVERHEADS_NOTE,
+    Curves,
+    percent,
+    percents,
+    unpublished,
+)
+from sterna.experiments.burcea.experiment import CityExperiment
+from sterna.experiments.burcea.measuring import Points
+from sterna.experiments.burcea.settings import POPULATIONS, STRATEGIES, Setting, pervasive
+from sterna.experiments.experiment import Claim, PrintedTable
+from sterna.experiments.plot import panels
+
+QUICK: dict[str, Any] = {"publishers": 20, "hours": 1.0}
+VARIATIONS: tuple[dict[str, Any], ...] = (
+    {"hours": 3.0},
+    {"handoff_ms": 10},
+    {"handoff_ms": 10_000},
+    {"ends": "stop"},
+    {"publishers_at": "downtown"},
+)
+EQUAL = 0.2
+"""Overheads that are no further apart than this, relatively, are equal."""
+
+
+class BurceaPervasive(CityExperiment):
+    name = "burcea-pervasive"
+    about = "What it costs that subscribers stay connected on their way (Burcea, Fig. 9)."
+    takes = "about half an hour on two cores with 10 seeds"
+
+    def settings(self, *, quick: bool) -> list[Setting]:
+        if quick:
+            return [pervasive(each, count, **QUICK) for count in (20, 40) for each in STRATEGIES]
+        plain = [pervasive(each, count) for count in POPULATIONS for each in STRATEGIES]
+        few = POPULATIONS[0]
+        others = [
+            pervasive(each, few, **differs)
+            for differs in VARIATIONS
+            for each in ("standard", "prefetching")
+        ]
+        device = [
+            pervasive(each, few, subscriptions="device")
+            for each in ("standard", "prefetching", "logging")
+        ]
+        return [*plain, *others, *device]
+
+    def claims(self, points: Points) -> list[Claim]:
+        curves = Curves(points)
+        average = {each: curves.curve(each, lambda m: m.overhead) for each in curves.strategies}
+        others = [each for each in curves.strategies if each != "home"]
+        apart = max(
+            max(average[each][place] for each in others)
+            / min(average[each][place] for each in others)
+            - 1
+            for place in range(len(curves.populations))
+        )
+        shares = {each: curves.at(each).subscription_message_share for each in others}
+        hops = {each: curves.at(each).subscription_share for each in others}
+        made = [
+            Claim(
+                "Fig. 9: home-broker has the highest overhead",
+                "; ".join(f"{each} {percents(average[each])}" for each in curves.strategies),
+                holds=all(
+                    home > max(average[each][place] for each in others)
+                    for place, home in enumerate(average["home"])
+                ),
+            ),
+            Claim(
+                "Fig. 9: the other strategies perform equally well",
+                f"their overheads are up to {apart:.0%} apart",
+                holds=apart < EQUAL,
+                why="Hardly any events are transferred. What differs is how many messages each "
+                "protocol has for a move.",
+            ),
+            Claim(
+                "Subscriptions are about 60 % of state transfer with standard and logging (5.2.4)",
+                ", ".join(
+                    f"{each} {percent(shares[each])} of the messages, {percent(hops[each])} of "
+                    "the hops"
+                    for each in ("standard", "logging")
+                ),
+                holds=all(0.5 <= hops[each] <= 0.7 for each in ("standard", "logging")),
+            ),
+            Claim(
+                "Their share is even higher with prefetching (5.2.4)",
+                f"{percent(hops['prefetching'])} of the hops",
+                holds=hops["prefetching"] > max(hops["standard"], hops["logging"]),
+                why="Other brokers must hear that they can discard what they have of the client.",
+            ),
+        ]
+        device = {
+            p.setting.strategy: p.median for p in points if p.setting.subscriptions == "device"
+        }
+        if device:
+            saved = {each: 1 - device[each].overhead / curves.at(each).overhead for each in device}
+            made.append(
+                Claim(
+                    "Subscriptions on the device would be beneficial (5.2.4)",
+                    "they save "
+                    + ", ".join(f"{percent(saved[each])} with {each}" for each in saved),
+                    holds=min(saved.values()) > 0.05,
+                )
+            )
+        return made
+
+    def tables(self, points: Points) -> list[PrintedTable]:
+        curves = Curves(points)
+        return [
+            curves.table("Figure 9: average overhead, pervasive", OVERHEADS, OVERHEADS_NOTE),
+            curves.table("Figure 2: how long state transfer takes", LATENCIES, LATENCIES_NOTE),
+            *unpublished(points),
+        ]
+
+    def draw(self, points: Points, path: Path) -> None:
+        curves = Curves(points)
+        with panels(path, 1, 2, (11, 4.8)) as (left, right):
+            curves.plot(left, lambda m: m.overhead)
+            left.set(title="Figure 9: average overhead", ylabel="% of regular messages")
+            curves.plot(right, lambda m: m.subscription_share, scale=100)
+            right.set(title="Subscriptions in state transfer", ylabel="% of hops", yscale="linear",
+                      ylim=(0, 100))  # fmt: skip

@@ -1,0 +1,154 @@
+"""The page on all experiments: each is there with all that is known of it, or is missed."""
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna import extras
+from sterna.experiments.page import gather, write_page
+from sterna.experiments.registry import EXPERIMENTS
+from sterna.experiments.runners import Here
+from sterna.experiments.sweep import Sweep
+from tests.experiments.fakes import Strolls, Walks
+from tests.experiments.test_sweep import _by_another_version
+
+VOID = {"meta", "br", "link", "img", "hr"}
+
+
+class Checked(HTMLParser):
+    """Reads a page whose elements must all be closed, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.ids += [str(found["id"])] if "id" in found else []
+        for name in ("href", "src", "xlink:href"):
+            self.links += [str(found[name])] if name in found else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def made(folder: Path, experiment: Any, *, quick: bool = False, seeds: int = 3) -> None:
+    assert not Sweep(experiment, folder, quick=quick, seeds=seeds).run(Here(), lambda *_: None)
+
+
+def written(folder: Path, *experiments: Any, quick: bool = False) -> str:
+    write_page([gather(each, folder, quick=quick) for each in experiments], folder)
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.spec("PL-6")
+def test_every_experiment_is_on_the_page(tmp_path: Path) -> None:
+    """With results or among those that are missing."""
+    made(tmp_path, EXPERIMENTS["fiege-tables"], seeds=1)
+
+    page = written(tmp_path, *EXPERIMENTS.values())
+
+    assert 'id="fiege-tables"' in page
+    shown, _, missing = page.partition('id="missing"')
+    for name, experiment in EXPERIMENTS.items():
+        assert (name in missing) == (name != "fiege-tables")
+        assert f"sterna experiment run {name}" in page
+        assert experiment.paper in unescape(page) or name in missing
+    assert "Fig. 13 counts begun multiples" in shown
+    assert "<svg" in shown
+
+
+@pytest.mark.spec("PL-6")
+def test_claims_results_intervals_reasons_tables_and_commands(tmp_path: Path) -> None:
+    made(tmp_path, Walks())
+
+    page = written(tmp_path, Walks())
+
+    text = unescape(re.sub(r"<[^>]+>", "", page.split("<main>")[1]))
+    assert "Nobody 1999: Walks" in text
+    assert "Walks that are <long> & winding." in text
+    assert "up to 66.0 ±13.7" in text
+    assert "The earth is <flat>." in text
+    assert page.count('class="holds"') == page.count('class="differs"') == 1
+    assert "1 of 2 claims hold." in unescape(page)
+    assert "sterna experiment run walks --seeds 3" in text
+    assert "10 settings, 3 seeds." in text
+    assert "13.20 ±2.73" in text
+    assert "What is missing" not in text
+
+
+def test_the_page_is_complete_and_needs_nothing_else(tmp_path: Path) -> None:
+    made(tmp_path, Walks())
+    made(tmp_path, Strolls())
+
+    checked = Checked(written(tmp_path, Walks(), Strolls(), EXPERIMENTS["routing"]))
+
+    assert len(set(checked.ids)) == len(checked.ids), "two pictures have the same identifiers"
+    assert all(link.removeprefix("#") in checked.ids for link in checked.links)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "prefers-color-scheme: dark" in text
+    picture = text[text.index("<svg") : text.index("</svg>")]
+    assert "#ffffff" not in picture
+    assert "var(--ink)" in picture
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_small_settings_stand_in_and_it_is_said(tmp_path: Path) -> None:
+    made(tmp_path, Walks(), quick=True, seeds=1)
+
+    page = written(tmp_path, Walks())
+
+    assert "sterna experiment run walks --quick --seeds 1" in page
+    assert "small settings for a first look" in page
+    made(tmp_path, Walks(), seeds=2)
+    assert "sterna experiment run walks --seeds 2" in written(tmp_path, Walks())
+    assert "walks --quick --seeds 2" in written(tmp_path, Walks(), quick=True)
+
+
+def test_results_of_another_version_are_shown_and_it_is_said(tmp_path: Path) -> None:
+    made(tmp_path, Walks())
+    assert "another version" not in written(tmp_path, Walks())
+
+    _by_another_version(tmp_path / "walks.runs.jsonl")
+
+    assert "30 runs were simulated by another version of the code" in written(tmp_path, Walks())
+
+
+def test_results_that_are_not_complete_are_missing(tmp_path: Path) -> None:
+    made(tmp_path, Walks(), seeds=1)
+    path = tmp_path / "walks.runs.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]), encoding="utf-8")
+
+    page = written(tmp_path, Walks())
+
+    assert "9 of 30" in page
+    assert "There are no results yet." in page
+
+
+def test_without_matplotlib_there_is_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, Walks())
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+
+    result = write_page([gather(Walks(), tmp_path, quick=False)], tmp_path)
+
+    assert result.notes == ["drawing needs matplotlib: pip install 'sterna[plots]'"]
+    assert "pip install" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert (result.holding, result.claims, result.shown) == (1, 2, ["walks"])
