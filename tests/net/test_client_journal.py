@@ -72,7 +72,8 @@ def test_what_happened_is_written_while_the_program_runs(tmp_path: Path) -> None
 @pytest.mark.spec("PL-2")
 def test_a_subscription_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An audit that starts right after it finds a client that subscribes."""
-    monkeypatch.setattr(record, "FLUSH_S", 3600)
+    monkeypatch.setattr(record, "LOOK_S", 3600)
+    monkeypatch.setattr(record, "PACE_S", 3600)
     journal = tmp_path / "journal"
 
     async def run(network: LocalNetwork) -> None:
@@ -92,8 +93,8 @@ def test_what_follows_a_quiet_time_is_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An audit that starts right after an event finds it, as with the commands of the README."""
-    monkeypatch.setattr(record, "FLUSH_S", 3600)
-    monkeypatch.setattr(record, "QUIET_S", 0.0)
+    monkeypatch.setattr(record, "LOOK_S", 3600)
+    monkeypatch.setattr(record, "PACE_S", 0.0)
     journal = tmp_path / "journal"
 
     async def run(network: LocalNetwork) -> None:

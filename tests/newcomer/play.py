@@ -19,9 +19,11 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from sterna.errors import SternaError
+from sterna.journal import read_journal
 from sterna.net.local import wait_for
 from sterna.net.observer import ask
 from tests.newcomer import spark
@@ -123,6 +125,8 @@ class Session:
             self._terminals[number] = Terminal(self._directory, environment(self._directory.parent))
         terminal = self._terminals[number]
         self._last = number
+        if command.text.startswith("sterna pipeline"):
+            self._wait_for_journals()
         self._typed[number] = command
         self._shown.pop(number, None)
         terminal.type(self._with_ports(command.text))
@@ -253,6 +257,23 @@ class Session:
         if brokers:
             wait_for(is_known, "the network does not settle", limit_s=COMMAND_S)
 
+    def _wait_for_journals(self) -> None:
+        """Wait, as a person would, until what was published shows up where somebody subscribes to
+        it and keeps a journal, and a little longer: until it is in that journal.
+        """
+        published = sum(command.startswith(f"{self.name}: sterna pub")
+                        for command, _ in self._report.ran)  # fmt: skip
+        for terminal in self._terminals.values():
+            keeps = re.match(r"sterna sub\b.*--journal (\S+)", terminal.command or "")
+            if not (published and keeps):
+                continue
+            terminal.wait_for(_shows_event, "any event", COMMAND_S)
+            wait_for(
+                partial(_has_deliveries, self._directory / keeps[1]),
+                "what was delivered does not get into the journal",
+                limit_s=COMMAND_S,
+            )
+
     def _with_ports(self, command: str) -> str:
         """The command with the ports that this session may use."""
         if self._first_port == PORT:
@@ -285,6 +306,16 @@ def environment(work: Path) -> dict[str, str]:
         "HOME": str(work / "home"),
         **SCREEN,
     }
+
+
+def _shows_event(text: str) -> bool:
+    """Whether `sterna sub` has printed an event after it has begun to listen."""
+    return re.search(r"listening at \S+.*\n.*\S", text) is not None
+
+
+def _has_deliveries(journal: Path) -> bool:
+    batches = read_journal(journal)
+    return any("Delivered" in batch.column("kind").to_pylist() for batch in batches)
 
 
 def _pattern(expected: str) -> str:

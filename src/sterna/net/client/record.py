@@ -28,11 +28,11 @@ from sterna.net.storage import Log
 if TYPE_CHECKING:
     from sterna.journal import Journal
 
-FLUSH_S = 0.5
-"""How often a client looks whether something of its journal has waited long enough."""
+PACE_S = 1.0
+"""What happens is written at once, but no sooner than this after what was written before."""
 
-QUIET_S = 1.0
-"""What happens after nothing has happened for so long is written at once."""
+LOOK_S = 5.0
+"""How often a client to which nothing happens looks whether a file of its journal is old enough."""
 
 STARTED = b"started"
 """A note in the log whose only use is its position."""
@@ -49,9 +49,10 @@ class Record:
         self._clock = clock
         self._journal: Journal | None = None
         self._flushing: asyncio.Task[None] | None = None
+        self._has_news = asyncio.Event()
+        """Whether something was recorded that is not written."""
         self._is_urgent = asyncio.Event()
-        """Whether something was recorded that others may look for at once."""
-        self._added_at = clock()
+        """Whether it cannot wait, because an audit may look for it at once."""
         self._failed: Callable[[Exception], None]
         self._where: Path | None = None
         """The file that says where everything is recorded that led to the state."""
@@ -76,7 +77,7 @@ class Record:
     def start(self) -> None:
         """Write what happens soon after it does: others read it, and the process may be killed."""
         if self._journal is not None:
-            self._flushing = asyncio.create_task(self._flush_in_time())
+            self._flushing = asyncio.create_task(self._flush_in_time(self._journal))
 
     def begin(self, engine: Engine[Client]) -> None:
         """Record that a life begins without a memory; positions go on after those before it."""
@@ -139,10 +140,9 @@ class Record:
                 self._journal.record(position + self._offset, facts, size_bytes)
             except JournalFailedError as error:
                 self._failed(error)
-            now = self._clock()
-            was_quiet, self._added_at = now - self._added_at >= QUIET_S, now
-            if was_quiet or any(isinstance(fact, Subscribed) for fact in facts):
-                self._is_urgent.set()  # An audit may look for it at once.
+            self._has_news.set()
+            if any(isinstance(fact, Subscribed) for fact in facts):
+                self._is_urgent.set()
 
     def sync(self) -> None:
         """Make durable what was recorded: the inputs that led to it may be forgotten then."""
@@ -150,7 +150,7 @@ class Record:
             self._journal.flush(sync=True)
 
     def flush_if_due(self) -> None:
-        """Write what has waited long enough."""
+        """Write what has waited long enough, and finish a file that is old enough."""
         if self._journal is not None:
             self._journal.flush_if_due()
 
@@ -166,19 +166,25 @@ class Record:
         if self._journal is not None:
             self._journal.close()
 
-    async def _flush_in_time(self) -> None:
+    async def _flush_in_time(self, journal: "Journal") -> None:
+        def write() -> None:
+            journal.flush()
+            self.flush_if_due()
+
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_urgent.wait(), FLUSH_S)
+                await asyncio.wait_for(self._has_news.wait(), LOOK_S)
+            has_news = self._has_news.is_set()
+            self._has_news.clear()
+            self._is_urgent.clear()
             try:
-                if self._is_urgent.is_set() and self._journal is not None:
-                    self._is_urgent.clear()
-                    await asyncio.to_thread(self._journal.flush)
-                else:
-                    await asyncio.to_thread(self.flush_if_due)
+                await asyncio.to_thread(write)
             except JournalFailedError as error:
                 self._failed(error)
                 return
+            if has_news:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_urgent.wait(), PACE_S)
 
 
 def _life(began: Began) -> str:
