@@ -149,6 +149,11 @@ class Experiment(ABC, Generic[S, M]):
     def draw(self, points: Sequence[Point[S, M]], path: Path) -> None:
         """The results as a picture, as `panels` writes it; needs matplotlib."""
 
+    def seeds_max(self, setting: S) -> int | None:
+        """How many seeds are enough for a setting, however many are asked for; None: all."""
+        del setting
+        return None
+
     def together(self, setting: S) -> Hashable:
         """What settings share that come from the same simulation; one task measures them all."""
         return setting

@@ -139,7 +139,7 @@ class Sweep(Generic[S, M]):
     @property
     def total(self) -> int:
         """How many runs are wanted."""
-        return len(self.settings) * self.seeds
+        return sum(1 for _ in self._wanted())
 
     @property
     def done(self) -> int:
@@ -185,8 +185,8 @@ class Sweep(Generic[S, M]):
     def tasks(self) -> list[Task]:
         """What is left to simulate, what takes longest first."""
         groups: dict[tuple[Hashable, int], list[S]] = {}
-        for seed in range(1, self.seeds + 1):
-            for setting in self.settings:
+        for setting in self.settings:
+            for seed in self._seeds_of(setting):
                 if _key(setting, seed) not in self._runs:
                     group = self.experiment.together(setting), seed
                     groups.setdefault(group, []).append(setting)
@@ -203,7 +203,7 @@ class Sweep(Generic[S, M]):
                 setting,
                 [
                     msgspec.convert(self._runs[_key(setting, seed)].measures, kind)
-                    for seed in range(1, self.seeds + 1)
+                    for seed in self._seeds_of(setting)
                 ],
             )
             for setting in self.settings
@@ -211,8 +211,12 @@ class Sweep(Generic[S, M]):
 
     def _wanted(self) -> Iterator[RunKey]:
         for setting in self.settings:
-            for seed in range(1, self.seeds + 1):
+            for seed in self._seeds_of(setting):
                 yield _key(setting, seed)
+
+    def _seeds_of(self, setting: S) -> range:
+        enough = self.experiment.seeds_max(setting)
+        return range(1, 1 + (self.seeds if enough is None else min(self.seeds, enough)))
 
     def _take(self, file: Appending, setting: Any, seed: int, outcome: Outcome) -> WrongRun | None:
         """Keep the result of a run, or report what was wrong with it."""
@@ -238,11 +242,15 @@ def found_sweep(experiment: Experiment[S, M], folder: Path, *, quick: bool) -> S
     Those of other versions of the code are taken if there are none of the present one alone.
     """
     for reuse in (False, True):
-        seeds = 0
-        while not Sweep(experiment, folder, quick=quick, seeds=seeds + 1, reuse=reuse).left:
-            seeds += 1
-        if seeds:
-            return Sweep(experiment, folder, quick=quick, seeds=seeds, reuse=reuse)
+        found: Sweep[S, M] | None = None
+        while True:
+            seeds = 1 if found is None else found.seeds + 1
+            more = Sweep(experiment, folder, quick=quick, seeds=seeds, reuse=reuse)
+            if more.left or (found is not None and more.total == found.total):
+                break  # These are not all there, or no setting needs more seeds.
+            found = more
+        if found is not None:
+            return found
     return None
 
 

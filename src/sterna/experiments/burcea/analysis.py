@@ -104,8 +104,8 @@ class Coverage(Watch):
 class BurceaModel(Experiment[Setting, ModelMeasures]):
     name = "burcea-model"
     about = "The analytical model of mobility's cost beside the simulation (Burcea, Eqs. 1-5)."
-    takes = "about ten minutes on two cores with 5 seeds"
-    seeds = 5
+    takes = "about five minutes on two cores with 3 seeds"
+    seeds = 3
 
     paper: ClassVar[str] = BURCEA
 

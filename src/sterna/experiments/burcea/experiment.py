@@ -3,9 +3,12 @@
 from typing import ClassVar
 
 from sterna.experiments.burcea.measuring import Measures, measure
-from sterna.experiments.burcea.settings import Setting, work
+from sterna.experiments.burcea.settings import Setting, is_in_figures, work
 from sterna.experiments.experiment import Experiment
 from sterna.experiments.papers import BURCEA
+
+BESIDE_SEEDS = 3
+"""How many seeds are enough for what no figure of the paper has."""
 
 
 class CityExperiment(Experiment[Setting, Measures]):
@@ -20,3 +23,6 @@ class CityExperiment(Experiment[Setting, Measures]):
     def work(self, setting: Setting) -> float:
         """About how many frames a run has: what takes longest is begun first."""
         return work(setting)
+
+    def seeds_max(self, setting: Setting) -> int | None:
+        return None if is_in_figures(setting) else BESIDE_SEEDS

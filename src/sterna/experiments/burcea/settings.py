@@ -97,6 +97,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         return round((hour - self.begins_h) * HOUR_US)
 
 
+LARGE_LOG = 800
+"""The smallest log in the paper's figures."""
+
 STRATEGIES = ("standard", "prefetching", "logging", "home")
 """The strategies that the paper compares."""
 
@@ -128,10 +131,30 @@ def pervasive(strategy: str, subscribers: int, **others: object) -> Setting:
     )
 
 
-FRAMES_PER_HOUR = {Scenario.COMMUTE: 700, Scenario.RANDOM: 450, Scenario.PERVASIVE: 1_300}
-"""About how many frames each subscriber causes in an hour, with 100 publishers."""
-FORWARDED = {Scenario.COMMUTE: 1_500, Scenario.RANDOM: 1_000, Scenario.PERVASIVE: 1_000}
-"""How many more there are with home-brokers."""
+SCENARIOS = {Scenario.COMMUTE: commute, Scenario.RANDOM: random, Scenario.PERVASIVE: pervasive}
+"""What makes a setting of each scenario."""
+
+
+def is_in_figures(setting: Setting) -> bool:
+    """Whether the paper has a figure of it; a small setting counts as what it stands for."""
+    is_small = setting.publishers != PUBLISHERS
+    usual = SCENARIOS[setting.scenario](
+        setting.strategy,
+        setting.subscribers,
+        publishers=setting.publishers,
+        locality=setting.locality,
+        log_events=setting.log_events,
+        **({"hours": setting.hours} if is_small else {}),
+    )
+    return setting == usual and (is_small or setting.log_events >= LARGE_LOG)
+
+
+EVENTS_PER_HOUR = 100_000
+"""About how many frames 100 publishers cause in an hour, whoever subscribes."""
+FRAMES_PER_HOUR = {Scenario.COMMUTE: 900, Scenario.RANDOM: 700, Scenario.PERVASIVE: 3_000}
+"""How many more there are for each subscriber."""
+FORWARDED = {Scenario.COMMUTE: 900, Scenario.RANDOM: 200, Scenario.PERVASIVE: 300}
+"""How many more with home-brokers."""
 
 
 def work(setting: Setting) -> float:
@@ -139,4 +162,5 @@ def work(setting: Setting) -> float:
     each = FRAMES_PER_HOUR[setting.scenario]
     if setting.strategy == "home":
         each += FORWARDED[setting.scenario]
-    return setting.hours * setting.subscribers * each * setting.publishers / PUBLISHERS
+    frames = EVENTS_PER_HOUR + setting.subscribers * each
+    return setting.hours * frames * setting.publishers / PUBLISHERS
