@@ -49,6 +49,24 @@ def test_a_round_ends_with_a_clean_audit(tmp_path: Path) -> None:
     assert review["graph_is_what_was_walked"]
 
 
+@pytest.mark.spec("LV-3", "PM-4", "DO-4")
+def test_a_round_with_another_handover(tmp_path: Path) -> None:
+    arguments = ["--brokers", "3", "--vehicles", "6", "--sensors", "3", "--seconds", "2"]
+    result = CliRunner().invoke(
+        app,
+        ["demo", *arguments, "--handover", "home", "--rounds", "1", "--no-pipeline", "--json"]
+        + ["--data", str(tmp_path)],
+    )
+
+    assert result.exit_code == 0, result.output
+    (audit,) = json.loads(result.stdout)["rounds"]
+    assert audit["handovers"] > 3
+    assert audit["delivered"] >= audit["owed"] > 20
+    with LocalNetwork(3, directory=tmp_path, config={"network": {"handover": "home"}}) as network:
+        homes = [network.ask(name, "clients") for name in network.names]
+    assert homes
+
+
 def test_the_audit_sees_what_is_lost() -> None:
     """Else a clean audit would mean nothing."""
     event = Event(publisher="s", seq=1, time_us=0, attributes={"price": 1})

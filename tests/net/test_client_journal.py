@@ -109,6 +109,28 @@ def test_what_follows_a_quiet_time_is_written_at_once(
         asyncio.run(run(network))
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_a_journal_ends_although_something_happens_at_that_moment(
+    tmp_path: Path, turns: int
+) -> None:
+    """What is recorded wakes the task that writes, which is told to end in the same turns."""
+
+    async def run() -> None:
+        journal = record.Record(tmp_path, "car")
+        journal.open(None, pytest.fail)
+        journal.start()
+        await asyncio.sleep(0)
+        journal.add(1, [RecordBegun(at="car", time=1)], 0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            await journal.stop()
+
+    asyncio.run(run())
+
+    assert [fact for _, fact in contents(tmp_path)] == [RecordBegun(at="car", time=1)]
+
+
 def kinds_in(facts: list[Fact], *kinds: type[Fact]) -> list[str]:
     return [type(fact).__name__ for fact in facts if isinstance(fact, kinds)]
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sterna.cli.output import NO, console, fail, print_json
+from sterna.core.handover.options import Handover
 from sterna.errors import SternaError
 
 
@@ -31,6 +32,10 @@ def demo(
         bool,
         typer.Option(help="Whether Spark audits and mines the journals of each round, too."),
     ] = True,
+    handover: Annotated[
+        Handover,
+        typer.Option(help="How clients are handed over from broker to broker."),
+    ] = Handover.RELOCATION,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document with the audits.")
     ] = False,
@@ -57,6 +62,7 @@ def demo(
             seconds=seconds,
             seed=seed,
             pipeline=pipeline,
+            handover=handover,
         )
         try:
             audits = perform(play, rounds, shows=not as_json)

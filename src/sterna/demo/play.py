@@ -10,6 +10,7 @@ from time import time_ns
 from typing import Any
 
 from sterna.core.facts import Settled
+from sterna.core.handover.options import Handover
 from sterna.demo.city import STREETS, City
 from sterna.demo.pipeline import Pipeline, Review
 from sterna.errors import SternaError
@@ -75,6 +76,7 @@ class Play:
         seconds: float = 10.0,
         seed: int = 0,
         pipeline: bool = True,
+        handover: str = Handover.RELOCATION,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
@@ -83,7 +85,10 @@ class Play:
         self.network = LocalNetwork(
             brokers,
             directory=directory,
-            config={"places": {"graph": str(streets), "dwell_s": 0.25}},
+            config={
+                "network": {"handover": str(handover)},
+                "places": {"graph": str(streets), "dwell_s": 0.25},
+            },
         )
         self.scene = Scene(self.network)
         self._sensors, self._vehicles = sensors, vehicles

@@ -172,8 +172,7 @@ class Record:
             self.flush_if_due()
 
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._has_news.wait(), LOOK_S)
+            await _happens(self._has_news, LOOK_S)
             has_news = self._has_news.is_set()
             self._has_news.clear()
             self._is_urgent.clear()
@@ -183,8 +182,17 @@ class Record:
                 self._failed(error)
                 return
             if has_news:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_urgent.wait(), PACE_S)
+                await _happens(self._is_urgent, PACE_S)
+
+
+async def _happens(event: asyncio.Event, limit_s: float) -> None:
+    """Wait until something happens, but no longer than this.
+
+    `asyncio.wait_for` would overlook that the task is cancelled if both came together.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await event.wait()
 
 
 def _life(began: Began) -> str:
