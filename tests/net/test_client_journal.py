@@ -117,7 +117,7 @@ def test_a_journal_ends_although_something_happens_at_that_moment(
 
     async def run() -> None:
         journal = record.Record(tmp_path, "car")
-        journal.open(None, pytest.fail)
+        journal.open(None, lambda error: pytest.fail(str(error)))
         journal.start()
         await asyncio.sleep(0)
         journal.add(1, [RecordBegun(at="car", time=1)], 0)

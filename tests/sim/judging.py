@@ -17,6 +17,7 @@ from sterna.core.handover.home import Home
 from sterna.core.handover.hosting import Hosting
 from sterna.core.handover.prefetching import Prefetching
 from sterna.core.handover.relocation import Relocation
+from sterna.core.location.moving import Moving
 from sterna.core.names import NodeId, Time
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
@@ -226,8 +227,14 @@ class Checked(Simulation):
             assert not guest.missed
         subscribed, advertised = brokers[own[0]].router.announced_by(client)
         assert {r.id: r.filter for r in subscribed} == {
-            f"{client}/{name}": filter_ for name, filter_ in node.subscriptions.items()
+            f"{client}/{name}": filter_
+            for name, filter_ in node.subscriptions.items()
+            if filter_.is_bound
         }
+        for id_, broker in brokers.items():
+            moving = broker.part("moving")
+            if isinstance(moving, Moving) and id_ not in own:
+                assert client not in moving.table, f"{id_} routes for {client} as it moves"
         offered = {f"{client}/{name}": filter_ for name, filter_ in node.advertisements.items()}
         assert {r.id: r.filter for r in advertised} == offered
         _, advertised = brokers[node.link].router.announced_by(client)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sterna.core.absence import Absence
 from sterna.core.arrangement import PartsOf
-from sterna.core.component import Component
+from sterna.core.component import BrokerComponent, Component
 from sterna.core.depot import Stretch
 from sterna.core.facts import Accepted, ClientForgotten, ForgottenEarly
 from sterna.core.handover.declining import Declining
@@ -137,7 +137,17 @@ class Broker(Node):
             if peer is Peer.CLIENT and not self.is_connected(link)
         ]
 
+    def goes_elsewhere(self, message: Message, link: LinkId, now: Time) -> bool:
+        """Whether a message from a client, or to it, is for another broker, and was sent there."""
+        return any(each(message, link, now) for each in self.hooks.goes_elsewhere)
+
+    def end_conversations(self, link: LinkId, now: Time) -> None:
+        """A client is elsewhere, and has no link here; what it announced stays."""
+        for component in self.components:
+            cast("BrokerComponent", component).link_disowned(link, now)
+
     def disown(self, link: LinkId, now: Time) -> None:
+        self.end_conversations(link, now)
         super().disown(link, now)
         self._absence.link_gone(link, (), now)
 

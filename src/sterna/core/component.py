@@ -164,6 +164,17 @@ class BrokerComponent(Component):
     def advertisements_changed(self, link: LinkId, now: Time) -> None:
         """A neighbour or client has advertised or unadvertised, and the table has it."""
 
+    def link_disowned(self, link: LinkId, now: Time) -> None:
+        """A client is elsewhere, and has no link here; what it announced stays.
+
+        Nothing can be sent to it, not even later.
+        """
+
+    def goes_elsewhere(self, message: Message, link: LinkId, now: Time) -> bool:
+        """Whether a message from a client, or to it, is for another broker, and was sent there."""
+        del message, link, now
+        return False
+
     def archive_changed(self, *, is_there: bool, now: Time) -> None:
         """There is an archive of events now, or none any more."""
 

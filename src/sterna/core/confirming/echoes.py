@@ -128,6 +128,8 @@ class Echoes(BrokerComponent):
 
     def on_confirmation_asked(self, message: ConfirmationAsked, link: LinkId, now: Time) -> None:
         """A client asks; a question that it asked before about the same subscription ends."""
+        if self.broker.goes_elsewhere(message, link, now):
+            return
         self._drop_if_asked(link, message.subscription, now)
         self._drop_ended(link, now)
         filter_ = self._filter(link, message.subscription)
@@ -204,7 +206,8 @@ class Echoes(BrokerComponent):
     def _answer(self, question: Question, now: Time) -> None:
         kind = Echo if question.subscription is None else Confirmation
         answer = kind(number=question.number, but_not=tuple(question.but_not))
-        self.broker.send(question.asker, answer, now)
+        if not self.broker.goes_elsewhere(answer, question.asker, now):
+            self.broker.send(question.asker, answer, now)
 
     def _drop(self, number: int, now: Time) -> None:
         """Nobody waits for the answer: those who were asked need not find it."""
@@ -268,6 +271,9 @@ class Echoes(BrokerComponent):
         self._mute.pop(link, None)
         self._drop_all(link, now)
         self._do_without(link, now)
+
+    def link_disowned(self, link: LinkId, now: Time) -> None:
+        self.link_gone(link, (), now)
 
     def _do_without(self, link: LinkId, now: Time) -> None:
         for number in sorted(self._concerned.pop(link, {})):

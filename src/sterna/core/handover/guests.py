@@ -281,10 +281,10 @@ class Guests(dict[NodeId, Guest]):
         return [
             event
             for event in lost
-            if guest.home
-            or event.id in guest.moving
-            or _matching(broker, client, event)
+            if event.id in guest.moving
+            or (not guest.home and _matching(broker, client, event))
             or _matching_here(broker, client, guest, event)
+            or guest.home
         ]
 
     def _discard(

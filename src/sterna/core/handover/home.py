@@ -19,6 +19,7 @@ import msgspec
 
 from sterna.core import facts
 from sterna.core.actions import Disconnect
+from sterna.core.confirming.messages import Confirmation, ConfirmationAsked
 from sterna.core.handover.guests import Guest, Presence
 from sterna.core.handover.messages import Arrival, Introduction
 from sterna.core.handover.missed import Missed
@@ -27,6 +28,8 @@ from sterna.core.handover.promises import Belongings
 from sterna.core.handover.roaming import Roaming
 from sterna.core.handover.standard import KeptStandard, Standard, belongings_in
 from sterna.core.handover.transfer_messages import (
+    ConfirmationFound,
+    ConfirmationSought,
     HomeChange,
     HomeEvents,
     Question,
@@ -38,6 +41,8 @@ from sterna.core.handover.transfer_messages import (
 )
 from sterna.core.handover.transfers import Transfer
 from sterna.core.keeping import Reader, Writer
+from sterna.core.location.messages import MovingChange
+from sterna.core.location.moving import OTHER_PLACES
 from sterna.core.messages import Events, Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Time
 from sterna.core.protocol import Kind, Protocol
@@ -68,7 +73,11 @@ class Home(Standard):
     """The brokers' part with home brokers."""
 
     name = "home"
-    handles = (*Standard.handles, Registration, Registered, HomeEvents, Suspended, HomeChange)
+    handles = (
+        *Standard.handles,
+        *(Registration, Registered, HomeEvents, Suspended, HomeChange),
+        *(ConfirmationSought, ConfirmationFound),
+    )
     Kept = KeptHome
 
     def __init__(self, handover: HandoverOptions | None = None) -> None:
@@ -110,6 +119,13 @@ class Home(Standard):
         home = [arrival.home] if arrival.home and arrival.home != self.broker.id else []
         return list(dict.fromkeys((*home, *super().places_before(arrival, client))))
 
+    def introduce(self, message: Arrival, client: NodeId, now: Time) -> None:
+        """Who routes for moving subscriptions is known when the home broker is asked, or not."""
+        is_visitor = message.home not in {"", self.broker.id}
+        super().introduce(
+            msgspec.structs.replace(message, others=()) if is_visitor else message, client, now
+        )
+
     def _register(self, client: NodeId, guest: Guest, arrival: Arrival, now: Time) -> None:
         """Have a visitor's events sent here; what it did not confirm comes first."""
         self.broker.state(facts.HandoverStarted(at=self.broker.id, time=now, client=client))
@@ -127,11 +143,17 @@ class Home(Standard):
         if guest.previous == (guest.home or arrival.home):
             self.broker.router.introduced((), arrival.advertisements, client, now)
             guest.home = guest.previous
+            self._take_others(arrival, client, now)
             stay, received = arrival.stay, arrival.received
             self.ask(client, guest, Registration, now, stay=stay, received=received)
         else:
             guest.home = ""
+            self._take_others(arrival, client, now)
             super().begin_asking(client, guest, transfer, now)
+
+    def _take_others(self, arrival: Arrival, client: NodeId, now: Time) -> None:
+        for other in arrival.others:
+            self.broker.message_arrived(other, client, now)
 
     def on_registered(self, message: Registered, _link: LinkId, now: Time) -> None:
         """The home broker sends a visitor its events from now on."""
@@ -238,6 +260,44 @@ class Home(Standard):
             link, guest, now, added=subscriptions, advertisements=advertisements, replaces=True
         )
 
+    def goes_elsewhere(self, message: Message, link: LinkId, now: Time) -> bool:
+        """The home broker routes for a visitor as it moves, and confirms its subscriptions.
+
+        Events that came to the visitor directly would overtake others of the same publisher.
+        """
+        guest, visiting = self.guests.get(link), self.visiting.get(link)
+        if isinstance(message, Confirmation) and visiting is not None:
+            found = ConfirmationFound(
+                to=visiting.broker,
+                sender=self.broker.id,
+                client=link,
+                number=message.number,
+                but_not=message.but_not,
+            )
+            self.broker.post.send(found, now)
+        elif guest is None or not guest.home:
+            return False
+        elif isinstance(message, MovingChange):
+            self._tell_home(link, guest, now, moving=message.added)
+        elif isinstance(message, ConfirmationAsked):
+            sought = ConfirmationSought(
+                to=guest.home,
+                sender=self.broker.id,
+                client=link,
+                visit=guest.visit,
+                subscription=message.subscription,
+                number=message.number,
+            )
+            self.broker.post.send(sought, now)
+        return True
+
+    def on_confirmation_found(self, message: ConfirmationFound, _link: LinkId, now: Time) -> None:
+        """Every broker that matters knows a subscription of a visitor."""
+        guest = self.guests.get(message.client)
+        if guest is not None and guest.home == message.sender and guest.is_here:
+            answer = Confirmation(number=message.number, but_not=message.but_not)
+            self.broker.send(message.client, answer, now)
+
     def _tell_home(self, client: NodeId, guest: Guest, now: Time, **changed: object) -> None:
         change = HomeChange(
             to=guest.home,
@@ -341,6 +401,12 @@ class Home(Standard):
         client, guest = message.client, self.guests.get(message.client)
         if guest is None or guest.home or message.visit < guest.visit:
             return
+        if message.moving is not None:
+            # Nobody knows how soon a move is known here, so the client may be anywhere.
+            moving = [msgspec.structs.replace(each, places=OTHER_PLACES) for each in message.moving]
+            change = MovingChange(added=tuple(moving), anew=True)
+            self.broker.message_arrived(change, client, now)
+            return
         subscriptions, advertisements = self.broker.router.announced_by(client)
         if message.advertisements is not None:
             advertisements = message.advertisements
@@ -349,6 +415,13 @@ class Home(Standard):
         for id_ in message.removed:
             kept.pop(id_, None)
         self.enter(client, tuple(kept.values()), advertisements, now)
+
+    def on_confirmation_sought(self, message: ConfirmationSought, _link: LinkId, now: Time) -> None:
+        """A client asks elsewhere who knows a subscription."""
+        guest = self.guests.get(message.client)
+        if guest is not None and not guest.home and message.visit >= guest.visit:
+            asked = ConfirmationAsked(subscription=message.subscription, number=message.number)
+            self.broker.message_arrived(asked, message.client, now)
 
     # ---- Both
 
@@ -372,6 +445,9 @@ class Home(Standard):
 
     def receive(self, client: NodeId, guest: Guest, brought: Belongings, now: Time) -> None:
         self.visiting.pop(client, None)
+        if brought.forgotten and guest.home and guest.transfer is not None:
+            guest.home = ""  # It has a new home here.
+            self._take_others(guest.transfer.arrival, client, now)
         super().receive(client, guest, brought, now)
         if self.guests.get(client) is guest:
             self._suspend(client, guest, now)
@@ -393,7 +469,8 @@ class Home(Standard):
         return super().bear(client, guest, now)
 
     def forget(self, client: NodeId, now: Time, *, taken_over: bool = False) -> None:
-        self.visiting.pop(client, None)
+        if self.visiting.pop(client, None) is not None:
+            self.broker.end_conversations(client, now)
         super().forget(client, now, taken_over=taken_over)
 
     def learned(self, client: NodeId, now: Time) -> None:

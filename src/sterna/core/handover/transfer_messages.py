@@ -6,6 +6,7 @@ Each question is answered. A broker that has nothing for the client says so, and
 from typing import Any, ClassVar
 
 from sterna.core.handover.messages import KeptFor
+from sterna.core.location.messages import MovingRoute
 from sterna.core.messages import Route
 from sterna.core.names import NodeId, RouteId
 from sterna.core.overlay.messages import Unicast
@@ -152,6 +153,25 @@ class HomeChange(Unicast, frozen=True, kw_only=True):
     """All its advertisements, if these have changed."""
     replaces: bool = False
     """Whether the client has no other subscriptions than those added."""
+    moving: tuple[MovingRoute, ...] | None = None
+    """All its moving subscriptions, if these have changed, or where it is."""
+
+
+class ConfirmationSought(Unicast, frozen=True, kw_only=True):
+    """The broker where a client is -> its home broker: it asks who knows a subscription."""
+
+    client: NodeId
+    visit: Visit
+    subscription: RouteId
+    number: Number
+
+
+class ConfirmationFound(Unicast, frozen=True, kw_only=True):
+    """Home broker -> the broker where the client is: the answer."""
+
+    client: NodeId
+    number: Number
+    but_not: tuple[NodeId, ...] = ()
 
 
 class Prefetch(Unicast, frozen=True, kw_only=True):

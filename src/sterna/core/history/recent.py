@@ -428,6 +428,9 @@ class Recent(BrokerComponent):
         for id_ in list(self._open.get(link, ())):
             self._drop(link, id_)
 
+    def link_disowned(self, link: LinkId, now: Time) -> None:
+        self.link_gone(link, (), now)
+
 
 PAST = Protocol(name="past", broker=Recent, client=Recall)
 

@@ -83,6 +83,7 @@ class KeptMoving(msgspec.Struct, frozen=True):
     away: dict[LinkId, KeptAway]
     names: int
     former: list[PlacesOptions] = []
+    elsewhere: dict[LinkId, list[MovingRoute]] = {}
 
 
 class Moving(Measuring, BrokerComponent):
@@ -114,6 +115,9 @@ class Moving(Measuring, BrokerComponent):
         self._named = 0
         self._away: dict[LinkId, Away] = {}
         """Clients whose link is down, until they announce where they are."""
+        self._elsewhere: dict[LinkId, dict[RouteId, MovingRoute]] = {}
+        """The routes of clients that another broker routes for; here they only tell what is wanted
+        of the events that are kept."""
         self._former: dict[int, PlacesOptions] = {}
         """Former places by digest, for clients that do not know the present ones yet."""
 
@@ -149,7 +153,10 @@ class Moving(Measuring, BrokerComponent):
 
     def exact(self, link: LinkId) -> list[tuple[RouteId, Filter]]:
         """What the client of a link wants at its last location, by the places that it knows."""
-        return [(id_, self._exact(route)) for id_, route in self.table.get(link, {}).items()]
+        return [(id_, self._exact(route)) for id_, route in self._announced_by(link).items()]
+
+    def _announced_by(self, link: LinkId) -> dict[RouteId, MovingRoute]:
+        return self._elsewhere.get(link) or self.table.get(link, {})
 
     def _exact(self, route: MovingRoute) -> Filter:
         if not route.at:  # That is no location; a client that says so may be anywhere.
@@ -161,15 +168,17 @@ class Moving(Measuring, BrokerComponent):
         return _around(space_at(space, route.at), route.filter, route.at, 0)
 
     def claimed(self, link: LinkId) -> list[tuple[str, Collection[RouteId]]]:
-        return [("moving", self.table.get(link, {}))]
+        return [("moving", self._announced_by(link))]
 
     # ---- Messages
 
     def on_moving_change(self, message: MovingChange, link: LinkId, now: Time) -> None:
         """A client or the broker nearer to it has subscribed, moved or unsubscribed. (Fig. 13)"""
+        said = [route for route in message.added if _is_valid(route)]
+        if self._is_elsewhere(message, said, link, now):
+            return
         self._away.pop(link, None)
         known = self.table.get(link, {})
-        said = [route for route in message.added if _is_valid(route)]
         names = {route.id for route in said}
         ended = [id_ for id_ in known if message.anew and id_ not in names]
         for route in said:
@@ -180,6 +189,22 @@ class Moving(Measuring, BrokerComponent):
         if message.anew and link in self._told:
             self._tell_again(link, now)
         self._tell(now)
+
+    def _is_elsewhere(
+        self, message: MovingChange, said: Sequence[MovingRoute], link: LinkId, now: Time
+    ) -> bool:
+        """Whether another broker routes for a client; it hears of all routes, not of changes."""
+        before = self._elsewhere.pop(link, {})
+        if not self.broker.hooks.goes_elsewhere:
+            return False  # So it is for nearly all messages.
+        routes = {**({} if message.anew else before), **_by_id(said)}
+        for id_ in message.removed:
+            routes.pop(id_, None)
+        change = MovingChange(added=tuple(routes.values()), anew=True)
+        if self.broker.goes_elsewhere(change, link, now):
+            self._elsewhere[link] = routes
+            return True
+        return False
 
     def _replace(self, link: LinkId, id_: RouteId, new: MovingRoute | None) -> None:
         """Subscribe to the instance of a route in place of the one before, if there was one."""
@@ -317,6 +342,7 @@ class Moving(Measuring, BrokerComponent):
     def _forget(self, link: LinkId) -> None:
         """Drop all routes that were announced over a link."""
         self._away.pop(link, None)
+        self._elsewhere.pop(link, None)
         for id_ in list(self.table.get(link, {})):
             self._replace(link, id_, None)
 
@@ -402,6 +428,7 @@ class Moving(Measuring, BrokerComponent):
             },
             names=self._named,
             former=list(self._former.values()),
+            elsewhere={link: list(each.values()) for link, each in self._elsewhere.items()},
         )
 
     def restore(self, kept: KeptMoving, reader: Reader) -> None:
@@ -415,6 +442,7 @@ class Moving(Measuring, BrokerComponent):
             self._away[link] = Away(away.since, _by_id(away.told), away.due)
         self._named = kept.names
         self._former = {places.digest(): places for places in kept.former}
+        self._elsewhere = {link: _by_id(routes) for link, routes in kept.elsewhere.items()}
 
 
 MOVING = Protocol(name="moving", kind=Kind.PLACES, broker=Moving, client=Whereabouts)

@@ -372,6 +372,11 @@ class Router(BrokerComponent):
         self._forget(link, now)
         self.tell(now)
 
+    def link_disowned(self, link: LinkId, now: Time) -> None:
+        del now
+        self._expect_no_more(link)
+        self._neighbours.end(link)
+
     def tell_interest(self, link: LinkId, now: Time) -> None:
         """Keep a publisher informed of what is wanted from now on: the c_all of quenching."""
         self._neighbours.inform(link)
