@@ -32,6 +32,7 @@ from sterna.core.handover.transfer_messages import (
     ConfirmationSought,
     HomeChange,
     HomeEvents,
+    MemoryLost,
     Question,
     Registered,
     Registration,
@@ -42,9 +43,9 @@ from sterna.core.handover.transfer_messages import (
 from sterna.core.handover.transfers import Transfer
 from sterna.core.keeping import Reader, Writer
 from sterna.core.location.messages import MovingChange
-from sterna.core.location.moving import OTHER_PLACES
+from sterna.core.location.moving import OTHER_PLACES, Moving
 from sterna.core.messages import Events, Message, SubscriptionChange
-from sterna.core.names import LinkId, NodeId, Time
+from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.protocol import Kind, Protocol
 from sterna.model.event import Event
 
@@ -60,7 +61,8 @@ class Visiting(msgspec.Struct, frozen=True, array_like=True):
 
     def is_answered(self, asked: Registration) -> bool:
         """Whether this is the registration that was answered last."""
-        return self.broker == asked.sender and self.number == asked.number
+        mine = self.broker, self.visit, self.number
+        return mine == (asked.sender, asked.visit, asked.number)
 
 
 class KeptHome(KeptStandard, frozen=True, kw_only=True):
@@ -76,7 +78,7 @@ class Home(Standard):
     handles = (
         *Standard.handles,
         *(Registration, Registered, HomeEvents, Suspended, HomeChange),
-        *(ConfirmationSought, ConfirmationFound),
+        *(ConfirmationSought, ConfirmationFound, MemoryLost),
     )
     Kept = KeptHome
 
@@ -166,6 +168,8 @@ class Home(Standard):
             return
         guest = self.answered(message, Registration, now)
         if guest is not None:
+            if guest.known != message.known:
+                guest.stay = 0  # It is welcomed again, and announces what its home has forgotten.
             guest.known = message.known
             self.receive(client, guest, belongings_in(message), now)
 
@@ -206,17 +210,41 @@ class Home(Standard):
         guest = self.guests.get(link)
         is_away = guest is not None and guest.presence is Presence.AWAY
         if guest is not None and is_away and guest.home and guest.transfer is None:
-            arrival = Arrival(
-                visit=guest.visit,
-                born=guest.born,
-                stay=guest.visit,
-                received=0,
-                brings=False,
-                home=guest.home,
-                advertisements=self.broker.router.announced_by(link)[1],
-            )
-            self._register(link, guest, arrival, now)
+            self._register_again(link, guest, now)
         super().link_up(link, now)
+
+    def _register_again(self, client: NodeId, guest: Guest, now: Time) -> None:
+        """Register a visitor that has not gone anywhere."""
+        moving = self.broker.part("moving")
+        routes = moving.announced_by(client) if isinstance(moving, Moving) else {}
+        arrival = Arrival(
+            visit=guest.visit,
+            born=guest.born,
+            stay=guest.visit,
+            received=0,
+            brings=False,
+            home=guest.home,
+            advertisements=self.broker.router.announced_by(client)[1],
+            others=(MovingChange(added=tuple(routes.values()), anew=True),) if routes else (),
+        )
+        self._register(client, guest, arrival, now)
+
+    def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
+        """A neighbour has lost its memory, or has an old one: it is the home of some, maybe."""
+        super().link_reset(link, unconfirmed, now)
+        if self.broker.peers[link] is Peer.BROKER:
+            self.on_memory_lost(MemoryLost(broker=link), link, now)
+
+    def on_memory_lost(self, message: MemoryLost, link: LinkId, now: Time) -> None:
+        """Register visitors again whose home is where memory was lost, or behind that.
+
+        Who is not known there any more has a new home, here.
+        """
+        self.announce(message, link, now)
+        for client, guest in list(self.guests.items()):
+            if guest.home and guest.is_served:
+                if self.broker.post.members.way_to(guest.home) in {None, link}:
+                    self._register_again(client, guest, now)
 
     def on_subscriptions_asked(self, message: SubscriptionsAsked, link: LinkId, now: Time) -> None:
         """A visitor's subscriptions are not here."""
@@ -313,7 +341,12 @@ class Home(Standard):
     def events_leaving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
         """Send a client's events to where it is, by unicast."""
         visiting = self.visiting.get(link)
-        if visiting is None or not visiting.is_connected or self.guests[link].waits:
+        if (
+            visiting is None
+            or not visiting.is_connected
+            or self.guests[link].waits
+            or self.broker.post.members.way_to(visiting.broker) is None
+        ):
             return super().events_leaving(events, link, now)
         sent = HomeEvents(
             to=visiting.broker, sender=self.broker.id, client=link, events=tuple(events)
@@ -343,7 +376,10 @@ class Home(Standard):
                 guest.transfer.defer(message)
                 guest.transfer.arrival = arrival
             elif visiting is not None and visiting.is_answered(message):
-                pass  # It was asked twice.
+                # It was asked twice, or by a broker that does not remember the answer.
+                known = self.broker.router.digest_of(client)
+                again = message.answered(known=known, published=guest.published)
+                self.broker.post.send(again, now)
             elif visiting is not None and visiting.broker != message.sender:
                 self._release(client, guest, arrival, visiting, now, message)
             else:
@@ -446,7 +482,7 @@ class Home(Standard):
     def receive(self, client: NodeId, guest: Guest, brought: Belongings, now: Time) -> None:
         self.visiting.pop(client, None)
         if brought.forgotten and guest.home and guest.transfer is not None:
-            guest.home = ""  # It has a new home here.
+            guest.home, guest.stay = "", 0  # It has a new home here, and is welcomed again.
             self._take_others(guest.transfer.arrival, client, now)
         super().receive(client, guest, brought, now)
         if self.guests.get(client) is guest:

@@ -251,7 +251,7 @@ class Hosting(BrokerComponent):
     def learned(self, client: NodeId, now: Time) -> None:
         """There is news of a client: it was born somewhere, or it has left."""
 
-    def announce(self, message: Located | Departed, source: LinkId | None, now: Time) -> None:
+    def announce(self, message: Message, source: LinkId | None, now: Time) -> None:
         """Send news to all neighbouring brokers but the one that it comes from."""
         for link, peer in self.broker.peers.items():
             if peer is Peer.BROKER and link != source:

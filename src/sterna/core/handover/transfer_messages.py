@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from sterna.core.handover.messages import KeptFor
 from sterna.core.location.messages import MovingRoute
-from sterna.core.messages import Route
+from sterna.core.messages import Message, Route
 from sterna.core.names import NodeId, RouteId
 from sterna.core.overlay.messages import Unicast
 from sterna.model.event import Event, EventId
@@ -155,6 +155,12 @@ class HomeChange(Unicast, frozen=True, kw_only=True):
     """Whether the client has no other subscriptions than those added."""
     moving: tuple[MovingRoute, ...] | None = None
     """All its moving subscriptions, if these have changed, or where it is."""
+
+
+class MemoryLost(Message, frozen=True, kw_only=True):
+    """Broker -> all brokers on its side: a neighbour has lost what it knew of its clients."""
+
+    broker: NodeId
 
 
 class ConfirmationSought(Unicast, frozen=True, kw_only=True):

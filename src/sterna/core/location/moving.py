@@ -153,9 +153,10 @@ class Moving(Measuring, BrokerComponent):
 
     def exact(self, link: LinkId) -> list[tuple[RouteId, Filter]]:
         """What the client of a link wants at its last location, by the places that it knows."""
-        return [(id_, self._exact(route)) for id_, route in self._announced_by(link).items()]
+        return [(id_, self._exact(route)) for id_, route in self.announced_by(link).items()]
 
-    def _announced_by(self, link: LinkId) -> dict[RouteId, MovingRoute]:
+    def announced_by(self, link: LinkId) -> dict[RouteId, MovingRoute]:
+        """The moving routes of a client, even if another broker routes for it."""
         return self._elsewhere.get(link) or self.table.get(link, {})
 
     def _exact(self, route: MovingRoute) -> Filter:
@@ -168,7 +169,7 @@ class Moving(Measuring, BrokerComponent):
         return _around(space_at(space, route.at), route.filter, route.at, 0)
 
     def claimed(self, link: LinkId) -> list[tuple[str, Collection[RouteId]]]:
-        return [("moving", self._announced_by(link))]
+        return [("moving", self.announced_by(link))]
 
     # ---- Messages
 
