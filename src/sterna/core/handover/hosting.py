@@ -337,10 +337,11 @@ class Hosting(BrokerComponent):
         self.returning.pop(client, None)
         if self.broker.is_connected(client):
             self.broker.act(Disconnect(client, taken_over))
+        if client not in self.broker.known:
+            # It was expected here. It has never come, or the handshake is unfinished.
+            self.clear(client, now)
         if client in self.broker.peers:
             self.broker.forget(client, now)
-        else:  # It was expected here, and has never come.
-            self.clear(client, now)
 
     def clear(self, client: NodeId, now: Time) -> None:
         """End everything that a client has announced."""

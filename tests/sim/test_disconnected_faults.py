@@ -1,0 +1,51 @@
+"""Clients that come back, connections that flap and messages that are lost at the wrong moment: what
+the strategies of Burcea et al. must not forget, send twice, or wait for in vain.
+"""
+
+from typing import Any
+
+import pytest
+
+from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.mobility import MobilityOptions
+from sterna.sim.topology import line
+from tests.mobility import model_of
+from tests.sim.overlay import Overlay
+
+PLACES = pytest.mark.parametrize("subscriptions", ["device", "broker"])
+
+
+def network(
+    brokers: int, clients: dict[str, str], protocol: Handover, *, to: str = "", **options: Any
+) -> Overlay:
+    """A line of brokers; if they predict, clients go from B1 `to` another one."""
+    run = Overlay(
+        line(brokers),
+        clients,
+        handover=HandoverOptions(protocol=protocol),
+        mobility=MobilityOptions(model=model_of({("B1", to): 1}).to_bytes()) if to else None,
+        options={protocol: options} if options else {},
+        crashing=["B1", "B2"],
+    )
+    return run.subscribe("C", "x > 0").settle()
+
+
+# ---- Prefetching
+
+
+@pytest.mark.spec("PM-4", "DO-2")
+@PLACES
+def test_a_client_that_is_forgotten_during_the_handshake_leaves_nothing_in_the_table(
+    subscriptions: str,
+) -> None:
+    """C is expected at B2, goes back to B1, and connects to B2 just when B1 has the copy sent."""
+    for wait_us in range(1_000, 5_000, 250):
+        run = network(
+            2, {"C": "B1", "P": "B2"}, Handover.PREFETCHING, to="B2", subscriptions=subscriptions
+        )
+        run.detach("C").settle()
+
+        run.attach("C", "B1").wait(wait_us).attach("C", "B2").publish("P", x=1).settle()
+
+        assert run.publish("P", x=1).settle().received("C") == ["P#1", "P#2"]
+        assert "C" not in run.table("B1")
