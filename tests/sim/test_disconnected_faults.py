@@ -8,6 +8,7 @@ import pytest
 
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.mobility import MobilityOptions
+from sterna.sim.script import Drop
 from sterna.sim.topology import line
 from tests.mobility import model_of
 from tests.sim.overlay import Overlay
@@ -49,3 +50,18 @@ def test_a_client_that_is_forgotten_during_the_handshake_leaves_nothing_in_the_t
 
         assert run.publish("P", x=1).settle().received("C") == ["P#1", "P#2"]
         assert "C" not in run.table("B1")
+
+
+@pytest.mark.spec("PM-4", "DO-2")
+def test_a_flapping_connection_does_not_discard_the_copy_that_the_client_waits_for() -> None:
+    """C is back at B1, which fetches the copy from B2, when its connection is lost for a moment."""
+    run = network(2, {"C": "B1", "P": "B1"}, Handover.PREFETCHING, to="B2")
+    run.detach("C").settle()
+    run.publish("P", x=1).publish("P", x=1).settle()
+
+    run.attach("C", "B1").wait(2_500).fault(Drop(a="C", b="B1", us=100)).settle()
+    run.publish("P", x=1).settle()
+
+    assert run.received("C") == ["P#1", "P#2", "P#3"]
+    assert run.outcome().findings == []
+    assert "C" not in run.table("B2")

@@ -214,10 +214,10 @@ class Prefetching(Standard):
         return super().bear(client, guest, now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
-        """A connection that is back needs no arrival."""
+        """A connection that is back needs no arrival. What its client waits for is not discarded."""
         super().link_up(link, now)
         guest = self.guests.get(link)
-        if guest is not None and guest.is_here:
+        if guest is not None and guest.is_served:
             self._discard(link, self.copies_of(link), guest.visit, now)
 
     def copies_of(self, client: NodeId) -> tuple[NodeId, ...]:
