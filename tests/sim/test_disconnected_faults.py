@@ -65,3 +65,23 @@ def test_a_flapping_connection_does_not_discard_the_copy_that_the_client_waits_f
     assert run.received("C") == ["P#1", "P#2", "P#3"]
     assert run.outcome().findings == []
     assert "C" not in run.table("B2")
+
+
+@pytest.mark.spec("PM-4", "DO-2")
+@PLACES
+def test_a_predicted_broker_that_asks_again_does_not_get_a_client_that_is_back(
+    subscriptions: str,
+) -> None:
+    """B2 has asked B1 twice for a copy, because the link between them was down. C is at B1 again."""
+    for wait_us in range(0, 4_000, 500):
+        run = network(
+            2, {"C": "B1", "P": "B1"}, Handover.PREFETCHING, to="B2", subscriptions=subscriptions
+        )
+        run.detach("C").wait(10).publish("P", x=1).wait(wait_us)
+
+        run.fault(Drop(a="B1", b="B2", us=15_000_000)).wait(12_000_000).publish("P", x=1)
+        run.attach("C", "B1").wait(5_000_000).settle()
+        run.publish("P", x=1).settle()
+
+        assert run.received("C") == ["P#1", "P#2", "P#3"], wait_us
+        assert run.outcome().findings == []

@@ -43,6 +43,10 @@ class Predicted(msgspec.Struct, frozen=True, array_like=True):
     waiting: tuple[NodeId, ...]
     """Those that have not got their copy."""
 
+    def is_awaited(self, asked: UnsubscribeAsked) -> bool:
+        """Whether who asks has not got its copy. If it asks twice, the client may be back here."""
+        return self.number == asked.prefetch and asked.sender in self.waiting
+
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
     """What was sent for a client that is expected."""
@@ -159,7 +163,7 @@ class Prefetching(Standard):
             super().on_unsubscribe_asked(message, link, now)
             if guest is not None and client not in self.guests:  # The client is there.
                 self._discard(client, copies, message.visit, now)
-        elif guest is None or predicted is None or predicted.number != message.prefetch:
+        elif guest is None or predicted is None or not predicted.is_awaited(message):
             self.broker.post.send(message.nothing(), now)
         else:
             self._send_copy(message, guest, predicted, now)
