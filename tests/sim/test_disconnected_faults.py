@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from sterna.core.handover.hosting import Hosting
 from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.inputs import Configured, LinkGone, TimePassed
 from sterna.core.mobility import MobilityOptions
+from sterna.core.settings import Settings
 from sterna.sim.script import Drop
 from sterna.sim.topology import line
 from tests.mobility import model_of
 from tests.sim.overlay import Overlay
+from tests.sim.test_leaving import leave
 
 PLACES = pytest.mark.parametrize("subscriptions", ["device", "broker"])
 
@@ -29,6 +33,12 @@ def network(
         crashing=["B1", "B2"],
     )
     return run.subscribe("C", "x > 0").settle()
+
+
+def hosting(run: Overlay, broker: str) -> Hosting:
+    """The broker's part of the handover protocol in force."""
+    found = [each for each in run.broker(broker).components if isinstance(each, Hosting)]
+    return found[-1]
 
 
 # ---- Prefetching
@@ -85,3 +95,25 @@ def test_a_predicted_broker_that_asks_again_does_not_get_a_client_that_is_back(
 
         assert run.received("C") == ["P#1", "P#2", "P#3"], wait_us
         assert run.outcome().findings == []
+
+
+# ---- Brokers that leave, and brokers that change
+
+
+@pytest.mark.spec("PM-4", "DO-1", "LV-9")
+@pytest.mark.parametrize("protocol", [Handover.STANDARD, Handover.HOME, Handover.RELOCATION])
+def test_news_for_a_neighbour_that_has_left_for_good_is_not_kept(protocol: Handover) -> None:
+    """It would be kept for ever, and a strategy that is replaced would never come to its end."""
+    run = network(2, {"C": "B1", "P": "B1"}, protocol)
+    run.fault(Drop(a="B1", b="B2", us=10**11)).wait(10_000)
+    leave(run, "C").wait(100_000)
+    broker, now = run.broker("B1"), run.simulation.network.kernel.now
+    assert hosting(run, "B1").courier
+
+    broker.handle(LinkGone(link="B2"), now)
+
+    assert not hosting(run, "B1").courier
+    broker.handle(Configured(settings=Settings()), now)
+    for second in range(3):
+        broker.handle(TimePassed(), now + second * 1_000_000)
+    assert broker.arrangement.ending == []

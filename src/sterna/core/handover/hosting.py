@@ -385,8 +385,11 @@ class Hosting(BrokerComponent):
             guest.missed = Missed((*missed_in(unconfirmed), *guest.missed))
 
     def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
-        """A guest that the driver has sent away for good, such as one with the name of a broker."""
+        """A neighbour that has left, and its news with it; or a guest that the driver has sent away
+        for good, such as one with the name of a broker.
+        """
         del unconfirmed
+        self.courier.take(link)
         guest = self.guests.pop(link, None)
         if guest is not None:
             self.returning.pop(link, None)
