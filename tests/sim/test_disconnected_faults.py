@@ -11,7 +11,7 @@ from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import Configured, LinkGone, TimePassed
 from sterna.core.mobility import MobilityOptions
 from sterna.core.settings import Settings
-from sterna.sim.script import Drop
+from sterna.sim.script import Crash, Drop, Reconfigure
 from sterna.sim.topology import line
 from tests.mobility import model_of
 from tests.sim.overlay import Overlay
@@ -117,3 +117,21 @@ def test_news_for_a_neighbour_that_has_left_for_good_is_not_kept(protocol: Hando
     for second in range(3):
         broker.handle(TimePassed(), now + second * 1_000_000)
     assert broker.arrangement.ending == []
+
+
+@pytest.mark.spec("PM-4", "DO-1", "LV-9")
+def test_a_strategy_that_takes_over_repeats_a_question_that_was_lost() -> None:
+    """B3 waits for what B1 has kept when it changes its strategy; B2 loses the question."""
+    run = network(3, {"C": "B1", "P": "B3"}, Handover.STANDARD, subscriptions="device")
+    run.detach("C").settle()
+    run.fault(Drop(a="B1", b="B2", us=3_000_000)).attach("C", "B3").wait(100_000)
+    logging = Settings(
+        handover=HandoverOptions(protocol=Handover.LOGGING),
+        options={"logging": {"subscriptions": "device"}},
+    )
+
+    run.simulation.do(Reconfigure(broker="B3", settings=logging, tells=True))
+    run.fault(Crash(broker="B2", us=10_000, forgets=True)).wait(60_000_000)
+
+    assert not hosting(run, "B3").guests["C"].waits
+    assert run.publish("P", x=1).settle().received("C") == ["P#1"]

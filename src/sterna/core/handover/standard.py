@@ -113,6 +113,7 @@ class Standard(Fetching):
             if transfer is not None and (guest.home or not transfer.awaits_events):
                 guest.home = ""
                 self.fetch(client, guest, transfer.arrival, now)
+        self.wake_by(now)  # The other one's deadline has ended with it.
 
     # ---- Step 1: a client reconnects, and notifies the new broker where it was before
 
