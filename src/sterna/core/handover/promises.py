@@ -4,7 +4,7 @@ A broker that is asked for it may still wait for a part of it itself. Then it pr
 sends all of it on when that part has come.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import msgspec
@@ -101,12 +101,40 @@ class KeptPromise(msgspec.Struct, frozen=True):
     logged: list[int] = []
 
 
-class Promises(dict[tuple[NodeId, int], Promise]):
-    """The promises of a broker, by client and by the number of the request that it has sent."""
+Key = tuple[NodeId, int]
+"""A client, and the number of the request that the broker itself has sent."""
 
-    def of(self, client: NodeId) -> list[tuple[tuple[NodeId, int], Promise]]:
+
+class Promises(MutableMapping[Key, Promise]):
+    """The promises of a broker."""
+
+    def __init__(self) -> None:
+        self._all: dict[Key, Promise] = {}
+        self._of: dict[NodeId, dict[Key, Promise]] = {}
+
+    def of(self, client: NodeId) -> list[tuple[Key, Promise]]:
         """Those for one client."""
-        return [(key, promise) for key, promise in self.items() if key[0] == client]
+        return list(self._of.get(client, {}).items())
+
+    def __getitem__(self, key: Key) -> Promise:
+        return self._all[key]
+
+    def __setitem__(self, key: Key, promise: Promise) -> None:
+        self._all[key] = promise
+        self._of.setdefault(key[0], {})[key] = promise
+
+    def __delitem__(self, key: Key) -> None:
+        del self._all[key]
+        client = key[0]
+        del self._of[client][key]
+        if not self._of[client]:
+            del self._of[client]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
 
     def keep(self, writer: Writer) -> list[KeptPromise]:
         """What a snapshot has to hold."""
