@@ -4,11 +4,17 @@ the strategies of Burcea et al. must not forget, send twice, or wait for in vain
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from sterna.core.facts import Forgotten
 from sterna.core.handover.hosting import Hosting
 from sterna.core.handover.options import Handover, HandoverOptions
-from sterna.core.inputs import Configured, LinkGone, TimePassed
+from sterna.core.handover.promises import KeptPromise, Promises
+from sterna.core.handover.standard import Standard
+from sterna.core.handover.transfer_messages import UnsubscribeAsked
+from sterna.core.inputs import Configured, Input, LinkGone, TimePassed
+from sterna.core.keeping import Reader, Writer
 from sterna.core.mobility import MobilityOptions
 from sterna.core.settings import Settings
 from sterna.sim.script import Crash, Drop, Reconfigure
@@ -39,6 +45,12 @@ def hosting(run: Overlay, broker: str) -> Hosting:
     """The broker's part of the handover protocol in force."""
     found = [each for each in run.broker(broker).components if isinstance(each, Hosting)]
     return found[-1]
+
+
+def give(run: Overlay, broker: str, given: Input) -> None:
+    """Have something happen to a broker."""
+    network = run.simulation.network
+    network._turn(network.hosts[broker], given)
 
 
 # ---- Prefetching
@@ -95,6 +107,75 @@ def test_a_predicted_broker_that_asks_again_does_not_get_a_client_that_is_back(
 
         assert run.received("C") == ["P#1", "P#2", "P#3"], wait_us
         assert run.outcome().findings == []
+
+
+# ---- Questions that are lost
+
+
+def promised() -> Overlay:
+    """C has left B1, has been at B3 without being welcomed, and is at B4, which asks B3.
+
+    B3 promises B4 what it has asked of B1. Its question is at B2, which cannot reach B1.
+    """
+    run = network(4, {"C": "B1", "P": "B1"}, Handover.STANDARD, subscriptions="device")
+    run.detach("C").settle().publish("P", x=1).settle()
+    run.fault(Drop(a="B1", b="B2", us=2_000_000)).wait(10_000)
+    run.attach("C", "B3").wait(100_000).attach("C", "B4").wait(100_000)
+    assert list(part(run, "B3").promises) == [("C", 1)]
+    return run
+
+
+def part(run: Overlay, broker: str) -> Standard:
+    found = hosting(run, broker)
+    assert isinstance(found, Standard)
+    return found
+
+
+@pytest.mark.spec("PM-4", "DO-1")
+def test_who_has_promised_something_asks_again_for_what_it_waits_for() -> None:
+    """B2 forgets the question; else B3 and B4 would wait for ever."""
+    run = promised()
+
+    run.fault(Crash(broker="B2", us=10_000, forgets=True)).wait(30_000_000).settle()
+
+    assert run.publish("P", x=1).settle().received("C") == ["P#1", "P#2"]
+    assert run.outcome().findings == []
+    assert not part(run, "B3").promises
+
+
+@pytest.mark.spec("PM-4", "DO-1")
+def test_a_promise_is_repeated_after_a_restart() -> None:
+    """The question and its time are in the snapshot."""
+    promises, writer, restored = part(promised(), "B3").promises, Writer(), Promises()
+    kept = promises.keep(writer)
+
+    restored.restore(kept, Reader(writer.events, writer.messages), UnsubscribeAsked)
+
+    assert dict(restored) == dict(promises)
+    assert all(each.question is not None and each.since for each in restored.values())
+
+
+@pytest.mark.spec("PM-4", "DO-1")
+def test_a_snapshot_without_the_questions_of_promises_is_read() -> None:
+    kept = part(promised(), "B3").promises.keep(Writer())[0]
+    older = {name: value for name, value in msgspec.structs.asdict(kept).items()}
+    del older["question"], older["since"]
+
+    read = msgspec.convert(older, KeptPromise)
+
+    assert (read.question, read.since) == (None, 0)
+
+
+@pytest.mark.spec("PM-4", "DO-1")
+def test_nothing_is_promised_any_more_if_who_has_it_leaves_the_overlay() -> None:
+    """B4 goes on without it: C has a new life, and gets what is published from then on."""
+    run = promised().fault(Crash(broker="B2", us=10_000, forgets=True)).wait(100_000)
+    give(run, "B2", LinkGone(link="B1"))
+    run.fault(Drop(a="B1", b="B2", us=10**11)).wait(60_000_000)
+
+    assert not part(run, "B3").promises
+    assert not part(run, "B4").guests["C"].waits
+    assert run.facts_of(Forgotten)
 
 
 # ---- Brokers that leave, and brokers that change

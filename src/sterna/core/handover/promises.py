@@ -12,9 +12,10 @@ import msgspec
 from sterna.core.handover.cache import after
 from sterna.core.handover.guests import KeptForMoving
 from sterna.core.handover.messages import KeptFor
+from sterna.core.handover.transfer_messages import Question
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
-from sterna.core.names import NodeId, RouteId
+from sterna.core.names import NodeId, RouteId, Time
 from sterna.model.event import Event, EventId
 from sterna.model.ranges import VISIT_MAX
 
@@ -68,6 +69,10 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     visit: int
     logged: list[Event] = []
     """Events that were in the log of this broker, and so are not among those that come."""
+    question: Question | None = None
+    """What this broker has asked for them; None if its protocol does not ask twice."""
+    since: Time = 0
+    """When it was sent."""
 
     def kept_with(self, come: Belongings) -> Belongings:
         """What is owed, now that the rest has come."""
@@ -99,6 +104,8 @@ class KeptPromise(msgspec.Struct, frozen=True):
     departing: int
     visit: int = VISIT_MAX
     logged: list[int] = []
+    question: int | None = None
+    since: Time = 0
 
 
 Key = tuple[NodeId, int]
@@ -151,6 +158,8 @@ class Promises(MutableMapping[Key, Promise]):
                 departing=promise.departing,
                 visit=promise.visit,
                 logged=[writer.event(event) for event in promise.logged],
+                question=None if promise.question is None else writer.message(promise.question),
+                since=promise.since,
             )
             for (client, awaits), promise in self.items()
         ]
@@ -168,6 +177,8 @@ class Promises(MutableMapping[Key, Promise]):
                 departing=each.departing,
                 visit=each.visit,
                 logged=[reader.event(number) for number in each.logged],
+                question=None if each.question is None else reader.message(each.question, Question),
+                since=each.since,
             )
 
 

@@ -32,7 +32,7 @@ from sterna.core.handover.fetching import Fetching, is_of_another
 from sterna.core.handover.guests import Guest, KeptGuest
 from sterna.core.handover.messages import Arrival
 from sterna.core.handover.options import HandoverOptions
-from sterna.core.handover.promises import Belongings, KeptPromise
+from sterna.core.handover.promises import Belongings, KeptPromise, Key, Promise
 from sterna.core.handover.roaming import NEWS_US, Roaming
 from sterna.core.handover.trails import KeptTrails
 from sterna.core.handover.transfer_messages import (
@@ -394,6 +394,12 @@ class Standard(Fetching):
                 if transfer.since + NEWS_US <= now:
                     self._ask_again(client, guest, transfer, now)
                 self.look_again_by(transfer.since + NEWS_US, NEWS_US, now)
+        for key, promise in list(self.promises.items()):
+            if promise.question is not None:
+                if promise.since + NEWS_US <= now:
+                    self._ask_again_for(key, promise, promise.question, now)
+                else:
+                    self.look_again_by(promise.since + NEWS_US, NEWS_US, now)
 
     def _ask_again(self, client: NodeId, guest: Guest, transfer: Transfer, now: Time) -> None:
         """A broker may have lost what it was asked; one that has left the overlay never answers."""
@@ -402,6 +408,16 @@ class Standard(Fetching):
             self.ask_next(client, guest, transfer, now)
         else:
             transfer.since = now
+            self.broker.post.send(question, now)
+
+    def _ask_again_for(self, key: Key, promise: Promise, question: Question, now: Time) -> None:
+        """The same for what is promised; if nobody is going to answer, nothing is owed any more."""
+        if self.broker.post.members.way_to(question.to) is None:
+            del self.promises[key]
+            self.broker.post.send(cast("Question", promise.request).nothing(), now)
+        else:
+            self.promises[key] = msgspec.structs.replace(promise, since=now)
+            self.look_again_by(now + NEWS_US, NEWS_US, now)
             self.broker.post.send(question, now)
 
     @property
