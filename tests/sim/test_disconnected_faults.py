@@ -216,3 +216,20 @@ def test_a_strategy_that_takes_over_repeats_a_question_that_was_lost() -> None:
 
     assert not hosting(run, "B3").guests["C"].waits
     assert run.publish("P", x=1).settle().received("C") == ["P#1"]
+
+
+@pytest.mark.spec("PM-4", "DO-1")
+def test_messages_that_a_removed_link_has_not_confirmed_look_for_another_way() -> None:
+    """B1 has answered B3 over B2 when that link ends, and B1 has one to B3 instead."""
+    run = network(3, {"C": "B1", "P": "B1"}, Handover.STANDARD, subscriptions="device")
+    run.detach("C").settle().publish("P", x=1).settle()
+    run.attach("C", "B3")
+    while not run.sent("EventsFound"):
+        run.wait(100)
+
+    run.simulation.network.end("B1", "B2")
+    run.simulation.network.connect("B1", "B3")
+    run.settle()
+
+    assert run.received("C") == ["P#1"]
+    assert not run.facts_of(Forgotten)

@@ -9,7 +9,7 @@ from sterna.core.component import BrokerComponent
 from sterna.core.handover.courier import Courier
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
-from sterna.core.names import LinkId, Time
+from sterna.core.names import LinkId, Peer, Time
 from sterna.core.overlay.members import Members
 from sterna.core.overlay.messages import Unicast
 from sterna.core.protocol import Protocol
@@ -67,10 +67,12 @@ class Post(BrokerComponent):
     def link_up(self, link: LinkId, now: Time) -> None:
         self._courier.link_up(self.broker, link, now)
 
-    def link_gone(self, link: LinkId, _unconfirmed: Sequence[Message], now: Time) -> None:
-        """What has waited for the link looks for another way."""
-        for message in self._courier.take(link):
-            self.send(cast("Unicast", message), now)
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
+        """What may not have arrived over the link, or has waited for it, looks for another way."""
+        if self.broker.peers[link] is Peer.BROKER:
+            for message in (*unconfirmed, *self._courier.take(link)):
+                if isinstance(message, Unicast):
+                    self.send(message, now)
 
     def kept(self, link: LinkId) -> Load:
         return self._courier.held(link)
