@@ -1,5 +1,5 @@
-"""Clients that come back, connections that flap and messages that are lost at the wrong moment: what
-the strategies of Burcea et al. must not forget, send twice, or wait for in vain.
+"""Clients that come back, connections that flap and messages that are lost at a bad moment: what the
+strategies of Burcea et al. must not forget, send twice, or wait for in vain.
 """
 
 from typing import Any
@@ -9,6 +9,7 @@ import pytest
 
 from sterna.core.facts import Forgotten
 from sterna.core.handover.hosting import Hosting
+from sterna.core.handover.messages import BEFORE_MAX, Arrival
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.handover.promises import KeptPromise, Promises
 from sterna.core.handover.standard import Standard
@@ -94,7 +95,7 @@ def test_a_flapping_connection_does_not_discard_the_copy_that_the_client_waits_f
 def test_a_predicted_broker_that_asks_again_does_not_get_a_client_that_is_back(
     subscriptions: str,
 ) -> None:
-    """B2 has asked B1 twice for a copy, because the link between them was down. C is at B1 again."""
+    """B2 has asked B1 twice for a copy: the link between them was down. C is at B1 again."""
     for wait_us in range(0, 4_000, 500):
         run = network(
             2, {"C": "B1", "P": "B1"}, Handover.PREFETCHING, to="B2", subscriptions=subscriptions
@@ -158,7 +159,7 @@ def test_a_promise_is_repeated_after_a_restart() -> None:
 @pytest.mark.spec("PM-4", "DO-1")
 def test_a_snapshot_without_the_questions_of_promises_is_read() -> None:
     kept = part(promised(), "B3").promises.keep(Writer())[0]
-    older = {name: value for name, value in msgspec.structs.asdict(kept).items()}
+    older = msgspec.structs.asdict(kept)
     del older["question"], older["since"]
 
     read = msgspec.convert(older, KeptPromise)
@@ -233,3 +234,38 @@ def test_messages_that_a_removed_link_has_not_confirmed_look_for_another_way() -
 
     assert run.received("C") == ["P#1"]
     assert not run.facts_of(Forgotten)
+
+
+# ---- Clients that name any number of brokers
+
+
+@pytest.mark.spec("PM-4", "DO-2")
+def test_brokers_that_a_client_has_made_up_are_not_told_to_discard_anything() -> None:
+    """Messages to brokers that nobody knows would push out what others wait for."""
+    run = network(2, {"C": "B1", "P": "B1"}, Handover.PREFETCHING)
+    arrival = Arrival(visit=2, born=1, stay=1, received=0, before=made_up(20_000))
+
+    run.broker("B1").message_arrived(arrival, "C", run.simulation.network.kernel.now)
+
+    assert not run.broker("B1").post.unsent
+
+
+@pytest.mark.spec("PM-4", "DO-1")
+@pytest.mark.parametrize(
+    "protocol", [Handover.STANDARD, Handover.LOGGING, Handover.PREFETCHING, Handover.HOME]
+)
+def test_a_broker_asks_no_more_brokers_than_the_first_that_a_client_names(
+    protocol: Handover,
+) -> None:
+    run = network(2, {"C": "B1", "P": "B1"}, protocol)
+    arrival = Arrival(visit=2, born=1, stay=1, received=0, before=made_up(20_000))
+
+    run.broker("B2").message_arrived(arrival, "C", run.simulation.network.kernel.now)
+
+    transfer = part(run, "B2").guests["C"].transfer
+    assert transfer is not None
+    assert [*transfer.asked, *transfer.to_ask] == list(made_up(BEFORE_MAX))
+
+
+def made_up(count: int) -> tuple[str, ...]:
+    return tuple(f"none{number}" for number in range(count))

@@ -191,7 +191,8 @@ class Prefetching(Standard):
 
     def receive_back(self, client: NodeId, guest: Guest, message: Arrival, now: Time) -> None:
         """A client is where its events are, or will be: here it was before, or is expected."""
-        others = [broker for broker in message.before if broker != self.broker.id]
+        way_to = self.broker.post.members.way_to
+        others = [broker for broker in message.places if way_to(broker) is not None]
         copies = (*self.copies_of(client), *others)
         transfer = guest.transfer
         if transfer is not None and transfer.prefetch:  # Its old broker may have nothing left.
@@ -218,7 +219,7 @@ class Prefetching(Standard):
         return super().bear(client, guest, now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
-        """A connection that is back needs no arrival. What its client waits for is not discarded."""
+        """A connection that is back needs no arrival. What the client waits for is kept."""
         super().link_up(link, now)
         guest = self.guests.get(link)
         if guest is not None and guest.is_served:
@@ -258,7 +259,7 @@ class Prefetching(Standard):
 
     def places_before(self, arrival: Arrival, client: NodeId) -> list[NodeId]:
         """A client that is back where it was before is looked for where it was expected."""
-        here, before = self.broker.id, arrival.before
+        here, before = self.broker.id, arrival.places
         expected = self.broker.post.members.nearest(self.elsewhere(client))
         places = [each for b in before for each in (expected if b == here else [b])]
         return list(dict.fromkeys(places))

@@ -141,7 +141,7 @@ class Standard(Fetching):
     def is_at_home(self, guest: Guest, arrival: Arrival) -> bool:
         """Whether what a client has left behind is here, or on its way here."""
         if not guest.visit:  # It was a guest before this protocol was in force.
-            return self.broker.id in arrival.before
+            return self.broker.id in arrival.places
         if guest.transfer is not None:
             return arrival.stay <= guest.transfer.arrival.stay
         return guest.born >= arrival.born and not is_of_another(guest, arrival)
@@ -161,7 +161,7 @@ class Standard(Fetching):
     def places_before(self, arrival: Arrival, client: NodeId) -> list[NodeId]:
         """The brokers to ask, in this order."""
         del client
-        return [broker for broker in arrival.before if broker != self.broker.id]
+        return [broker for broker in arrival.places if broker != self.broker.id]
 
     def ask_next(self, client: NodeId, guest: Guest, transfer: Transfer, now: Time) -> None:
         """Ask the next broker; if there is none, nothing was kept."""
