@@ -1,5 +1,6 @@
-"""Clients that come back, connections that flap and messages that are lost at a bad moment: what the
-strategies of Burcea et al. must not forget, send twice, or wait for in vain.
+"""Clients that come back, connections that flap, and messages that are lost at a bad moment.
+
+These are stories of what the strategies of Burcea et al. must not forget or wait for in vain.
 """
 
 from typing import Any
@@ -11,9 +12,10 @@ from sterna.core.facts import Forgotten
 from sterna.core.handover.hosting import Hosting
 from sterna.core.handover.messages import BEFORE_MAX, Arrival
 from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.handover.prefetching import Prefetching
 from sterna.core.handover.promises import KeptPromise, Promises
 from sterna.core.handover.standard import Standard
-from sterna.core.handover.transfer_messages import UnsubscribeAsked
+from sterna.core.handover.transfer_messages import Prefetch, UnsubscribeAsked
 from sterna.core.inputs import Configured, Input, LinkGone, TimePassed
 from sterna.core.keeping import Reader, Writer
 from sterna.core.mobility import MobilityOptions
@@ -108,6 +110,34 @@ def test_a_predicted_broker_that_asks_again_does_not_get_a_client_that_is_back(
 
         assert run.received("C") == ["P#1", "P#2", "P#3"], wait_us
         assert run.outcome().findings == []
+
+
+@pytest.mark.spec("PM-4", "DO-2")
+def test_nothing_is_copied_for_a_prediction_that_a_later_one_has_overtaken() -> None:
+    """B1 has predicted that C goes to B2. C was at B3 since, and B3 predicts that it goes to B1."""
+    run = network(3, {"C": "B1", "P": "B1"}, Handover.PREFETCHING, to="B2")
+    run.fault(Drop(a="B1", b="B2", us=1_000_000)).wait(10_000).detach("C").wait(10_000)
+    broker, now = run.broker("B1"), run.simulation.network.kernel.now
+    prefetching = hosting(run, "B1")
+    assert isinstance(prefetching, Prefetching)
+    number, visit = prefetching.predicted["C"].number, prefetching.guests["C"].visit
+    later = Prefetch(to="B1", sender="B3", client="C", number=9, visit=visit + 1, born=visit)
+    asked = UnsubscribeAsked(
+        to="B1",
+        sender="B2",
+        client="C",
+        number=1,
+        visit=visit,
+        stay=visit,
+        received=0,
+        prefetch=number,
+    )
+
+    broker.message_arrived(later, "B2", now)
+    broker.message_arrived(asked, "B2", now)
+
+    assert prefetching.guests["C"].visit == visit + 1
+    assert asked.nothing() in broker.post._courier.take("B2")
 
 
 # ---- Questions that are lost

@@ -43,9 +43,13 @@ class Predicted(msgspec.Struct, frozen=True, array_like=True):
     waiting: tuple[NodeId, ...]
     """Those that have not got their copy."""
 
-    def is_awaited(self, asked: UnsubscribeAsked) -> bool:
-        """Whether who asks has not got its copy. If it asks twice, the client may be back here."""
-        return self.number == asked.prefetch and asked.sender in self.waiting
+    def is_awaited(self, asked: UnsubscribeAsked, guest: Guest) -> bool:
+        """Whether who asks has not got its copy. If it asks twice, the client may be back here.
+
+        What is here of a later visit is no copy for this prediction.
+        """
+        is_this = self.number == asked.prefetch and self.visit == guest.visit
+        return is_this and asked.sender in self.waiting
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
@@ -163,7 +167,7 @@ class Prefetching(Standard):
             super().on_unsubscribe_asked(message, link, now)
             if guest is not None and client not in self.guests:  # The client is there.
                 self._discard(client, copies, message.visit, now)
-        elif guest is None or predicted is None or not predicted.is_awaited(message):
+        elif guest is None or predicted is None or not predicted.is_awaited(message, guest):
             self.broker.post.send(message.nothing(), now)
         else:
             self._send_copy(message, guest, predicted, now)
