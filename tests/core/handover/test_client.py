@@ -4,7 +4,7 @@ import pytest
 
 from sterna.core.actions import Action, Connect, Disconnect, Transmit
 from sterna.core.client import Client
-from sterna.core.handover.messages import Arrival, Farewell, Welcome
+from sterna.core.handover.messages import BEFORE_MAX, Arrival, Farewell, Welcome
 from sterna.core.handover.roaming import Roaming
 from sterna.core.inputs import (
     Advertise,
@@ -193,3 +193,22 @@ def test_it_goes_on_with_the_number_that_its_broker_gave_it() -> None:
     (arrival,) = driver.connect("B3")
     assert isinstance(arrival, Arrival)
     assert (arrival.visit, arrival.born, arrival.stay) == (3, 2, 2)
+
+
+@pytest.mark.spec("PM-4", "DO-1")
+def test_a_client_names_the_latest_brokers_and_the_one_that_welcomed_it() -> None:
+    """What was kept for it is with the latter, or has come through the former."""
+    client, driver = roaming()
+    driver.connect("B1")
+    driver.hear("B1", Welcome(published=0))
+    for number in range(2, 100):
+        client.handle(Attach(broker=f"B{number}"), 0)
+        driver.connect(f"B{number}")
+
+    client.handle(Attach(broker="B100"), 0)
+    (arrival,) = driver.connect("B100")
+
+    assert isinstance(arrival, Arrival)
+    assert len(arrival.before) == BEFORE_MAX
+    assert arrival.before[:3] == ("B99", "B98", "B97")
+    assert arrival.before[-2:] == ("B69", "B1")

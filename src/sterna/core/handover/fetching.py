@@ -50,6 +50,7 @@ class Fetching(Hosting):
                 published=guest.published,
                 visit=visit,
             )
+        transfer = guest.transfer
         self.promises[client, guest.awaits] = Promise(
             request=request,
             lost=lost,
@@ -59,7 +60,9 @@ class Fetching(Hosting):
             published=guest.published,
             departing=guest.departing,
             visit=visit,
-            logged=[] if guest.transfer is None else guest.transfer.logged,
+            logged=[] if transfer is None else transfer.logged,
+            question=None if transfer is None else transfer.question,
+            since=0 if transfer is None else transfer.since,
         )
         return None
 

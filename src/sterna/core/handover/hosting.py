@@ -337,10 +337,11 @@ class Hosting(BrokerComponent):
         self.returning.pop(client, None)
         if self.broker.is_connected(client):
             self.broker.act(Disconnect(client, taken_over))
+        if client not in self.broker.known:
+            # It was expected here. It has never come, or the handshake is unfinished.
+            self.clear(client, now)
         if client in self.broker.peers:
             self.broker.forget(client, now)
-        else:  # It was expected here, and has never come.
-            self.clear(client, now)
 
     def clear(self, client: NodeId, now: Time) -> None:
         """End everything that a client has announced."""
@@ -384,8 +385,11 @@ class Hosting(BrokerComponent):
             guest.missed = Missed((*missed_in(unconfirmed), *guest.missed))
 
     def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
-        """A guest that the driver has sent away for good, such as one with the name of a broker."""
+        """A neighbour that has left, and its news with it; or a guest that the driver has sent away
+        for good, such as one with the name of a broker.
+        """
         del unconfirmed
+        self.courier.take(link)
         guest = self.guests.pop(link, None)
         if guest is not None:
             self.returning.pop(link, None)

@@ -9,6 +9,9 @@ from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
 from sterna.model.ranges import Digest, Number, Visit
 
+BEFORE_MAX = 32
+"""How many brokers a client names at most where it has been; those beyond are ignored."""
+
 KeptFor = tuple[tuple[EventId, tuple[RouteId, ...]], ...]
 """The moving subscriptions that wanted an event where the client was when it was kept."""
 
@@ -38,9 +41,15 @@ class Arrival(Message, frozen=True, kw_only=True):
     brings: bool = True
     """Whether it brings its subscriptions and advertisements; else brokers keep them for it."""
     before: tuple[NodeId, ...] = ()
-    """Where it has been since it was last welcomed, that broker included; the latest first."""
+    """Where it has been since it was last welcomed, that broker included; the latest first. If
+    there are more than `BEFORE_MAX`, some in the middle are left out."""
     home: NodeId = ""
     """Its home broker; empty if it has none."""
+
+    @property
+    def places(self) -> tuple[NodeId, ...]:
+        """The brokers that are named in `before`, each once, as far as they count."""
+        return tuple(dict.fromkeys(self.before[:BEFORE_MAX]))
 
     def claims(self) -> Iterable[Claim]:
         if self.brings:

@@ -43,6 +43,14 @@ class Predicted(msgspec.Struct, frozen=True, array_like=True):
     waiting: tuple[NodeId, ...]
     """Those that have not got their copy."""
 
+    def is_awaited(self, asked: UnsubscribeAsked, guest: Guest) -> bool:
+        """Whether who asks has not got its copy. If it asks twice, the client may be back here.
+
+        What is here of a later visit is no copy for this prediction.
+        """
+        is_this = self.number == asked.prefetch and self.visit == guest.visit
+        return is_this and asked.sender in self.waiting
+
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
     """What was sent for a client that is expected."""
@@ -159,7 +167,7 @@ class Prefetching(Standard):
             super().on_unsubscribe_asked(message, link, now)
             if guest is not None and client not in self.guests:  # The client is there.
                 self._discard(client, copies, message.visit, now)
-        elif guest is None or predicted is None or predicted.number != message.prefetch:
+        elif guest is None or predicted is None or not predicted.is_awaited(message, guest):
             self.broker.post.send(message.nothing(), now)
         else:
             self._send_copy(message, guest, predicted, now)
@@ -187,7 +195,8 @@ class Prefetching(Standard):
 
     def receive_back(self, client: NodeId, guest: Guest, message: Arrival, now: Time) -> None:
         """A client is where its events are, or will be: here it was before, or is expected."""
-        others = [broker for broker in message.before if broker != self.broker.id]
+        way_to = self.broker.post.members.way_to
+        others = [broker for broker in message.places if way_to(broker) is not None]
         copies = (*self.copies_of(client), *others)
         transfer = guest.transfer
         if transfer is not None and transfer.prefetch:  # Its old broker may have nothing left.
@@ -214,10 +223,10 @@ class Prefetching(Standard):
         return super().bear(client, guest, now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
-        """A connection that is back needs no arrival."""
+        """A connection that is back needs no arrival. What the client waits for is kept."""
         super().link_up(link, now)
         guest = self.guests.get(link)
-        if guest is not None and guest.is_here:
+        if guest is not None and guest.is_served:
             self._discard(link, self.copies_of(link), guest.visit, now)
 
     def copies_of(self, client: NodeId) -> tuple[NodeId, ...]:
@@ -254,7 +263,7 @@ class Prefetching(Standard):
 
     def places_before(self, arrival: Arrival, client: NodeId) -> list[NodeId]:
         """A client that is back where it was before is looked for where it was expected."""
-        here, before = self.broker.id, arrival.before
+        here, before = self.broker.id, arrival.places
         expected = self.broker.post.members.nearest(self.elsewhere(client))
         places = [each for b in before for each in (expected if b == here else [b])]
         return list(dict.fromkeys(places))

@@ -4,7 +4,7 @@ A broker that is asked for it may still wait for a part of it itself. Then it pr
 sends all of it on when that part has come.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,9 +12,10 @@ import msgspec
 from sterna.core.handover.cache import after
 from sterna.core.handover.guests import KeptForMoving
 from sterna.core.handover.messages import KeptFor
+from sterna.core.handover.transfer_messages import Question
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
-from sterna.core.names import NodeId, RouteId
+from sterna.core.names import NodeId, RouteId, Time
 from sterna.model.event import Event, EventId
 from sterna.model.ranges import VISIT_MAX
 
@@ -68,6 +69,10 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     visit: int
     logged: list[Event] = []
     """Events that were in the log of this broker, and so are not among those that come."""
+    question: Question | None = None
+    """What this broker has asked for them; None if its protocol does not ask twice."""
+    since: Time = 0
+    """When it was sent."""
 
     def kept_with(self, come: Belongings) -> Belongings:
         """What is owed, now that the rest has come."""
@@ -99,14 +104,44 @@ class KeptPromise(msgspec.Struct, frozen=True):
     departing: int
     visit: int = VISIT_MAX
     logged: list[int] = []
+    question: int | None = None
+    since: Time = 0
 
 
-class Promises(dict[tuple[NodeId, int], Promise]):
-    """The promises of a broker, by client and by the number of the request that it has sent."""
+Key = tuple[NodeId, int]
+"""A client, and the number of the request that the broker itself has sent."""
 
-    def of(self, client: NodeId) -> list[tuple[tuple[NodeId, int], Promise]]:
+
+class Promises(MutableMapping[Key, Promise]):
+    """The promises of a broker."""
+
+    def __init__(self) -> None:
+        self._all: dict[Key, Promise] = {}
+        self._of: dict[NodeId, dict[Key, Promise]] = {}
+
+    def of(self, client: NodeId) -> list[tuple[Key, Promise]]:
         """Those for one client."""
-        return [(key, promise) for key, promise in self.items() if key[0] == client]
+        return list(self._of.get(client, {}).items())
+
+    def __getitem__(self, key: Key) -> Promise:
+        return self._all[key]
+
+    def __setitem__(self, key: Key, promise: Promise) -> None:
+        self._all[key] = promise
+        self._of.setdefault(key[0], {})[key] = promise
+
+    def __delitem__(self, key: Key) -> None:
+        del self._all[key]
+        client = key[0]
+        del self._of[client][key]
+        if not self._of[client]:
+            del self._of[client]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
 
     def keep(self, writer: Writer) -> list[KeptPromise]:
         """What a snapshot has to hold."""
@@ -123,6 +158,8 @@ class Promises(dict[tuple[NodeId, int], Promise]):
                 departing=promise.departing,
                 visit=promise.visit,
                 logged=[writer.event(event) for event in promise.logged],
+                question=None if promise.question is None else writer.message(promise.question),
+                since=promise.since,
             )
             for (client, awaits), promise in self.items()
         ]
@@ -140,6 +177,8 @@ class Promises(dict[tuple[NodeId, int], Promise]):
                 departing=each.departing,
                 visit=each.visit,
                 logged=[reader.event(number) for number in each.logged],
+                question=None if each.question is None else reader.message(each.question, Question),
+                since=each.since,
             )
 
 

@@ -247,7 +247,6 @@ class Relocation(Fetching):
             return
         del unconfirmed
         self.trails.link_gone(link)
-        self.courier.take(link)
         for message in self.under_way.take(link):
             *before, _ = message.path
             request = msgspec.structs.replace(message, path=tuple(before))

@@ -7,7 +7,7 @@ import msgspec
 
 from sterna.core import facts
 from sterna.core.component import ClientComponent
-from sterna.core.handover.messages import Arrival, Introduction, Replayed, Welcome
+from sterna.core.handover.messages import BEFORE_MAX, Arrival, Introduction, Replayed, Welcome
 from sterna.core.handover.transfer_options import SubscriptionsAt, subscriptions_at
 from sterna.core.inputs import LinkUp
 from sterna.core.keeping import Reader, Writer
@@ -115,7 +115,9 @@ class Roaming(ClientComponent):
             before=self._been,
             home=self._home,
         )
-        self._been = (link, *(broker for broker in self._been if broker != link))
+        been = (link, *(broker for broker in self._been if broker != link))
+        # What was kept is with the one that welcomed it, or has come through the latest.
+        self._been = been if len(been) <= BEFORE_MAX else (*been[: BEFORE_MAX - 1], been[-1])
         self.client.send(link, arrival, now)
 
     def begin(self, now: Time) -> None:

@@ -32,7 +32,7 @@ from sterna.core.handover.fetching import Fetching, is_of_another
 from sterna.core.handover.guests import Guest, KeptGuest
 from sterna.core.handover.messages import Arrival
 from sterna.core.handover.options import HandoverOptions
-from sterna.core.handover.promises import Belongings, KeptPromise
+from sterna.core.handover.promises import Belongings, KeptPromise, Key, Promise
 from sterna.core.handover.roaming import NEWS_US, Roaming
 from sterna.core.handover.trails import KeptTrails
 from sterna.core.handover.transfer_messages import (
@@ -113,6 +113,7 @@ class Standard(Fetching):
             if transfer is not None and (guest.home or not transfer.awaits_events):
                 guest.home = ""
                 self.fetch(client, guest, transfer.arrival, now)
+        self.wake_by(now)  # The other one's deadline has ended with it.
 
     # ---- Step 1: a client reconnects, and notifies the new broker where it was before
 
@@ -140,7 +141,7 @@ class Standard(Fetching):
     def is_at_home(self, guest: Guest, arrival: Arrival) -> bool:
         """Whether what a client has left behind is here, or on its way here."""
         if not guest.visit:  # It was a guest before this protocol was in force.
-            return self.broker.id in arrival.before
+            return self.broker.id in arrival.places
         if guest.transfer is not None:
             return arrival.stay <= guest.transfer.arrival.stay
         return guest.born >= arrival.born and not is_of_another(guest, arrival)
@@ -160,7 +161,7 @@ class Standard(Fetching):
     def places_before(self, arrival: Arrival, client: NodeId) -> list[NodeId]:
         """The brokers to ask, in this order."""
         del client
-        return [broker for broker in arrival.before if broker != self.broker.id]
+        return [broker for broker in arrival.places if broker != self.broker.id]
 
     def ask_next(self, client: NodeId, guest: Guest, transfer: Transfer, now: Time) -> None:
         """Ask the next broker; if there is none, nothing was kept."""
@@ -393,6 +394,12 @@ class Standard(Fetching):
                 if transfer.since + NEWS_US <= now:
                     self._ask_again(client, guest, transfer, now)
                 self.look_again_by(transfer.since + NEWS_US, NEWS_US, now)
+        for key, promise in list(self.promises.items()):
+            if promise.question is not None:
+                if promise.since + NEWS_US <= now:
+                    self._ask_again_for(key, promise, promise.question, now)
+                else:
+                    self.look_again_by(promise.since + NEWS_US, NEWS_US, now)
 
     def _ask_again(self, client: NodeId, guest: Guest, transfer: Transfer, now: Time) -> None:
         """A broker may have lost what it was asked; one that has left the overlay never answers."""
@@ -401,6 +408,16 @@ class Standard(Fetching):
             self.ask_next(client, guest, transfer, now)
         else:
             transfer.since = now
+            self.broker.post.send(question, now)
+
+    def _ask_again_for(self, key: Key, promise: Promise, question: Question, now: Time) -> None:
+        """The same for what is promised; if nobody is going to answer, nothing is owed any more."""
+        if self.broker.post.members.way_to(question.to) is None:
+            del self.promises[key]
+            self.broker.post.send(cast("Question", promise.request).nothing(), now)
+        else:
+            self.promises[key] = msgspec.structs.replace(promise, since=now)
+            self.look_again_by(now + NEWS_US, NEWS_US, now)
             self.broker.post.send(question, now)
 
     @property

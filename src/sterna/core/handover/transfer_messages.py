@@ -67,6 +67,7 @@ class Question(Unicast, frozen=True, kw_only=True):
     """New broker -> old broker: a client is here now; what do you have for it?"""
 
     answer: ClassVar[type[Answer]]
+    is_repeated: ClassVar[bool] = True
 
     client: NodeId
     number: Number

@@ -1,5 +1,7 @@
 """How brokers tell each other which of them are neighbours."""
 
+from typing import ClassVar
+
 import msgspec
 
 from sterna.core.messages import Message
@@ -15,6 +17,9 @@ class OverlayLink(msgspec.Struct, frozen=True, order=True, gc=False):
 
 class Unicast(Message, frozen=True, kw_only=True):
     """To a broker by name: the brokers between pass it on, whatever protocols they take part in."""
+
+    is_repeated: ClassVar[bool] = False
+    """Whether its sender sends it again if nothing comes back."""
 
     to: NodeId
     sender: NodeId

@@ -1,6 +1,9 @@
 """Messages to brokers by name, over as many links as it takes."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from operator import itemgetter
 from typing import cast
 
 import msgspec
@@ -9,7 +12,7 @@ from sterna.core.component import BrokerComponent
 from sterna.core.handover.courier import Courier
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
-from sterna.core.names import LinkId, Time
+from sterna.core.names import LinkId, Peer, Time
 from sterna.core.overlay.members import Members
 from sterna.core.overlay.messages import Unicast
 from sterna.core.protocol import Protocol
@@ -26,6 +29,34 @@ class KeptPost(msgspec.Struct, frozen=True):
     unsent: list[int]
 
 
+class Unsent:
+    """Messages that wait until their broker is known, in their order.
+
+    If there are too many, the oldest one that its sender repeats is dropped, such as a question.
+    Messages that are sent once are dropped only if no others are left.
+    """
+
+    def __init__(self) -> None:
+        self._repeated: deque[tuple[int, Unicast]] = deque()
+        self._once: deque[tuple[int, Unicast]] = deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._repeated) + len(self._once)
+
+    def __iter__(self) -> Iterator[Unicast]:
+        for _, message in merge(self._repeated, self._once, key=itemgetter(0)):
+            yield message
+
+    def add(self, message: Unicast) -> None:
+        """Have a message wait behind all others."""
+        self._count += 1
+        waiting = self._repeated if message.is_repeated else self._once
+        waiting.append((self._count, message))
+        if len(self) > UNSENT_MAX:
+            (self._repeated or self._once).popleft()
+
+
 class Post(BrokerComponent):
     """Sends messages to other brokers, and passes on those of others.
 
@@ -37,7 +68,7 @@ class Post(BrokerComponent):
 
     def __init__(self) -> None:
         self._courier = Courier()
-        self._unsent: list[Unicast] = []
+        self.unsent = Unsent()
         """Messages to brokers that nobody has announced yet."""
 
     def send(self, message: Unicast, now: Time) -> None:
@@ -48,14 +79,12 @@ class Post(BrokerComponent):
         link = self.members.way_to(message.to)
         if link is not None:
             self._courier.send(self.broker, link, message, now)
-            return
-        self._unsent.append(message)
-        if len(self._unsent) > UNSENT_MAX:
-            del self._unsent[0]
+        else:
+            self.unsent.add(message)
 
     def overlay_changed(self, now: Time) -> None:
         """There may be a way now for what could not be sent."""
-        unsent, self._unsent = self._unsent, []
+        unsent, self.unsent = self.unsent, Unsent()
         for message in unsent:
             self.send(message, now)
 
@@ -67,10 +96,12 @@ class Post(BrokerComponent):
     def link_up(self, link: LinkId, now: Time) -> None:
         self._courier.link_up(self.broker, link, now)
 
-    def link_gone(self, link: LinkId, _unconfirmed: Sequence[Message], now: Time) -> None:
-        """What has waited for the link looks for another way."""
-        for message in self._courier.take(link):
-            self.send(cast("Unicast", message), now)
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
+        """What may not have arrived over the link, or has waited for it, looks for another way."""
+        if self.broker.peers[link] is Peer.BROKER:
+            for message in (*unconfirmed, *self._courier.take(link)):
+                if isinstance(message, Unicast):
+                    self.send(message, now)
 
     def kept(self, link: LinkId) -> Load:
         return self._courier.held(link)
@@ -81,12 +112,13 @@ class Post(BrokerComponent):
         return not self._courier and not any(each.needs_post for each in self.broker.components)
 
     def keep(self, writer: Writer) -> KeptPost:
-        unsent = [writer.message(message) for message in self._unsent]
+        unsent = [writer.message(message) for message in self.unsent]
         return KeptPost(self._courier.keep(writer), unsent)
 
     def restore(self, kept: KeptPost, reader: Reader) -> None:
         self._courier.restore(kept.held, reader)
-        self._unsent = [reader.message(number, Unicast) for number in kept.unsent]
+        for number in kept.unsent:
+            self.unsent.add(reader.message(number, Unicast))
 
 
 POST = Protocol(name="post", broker=Post, is_last=True)
