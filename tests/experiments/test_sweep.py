@@ -1,7 +1,9 @@
 """Sweeps: each run once, whatever is killed, and the same table wherever they are simulated."""
 
+import inspect
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from sterna.experiments.fiege_figure_3 import FiegeFigure3
 from sterna.experiments.fiege_figure_9.experiment import FiegeFigure9
 from sterna.experiments.fingerprint import fingerprint
 from sterna.experiments.quenching.experiment import Quenching
+from sterna.experiments.registry import EXPERIMENTS
 from sterna.experiments.results import ResultsError, appending, read_runs
 from sterna.experiments.routing import Routing
 from sterna.experiments.runners import (
@@ -291,6 +294,62 @@ def test_another_line_in_an_experiment_is_another_version_of_it(
     assert code("one", source) == code("other", source) == fingerprint(Walks())
     assert code("third", source.replace("1 / 3", "1 / 4")) != fingerprint(Walks())
     assert code("fourth", source.replace("messages", "packets")) != fingerprint(Walks())
+
+
+EACH_FILE = """
+from pathlib import Path
+from sterna.experiments import burcea, fingerprint
+from sterna.experiments.registry import EXPERIMENTS
+
+def codes():
+    fingerprint._digest_of.cache_clear()
+    return [fingerprint.fingerprint(each) for name, each in EXPERIMENTS.items() if "burcea" in name]
+
+before = codes()
+folder = Path(burcea.__file__).parent
+for path in sorted(folder.rglob("*.py")):
+    source = path.read_text(encoding="utf-8")
+    path.write_text(source + "# Another word.", encoding="utf-8")
+    changed = sum(a != b for a, b in zip(before, codes(), strict=True))
+    print(path.relative_to(folder), changed)
+    path.write_text(source, encoding="utf-8")
+"""
+
+
+def test_a_word_in_a_table_repeats_no_sweep_of_hours(tmp_path: Path) -> None:
+    """In a copy of the package: a change of any file that simulates is another version of all."""
+    package = tmp_path / "sterna"
+    package.mkdir()
+    for path in (ROOT / "src" / "sterna").iterdir():
+        if path.name != "experiments":
+            (package / path.name).symlink_to(path)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src/sterna/experiments", package / "experiments", ignore=ignored)
+
+    lines = subprocess.run(
+        [sys.executable, "-B", "-c", EACH_FILE],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    ).stdout.splitlines()
+
+    changed = {name: int(count) for name, count in map(str.split, lines)}
+    showing = {name for name in changed if name.startswith("showing")}
+    assert {name: changed[name] for name in showing} == dict.fromkeys(showing, 0)
+    assert len(showing) > 5
+    simulating = changed.keys() - showing
+    assert {name: changed[name] for name in simulating} == dict.fromkeys(simulating, 5)
+    assert simulating >= {"city.py", "settings.py", "measuring.py", "model.py", "analysis.py"}
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name.startswith("burcea")])
+def test_what_simulates_does_not_depend_on_what_shows(name: str) -> None:
+    measure = Path(inspect.getfile(type(EXPERIMENTS[name]).measure))
+    simulating = list(fingerprints._own(EXPERIMENTS[name]))
+
+    assert measure in simulating
+    assert not [path for path in simulating if ".showing" in path.read_text(encoding="utf-8")]
 
 
 # ---- What is wrong

@@ -16,8 +16,10 @@ SIMULATING = ("model", "matching", "core", "wire", "sim")
 """The packages that every simulation consists of."""
 SHARED = ("counting.py", "timeline.py", "workload.py")
 """What several experiments make their simulations of."""
-SHOWING = {"claims.py", "showing.py"}
-"""Files in the folder of an experiment that results do not depend on, only what is said of them."""
+SHOWING = {"claims.py", "showing.py", "showing"}
+"""Files and folders of an experiment that results do not depend on, only what is said of them.
+
+They may also have the list of settings: each run names its own."""
 
 _HERE = Path(__file__).parent
 _DIGITS = 12
@@ -46,10 +48,15 @@ def _shared() -> Iterator[Path]:
 
 
 def _own(experiment: Experiment[Any, Any]) -> Iterator[Path]:
-    """The files of an experiment: its module or, if it has a folder of its own, all of that."""
+    """The files of an experiment: its module or, if it has a folder of its own, all of that but
+    what shows results.
+    """
     path = Path(inspect.getfile(type(experiment)))
     if path.parent != _HERE and path.is_relative_to(_HERE):
-        yield from (each for each in path.parent.rglob("*.py") if each.name not in SHOWING)
+        folder = _HERE / path.relative_to(_HERE).parts[0]
+        for each in folder.rglob("*.py"):
+            if SHOWING.isdisjoint(each.relative_to(folder).parts):
+                yield each
     else:
         yield path
 

@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from sterna.experiments.burcea.curves import (
+from sterna.experiments.burcea.experiment import CityExperiment
+from sterna.experiments.burcea.measuring import Points
+from sterna.experiments.burcea.settings import POPULATIONS, STRATEGIES, Setting, pervasive
+from sterna.experiments.burcea.showing.curves import (
     LATENCIES,
     LATENCIES_NOTE,
     OVERHEADS,
@@ -13,9 +16,6 @@ from sterna.experiments.burcea.curves import (
     percents,
     unpublished,
 )
-from sterna.experiments.burcea.experiment import CityExperiment
-from sterna.experiments.burcea.measuring import Points
-from sterna.experiments.burcea.settings import POPULATIONS, STRATEGIES, Setting, pervasive
 from sterna.experiments.experiment import Claim, PrintedTable
 from sterna.experiments.plot import panels
 

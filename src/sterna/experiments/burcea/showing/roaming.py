@@ -3,7 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-from sterna.experiments.burcea.curves import (
+from sterna.experiments.burcea.experiment import CityExperiment
+from sterna.experiments.burcea.measuring import Measures, Points
+from sterna.experiments.burcea.settings import (
+    LARGE_LOG,
+    LOG_EVENTS,
+    POPULATIONS,
+    STRATEGIES,
+    Setting,
+    random,
+)
+from sterna.experiments.burcea.showing.curves import (
     COLOURS,
     LATENCIES,
     LATENCIES_NOTE,
@@ -15,16 +25,6 @@ from sterna.experiments.burcea.curves import (
     percents,
     unpublished,
     variations,
-)
-from sterna.experiments.burcea.experiment import CityExperiment
-from sterna.experiments.burcea.measuring import Measures, Points
-from sterna.experiments.burcea.settings import (
-    LARGE_LOG,
-    LOG_EVENTS,
-    POPULATIONS,
-    STRATEGIES,
-    Setting,
-    random,
 )
 from sterna.experiments.experiment import Claim, PrintedTable
 from sterna.experiments.plot import Axes, panels

@@ -3,7 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from sterna.experiments.burcea.curves import (
+from sterna.experiments.burcea.experiment import CityExperiment
+from sterna.experiments.burcea.measuring import Points
+from sterna.experiments.burcea.settings import (
+    BUCKET_MINUTES,
+    POPULATIONS,
+    STRATEGIES,
+    Setting,
+    commute,
+)
+from sterna.experiments.burcea.showing.curves import (
     COLOURS,
     LATENCIES,
     LATENCIES_NOTE,
@@ -15,15 +24,6 @@ from sterna.experiments.burcea.curves import (
     percents,
     rises,
     unpublished,
-)
-from sterna.experiments.burcea.experiment import CityExperiment
-from sterna.experiments.burcea.measuring import Points
-from sterna.experiments.burcea.settings import (
-    BUCKET_MINUTES,
-    POPULATIONS,
-    STRATEGIES,
-    Setting,
-    commute,
 )
 from sterna.experiments.experiment import Claim, PrintedTable
 from sterna.experiments.plot import panels

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from sterna.core.routing.options import Strategy
-from sterna.experiments.burcea.curves import COLOURS, percent
 from sterna.experiments.burcea.experiment import CityExperiment
 from sterna.experiments.burcea.measuring import Measures, Points
 from sterna.experiments.burcea.settings import (
@@ -13,6 +12,7 @@ from sterna.experiments.burcea.settings import (
     Scenario,
     Setting,
 )
+from sterna.experiments.burcea.showing.curves import COLOURS, percent
 from sterna.experiments.experiment import Claim, PrintedTable
 from sterna.experiments.plot import panels
 
