@@ -13,7 +13,7 @@ from sterna.experiments.page import gather, write_page
 from sterna.experiments.registry import EXPERIMENTS
 from sterna.experiments.runners import Here
 from sterna.experiments.sweep import Sweep
-from tests.experiments.fakes import Strolls, Walks
+from tests.experiments.fakes import Outings, Strolls, Walks
 from tests.experiments.test_sweep import _by_another_version
 
 VOID = {"meta", "br", "link", "img", "hr"}
@@ -118,6 +118,16 @@ def test_small_settings_stand_in_and_it_is_said(tmp_path: Path) -> None:
     made(tmp_path, Walks(), seeds=2)
     assert "sterna experiment run walks --seeds 2" in written(tmp_path, Walks())
     assert "walks --quick --seeds 2" in written(tmp_path, Walks(), quick=True)
+
+
+def test_the_page_says_how_many_settings_have_fewer_seeds(tmp_path: Path) -> None:
+    made(tmp_path, Outings())
+
+    assert "10 settings, up to 3 seeds (5 settings have 2)." in written(tmp_path, Outings())
+    fewer = tmp_path / "fewer"
+    fewer.mkdir()
+    made(fewer, Outings(), seeds=2)
+    assert "10 settings, 2 seeds." in written(fewer, Outings())
 
 
 def test_results_of_another_version_are_shown_and_it_is_said(tmp_path: Path) -> None:

@@ -37,8 +37,9 @@ Seeds = Annotated[
     typer.Option(
         min=1,
         max=1000,
-        help="How many seeds to take the median of. [default: what the experiment says, mostly "
-        f"3; {SEEDS_QUICK} with --quick]",
+        help="How many seeds to take the median of; settings that no figure of a paper has take 3 "
+        "at most. [default: what the experiment says, mostly 3; "
+        f"{SEEDS_QUICK} with --quick]",
         show_default=False,
     ),
 ]

@@ -2,6 +2,7 @@
 
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -186,13 +187,21 @@ def _claims(claims: Sequence[Claim]) -> str:
 
 
 def _origin(sweep: Sweep[Any, Any]) -> str:
-    seeds = f"{sweep.seeds} seed{'s' if sweep.seeds > 1 else ''}"
-    said = f"{len(sweep.settings)} settings, {seeds}"
+    said = f"{len(sweep.settings)} settings, {_seeds(sweep)}"
     if sweep.quick:
         said += "; small settings for a first look (<code>--quick</code>)"
     if sweep.of_other_code:
         said += f"; {sweep.of_other_code:,} runs were simulated by another version of the code"
     return f"{said}. All runs are in <code>{escape(sweep.path.name)}</code>."
+
+
+def _seeds(sweep: Sweep[Any, Any]) -> str:
+    """How many seeds there are, and how many settings have fewer."""
+    counts = Counter(len(sweep.seeds_of(setting)) for setting in sweep.settings)
+    most = max(counts)
+    said = f"{most} seed{'s' if most > 1 else ''}"
+    fewer = [f"{count} settings have {seeds}" for seeds, count in counts.items() if seeds < most]
+    return f"up to {said} ({', '.join(fewer)})" if fewer else said
 
 
 def _table(table: PrintedTable) -> str:

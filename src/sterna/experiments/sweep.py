@@ -186,7 +186,7 @@ class Sweep(Generic[S, M]):
         """What is left to simulate, what takes longest first."""
         groups: dict[tuple[Hashable, int], list[S]] = {}
         for setting in self.settings:
-            for seed in self._seeds_of(setting):
+            for seed in self.seeds_of(setting):
                 if _key(setting, seed) not in self._runs:
                     group = self.experiment.together(setting), seed
                     groups.setdefault(group, []).append(setting)
@@ -203,20 +203,21 @@ class Sweep(Generic[S, M]):
                 setting,
                 [
                     msgspec.convert(self._runs[_key(setting, seed)].measures, kind)
-                    for seed in self._seeds_of(setting)
+                    for seed in self.seeds_of(setting)
                 ],
             )
             for setting in self.settings
         ]
 
-    def _wanted(self) -> Iterator[RunKey]:
-        for setting in self.settings:
-            for seed in self._seeds_of(setting):
-                yield _key(setting, seed)
-
-    def _seeds_of(self, setting: S) -> range:
+    def seeds_of(self, setting: S) -> range:
+        """The seeds of a setting; not all settings need all of them (`Experiment.seeds_max`)."""
         enough = self.experiment.seeds_max(setting)
         return range(1, 1 + (self.seeds if enough is None else min(self.seeds, enough)))
+
+    def _wanted(self) -> Iterator[RunKey]:
+        for setting in self.settings:
+            for seed in self.seeds_of(setting):
+                yield _key(setting, seed)
 
     def _take(self, file: Appending, setting: Any, seed: int, outcome: Outcome) -> WrongRun | None:
         """Keep the result of a run, or report what was wrong with it."""
