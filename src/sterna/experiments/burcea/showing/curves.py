@@ -8,7 +8,7 @@ import msgspec
 from sterna.experiments.burcea.measuring import Measures, Points
 from sterna.experiments.burcea.settings import Setting
 from sterna.experiments.experiment import MEDIANS, Point, PrintedTable
-from sterna.experiments.plot import Axes
+from sterna.experiments.plot import Axes, error_bars
 
 COLOURS = {
     "standard": "#c2571a",
@@ -60,9 +60,12 @@ class Curves:
     def plot(self, axes: Axes, value: Value, *, scale: float = 100) -> None:
         """Draw a measure over the population, in percent."""
         for strategy in self.strategies:
+            line = [self.point(strategy, subscribers) for subscribers in self.populations]
             values = [scale * each for each in self.curve(strategy, value)]
-            axes.plot(self.populations, values, STYLES.get(strategy, "o-"), label=strategy,
-                      color=COLOURS.get(strategy), markersize=5)  # fmt: skip
+            colour = COLOURS[strategy]
+            axes.plot(self.populations, values, STYLES[strategy], label=strategy, color=colour,
+                      markersize=5)  # fmt: skip
+            error_bars(axes, self.populations, line, lambda found: scale * value(found), colour)
         axes.set_xticks(self.populations)
         axes.set(xlabel="subscribers", yscale="symlog" if scale == 100 else "linear")
         axes.legend(frameon=False, fontsize=8)
@@ -190,6 +193,11 @@ def percent(share: float) -> str:
 def percents(shares: Sequence[float]) -> str:
     """Several shares as text."""
     return ", ".join(map(percent, shares))
+
+
+def falls(values: Sequence[float]) -> bool:
+    """Whether each is less than the one before."""
+    return all(a > b for a, b in pairwise(values))
 
 
 def rises(values: Sequence[float]) -> bool:

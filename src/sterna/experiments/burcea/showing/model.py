@@ -8,7 +8,7 @@ from sterna.experiments.burcea.analysis import ModelExperiment, Points
 from sterna.experiments.burcea.settings import STRATEGIES, Setting, commute, random
 from sterna.experiments.burcea.showing.curves import COLOURS
 from sterna.experiments.experiment import Claim, PrintedTable
-from sterna.experiments.plot import panels
+from sterna.experiments.plot import error_bars, panels
 
 NEAR = 0.05
 """The model is right if it is no further off, relatively."""
@@ -90,9 +90,10 @@ class BurceaModel(ModelExperiment):
     def draw(self, points: Points, path: Path) -> None:
         with panels(path, 1, 1, (7, 5)) as (axes,):
             for point in points:
-                axes.plot(point.median.total_model, point.median.total_run, "o",
-                          color=COLOURS.get(point.setting.strategy))  # fmt: skip
                 where = point.median.total_model, point.median.total_run
+                colour = COLOURS[point.setting.strategy]
+                axes.plot(*where, "o", color=colour)
+                error_bars(axes, where[:1], [point], lambda m: m.total_run, colour)
                 label = f" {point.setting.scenario}, {point.setting.strategy}"
                 axes.annotate(label, where, fontsize=7)
             most = max(max(p.median.total_model, p.median.total_run) for p in points)
