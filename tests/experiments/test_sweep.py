@@ -10,11 +10,13 @@ import sys
 import time
 from collections import Counter
 from importlib.util import module_from_spec, spec_from_file_location
+from io import StringIO
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 
 from sterna.experiments import fingerprint as fingerprints
 from sterna.experiments import runners
@@ -24,6 +26,7 @@ from sterna.experiments.fiege_figure_9.experiment import FiegeFigure9
 from sterna.experiments.fingerprint import fingerprint
 from sterna.experiments.quenching.experiment import Quenching
 from sterna.experiments.registry import EXPERIMENTS
+from sterna.experiments.report import Report
 from sterna.experiments.results import ResultsError, appending, read_runs
 from sterna.experiments.routing import Routing
 from sterna.experiments.runners import (
@@ -200,10 +203,10 @@ def test_a_file_that_is_no_results_file(tmp_path: Path, text: str, problem: str)
 # ---- Which code
 
 
-def _by_another_version(path: Path) -> None:
-    lines = [json.loads(line) | {"code": "old"} for line in path.read_text().splitlines()]
+def _by_another_version(path: Path, code: str = "old", more: int = 1000) -> None:
+    lines = [json.loads(line) | {"code": code} for line in path.read_text().splitlines()]
     for line in lines:
-        line["measures"]["messages"] += 1000
+        line["measures"]["messages"] += more
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -261,6 +264,55 @@ def test_results_of_another_version_are_used_if_the_user_wants_it(
     assert (sweep.left, sweep.of_other_code) == (0, 20)
     assert sum(point.high.messages > 1000 for point in sweep.points()) > 0
     assert sum(rows(path).values()) == 30
+
+
+def _of_versions(whole: Path, folder: Path, **lines: slice) -> None:
+    """Some lines each of several versions, which measured 1,000 more each time."""
+    complete = (whole / "walks.runs.jsonl").read_text().splitlines(keepends=True)
+    written = ""
+    for number, (code, chosen) in enumerate(lines.items(), 1):
+        part = folder / code
+        part.write_text("".join(complete[chosen]))
+        _by_another_version(part, code, 1000 * number)
+        written += part.read_text()
+    (folder / "walks.runs.jsonl").write_text(written)
+
+
+def test_versions_are_not_mixed_to_find_results(whole: Path, tmp_path: Path) -> None:
+    """Each has one half of the runs only."""
+    _of_versions(whole, tmp_path, one=slice(15), two=slice(15, 30))
+
+    assert found_sweep(Walks(), tmp_path, quick=False) is None
+
+
+def test_the_latest_complete_version_is_found(whole: Path, tmp_path: Path) -> None:
+    whole_one = slice(30)
+    _of_versions(whole, tmp_path, one=whole_one, two=whole_one, three=slice(20))
+
+    found = found_sweep(Walks(), tmp_path, quick=False)
+
+    assert found is not None
+    assert (found.of_other_code, found.other_versions, found.seeds) == (30, 1, 3)
+    assert all(point.low.messages > 2000 for point in found.points())
+    assert all(point.high.messages < 3000 for point in found.points())
+
+
+def test_versions_are_mixed_if_the_user_wants_it_and_it_is_said(
+    whole: Path, tmp_path: Path
+) -> None:
+    _of_versions(whole, tmp_path, one=slice(20), two=slice(10, 25))
+    sweep = Sweep(Walks(), tmp_path, quick=False, seeds=3, reuse=True)
+
+    assert sweep.run(Here(), lambda *_: None) == []
+
+    assert (sweep.left, sweep.of_other_code, sweep.other_versions) == (0, 25, 2)
+    report = Report(Walks(), sweep.points(), "", of_other_code=25, other_versions=2)
+    document = report.document()
+    assert (document["of_other_code"], document["other_versions"]) == (25, 2)
+    console = Console(file=StringIO(), width=120)
+    report.show(console)
+    assert isinstance(console.file, StringIO)
+    assert "25 runs are of 2 other versions of the code." in console.file.getvalue()
 
 
 def test_the_code_of_an_experiment_is_what_its_results_depend_on() -> None:

@@ -236,12 +236,14 @@ def _simulate(
     if not left:
         return []
     from sterna.experiments.runners import choose_master, runner_at  # noqa: PLC0415
+    from sterna.experiments.sweep import in_versions  # noqa: PLC0415
 
     for sweep in sweeps:
         if sweep.of_other_code and not sweep.reuse:
             errors.print(
-                f"{sweep.of_other_code} runs in {sweep.path} are of another version of the code; "
-                "they are simulated again (--reuse uses them)",
+                f"{sweep.of_other_code} runs in {sweep.path} are of "
+                f"{in_versions(sweep.other_versions)}; they are simulated again (--reuse uses "
+                "them)",
                 markup=False,
                 soft_wrap=True,
             )
@@ -328,7 +330,11 @@ def _report(
         if sweep.left:
             continue
         report = Report(
-            sweep.experiment, sweep.points(), sweep.command, of_other_code=sweep.of_other_code
+            sweep.experiment,
+            sweep.points(),
+            sweep.command,
+            of_other_code=sweep.of_other_code,
+            other_versions=sweep.other_versions,
         )
         files, notes = report.write(out)
         for note in notes:

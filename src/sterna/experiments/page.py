@@ -14,7 +14,7 @@ from sterna import __version__
 from sterna.errors import MissingExtraError
 from sterna.experiments.experiment import Claim, Experiment, Point, PrintedTable
 from sterna.experiments.report import are_numbers
-from sterna.experiments.sweep import Sweep, found_sweep
+from sterna.experiments.sweep import Sweep, found_sweep, in_versions
 from sterna.pipeline.style import STYLE
 
 NAME = "report.html"
@@ -191,7 +191,8 @@ def _origin(sweep: Sweep[Any, Any]) -> str:
     if sweep.quick:
         said += "; small settings for a first look (<code>--quick</code>)"
     if sweep.of_other_code:
-        said += f"; {sweep.of_other_code:,} runs were simulated by another version of the code"
+        told = in_versions(sweep.other_versions)
+        said += f"; {sweep.of_other_code:,} runs were simulated by {told}"
     return f"{said}. All runs are in <code>{escape(sweep.path.name)}</code>."
 
 

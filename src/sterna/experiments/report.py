@@ -13,6 +13,7 @@ from sterna import __version__
 from sterna.errors import MissingExtraError
 from sterna.experiments.experiment import Claim, Experiment, Point, PrintedTable
 from sterna.experiments.plot import FORMATS
+from sterna.experiments.sweep import in_versions
 from sterna.extras import require
 from sterna.wire.codec import to_json
 
@@ -31,12 +32,15 @@ class Report:
         command: str,
         *,
         of_other_code: int = 0,
+        other_versions: int = 1,
     ) -> None:
         self.experiment = experiment
         self.points = points
         self.command = command
         self.of_other_code = of_other_code
-        """How many runs another version of the code has simulated."""
+        """How many runs other versions of the code have simulated."""
+        self.other_versions = other_versions
+        """How many versions these are."""
 
     def document(self) -> dict[str, Any]:
         """All results, for programs."""
@@ -45,11 +49,17 @@ class Report:
             "experiment": self.experiment.name,
             "command": self.command,
             "version": __version__,
-            **({"of_other_code": self.of_other_code} if self.of_other_code else {}),
+            **self._origin(),
             **self.experiment.summary(self.points),
             "claims": [claim._asdict() for claim in claims],
             "points": [point.as_json() for point in self.points],
         }
+
+    def _origin(self) -> dict[str, Any]:
+        """Which runs are not of the present code, if any."""
+        if not self.of_other_code:
+            return {}
+        return {"of_other_code": self.of_other_code, "other_versions": self.other_versions}
 
     def show(self, console: Console) -> None:
         """Show one screen: what was expected and what came out, then the numbers."""
@@ -58,7 +68,8 @@ class Report:
         for table in self.experiment.tables(self.points):
             console.print(_grid(table))
         if self.of_other_code:
-            console.print(f"{self.of_other_code:,} runs are of another version of the code.")
+            told = in_versions(self.other_versions)
+            console.print(f"{self.of_other_code:,} runs are of {told}.")
 
     def write(self, folder: Path) -> tuple[list[Path], list[str]]:
         """Write all files; return their paths, and what could not be written and why."""

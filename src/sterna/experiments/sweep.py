@@ -112,8 +112,12 @@ class Sweep(Generic[S, M]):
         quick: bool,
         seeds: int,
         reuse: bool = False,
+        version: str | None = None,
     ) -> None:
-        """Read what is there; with `reuse`, runs of other versions of the code count."""
+        """Read what is there; with `reuse`, runs of other versions of the code count.
+
+        With a `version`, no runs of any other version do.
+        """
         self.experiment = experiment
         self.settings = experiment.settings(quick=quick)
         self.seeds = seeds
@@ -121,12 +125,17 @@ class Sweep(Generic[S, M]):
         self.path = results_path(folder, experiment.name)
         self.code = fingerprint(experiment)
         self.reuse = reuse
+        self.version = version
         self.load()
 
     def load(self) -> Self:
         """Read again which runs are there."""
         measured = set(measures_of(self.experiment).__struct_fields__)
-        runs = read_runs(self.path, self.experiment.name)
+        runs = [
+            run
+            for run in read_runs(self.path, self.experiment.name)
+            if self.version in (None, run.code)
+        ]
         present = {run.key: run for run in runs if run.code == self.code}
         self._others = {
             run.key: run
@@ -155,6 +164,12 @@ class Sweep(Generic[S, M]):
     def of_other_code(self) -> int:
         """How many of the wanted runs are there from other versions of the code only."""
         return sum(key in self._others for key in self._wanted())
+
+    @property
+    def other_versions(self) -> int:
+        """How many other versions of the code these runs are of."""
+        codes = {self._others[key].code for key in self._wanted() if key in self._others}
+        return len(codes)
 
     @property
     def command(self) -> str:
@@ -240,19 +255,28 @@ class Sweep(Generic[S, M]):
 def found_sweep(experiment: Experiment[S, M], folder: Path, *, quick: bool) -> Sweep[S, M] | None:
     """The results that are there for all settings, with as many seeds as are complete.
 
-    Those of other versions of the code are taken if there are none of the present one alone.
+    They are all of the same version of the code: the present one or, if there are not all of it,
+    the latest of which there are.
     """
-    for reuse in (False, True):
+    present = fingerprint(experiment)
+    runs = read_runs(results_path(folder, experiment.name), experiment.name)
+    versions = dict.fromkeys(run.code for run in reversed(runs))  # The latest first.
+    for version in (present, *(code for code in versions if code != present)):
         found: Sweep[S, M] | None = None
         while True:
             seeds = 1 if found is None else found.seeds + 1
-            more = Sweep(experiment, folder, quick=quick, seeds=seeds, reuse=reuse)
+            more = Sweep(experiment, folder, quick=quick, seeds=seeds, reuse=True, version=version)
             if more.left or (found is not None and more.total == found.total):
                 break  # These are not all there, or no setting needs more seeds.
             found = more
         if found is not None:
             return found
     return None
+
+
+def in_versions(count: int) -> str:
+    """So many other versions of the code, as text."""
+    return "another version of the code" if count == 1 else f"{count} other versions of the code"
 
 
 def perform(task: Task) -> list[Outcome]:
