@@ -1,6 +1,7 @@
 """The page on all experiments: each is there with all that is known of it, or is missed."""
 
 import re
+import shlex
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -149,6 +150,27 @@ def test_results_that_are_not_complete_are_missing(tmp_path: Path) -> None:
 
     assert "9 of 30" in page
     assert "There are no results yet." in page
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_commands_give_what_the_page_has(
+    quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small settings if it is about these, and the folder unless it is the usual one."""
+    small = " --quick --seeds 1" if quick else " --seeds 3"
+    other = tmp_path / "it's mine"
+    other.mkdir()
+    made(other, Walks(), quick=quick, seeds=1 if quick else 3)
+    quoted = shlex.quote(str(other))
+
+    page = unescape(written(other, Walks(), Strolls(), quick=quick))
+
+    assert f"<code>sterna experiment run walks{small} --out {quoted}</code>" in page
+    assert f"<code>sterna experiment run strolls{small} --out {quoted}</code>" in page
+    monkeypatch.chdir(tmp_path)
+    Path("results").mkdir()
+    usual = written(Path("results"), Strolls(), quick=quick)
+    assert f"<code>sterna experiment run strolls{small}</code>" in usual
 
 
 def test_without_matplotlib_there_is_the_rest(

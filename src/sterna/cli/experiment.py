@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 from rich.table import Column, Table
 
 from sterna.cli.output import ERROR, NO, Json, console, errors, fail, print_json
+from sterna.experiments.results import FOLDER
 
 if TYPE_CHECKING:
     from sterna.experiments.experiment import Experiment
@@ -88,7 +89,7 @@ def run(
             help="The folder to write to; made if it is not there. Runs that are there already are "
             "not simulated again.",
         ),
-    ] = Path("results"),
+    ] = FOLDER,
     master: Master = None,
     reuse: Annotated[
         bool,
@@ -123,7 +124,7 @@ def report(
         typer.Option(
             metavar="DIR", help="The folder with the results of `run`; the page goes there."
         ),
-    ] = Path("results"),
+    ] = FOLDER,
     quick: Annotated[
         bool, typer.Option("--quick", help="The results of small settings, not of full ones.")
     ] = False,
@@ -332,7 +333,7 @@ def _report(
         report = Report(
             sweep.experiment,
             sweep.points(),
-            sweep.command,
+            sweep.recipe,
             of_other_code=sweep.of_other_code,
             other_versions=sweep.other_versions,
         )

@@ -51,6 +51,8 @@ class Section:
     done: int = 0
     wanted: int = 0
     """How many runs are there of those that are wanted, where results are missing."""
+    command: str = ""
+    """What makes the results that are missing."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,9 @@ def gather(experiment: Experiment[Any, Any], folder: Path, *, quick: bool) -> Se
         sweep = found_sweep(experiment, folder, quick=True)
     if sweep is None:
         wanted = Sweep(experiment, folder, quick=quick, seeds=1 if quick else experiment.seeds)
-        return Section(experiment, None, done=wanted.done, wanted=wanted.total)
+        return Section(
+            experiment, None, done=wanted.done, wanted=wanted.total, command=wanted.command
+        )
     points = sweep.points()
     return Section(experiment, sweep, points, experiment.claims(points))
 
@@ -264,7 +268,7 @@ def _missing(sections: Sequence[Section]) -> Iterator[str]:
         f'<tr><td class="name">{escape(s.experiment.name)}</td>'
         f"<td>{escape(s.experiment.about)}</td>"
         f'<td class="count">{s.done:,} of {s.wanted:,}</td>'
-        f"<td><code>sterna experiment run {escape(s.experiment.name)}</code></td></tr>"
+        f"<td><code>{escape(s.command)}</code></td></tr>"
         for s in missing
     )
     head = "<th>Experiment</th><th>What it measures</th><th>Runs</th><th>Command</th>"

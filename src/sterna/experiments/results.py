@@ -17,6 +17,10 @@ except ImportError:  # There are none of these locks on Windows.
     fcntl = None  # type: ignore[assignment]
 
 
+FOLDER = Path("results")
+"""Where results are unless the user names another folder."""
+
+
 class ResultsError(SternaError):
     """A results file cannot be used; the message says what to do."""
 

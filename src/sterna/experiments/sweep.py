@@ -4,6 +4,7 @@ Results come back to this process as they finish, and are appended to a file at 
 was killed goes on where it was, and gives the same table.
 """
 
+import shlex
 import time
 import traceback
 from collections import deque
@@ -28,6 +29,7 @@ from sterna.experiments.experiment import (
 )
 from sterna.experiments.fingerprint import fingerprint, measures_of
 from sterna.experiments.results import (
+    FOLDER,
     Appending,
     Run,
     RunKey,
@@ -173,7 +175,14 @@ class Sweep(Generic[S, M]):
 
     @property
     def command(self) -> str:
-        """The command that gives the same results."""
+        """The command that gives the same results in the same folder."""
+        folder = self.path.parent
+        out = "" if folder == FOLDER else f" --out {shlex.quote(str(folder))}"
+        return f"{self.recipe}{out}"
+
+    @property
+    def recipe(self) -> str:
+        """The command that gives the same results anywhere: files of two folders have the same."""
         quick = " --quick" * self.quick
         return f"sterna experiment run {self.experiment.name}{quick} --seeds {self.seeds}"
 
