@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from io import StringIO
 from pathlib import Path
@@ -20,6 +21,7 @@ from rich.console import Console
 
 from sterna.experiments import fingerprint as fingerprints
 from sterna.experiments import runners
+from sterna.experiments import sweep as sweeps
 from sterna.experiments.experiment import Experiment, Point
 from sterna.experiments.fiege_figure_3 import FiegeFigure3
 from sterna.experiments.fiege_figure_9.experiment import FiegeFigure9
@@ -37,9 +39,10 @@ from sterna.experiments.runners import (
     choose_master,
     runner_at,
 )
-from sterna.experiments.sweep import Outcome, Sweep, Task, WrongRun, found_sweep
+from sterna.experiments.sweep import Outcome, Sweep, Task, WrongRun, found_sweep, perform
 from sterna.pipeline.errors import SparkUnavailable
 from sterna.pipeline.session import LOCAL
+from sterna.pipeline.shipping import package
 from tests.experiments import fakes
 from tests.experiments.fakes import SECONDS, Detours, Falls, Strolls, Walks, Way
 from tests.pipeline.cluster import cluster
@@ -370,13 +373,13 @@ for path in sorted(folder.rglob("*.py")):
 
 def test_a_word_in_a_table_repeats_no_sweep_of_hours(tmp_path: Path) -> None:
     """In a copy of the package: a change of any file that simulates is another version of all."""
-    package = tmp_path / "sterna"
-    package.mkdir()
+    copied = tmp_path / "sterna"
+    copied.mkdir()
     for path in (ROOT / "src" / "sterna").iterdir():
         if path.name != "experiments":
-            (package / path.name).symlink_to(path)
+            (copied / path.name).symlink_to(path)
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "src/sterna/experiments", package / "experiments", ignore=ignored)
+    shutil.copytree(ROOT / "src/sterna/experiments", copied / "experiments", ignore=ignored)
 
     lines = subprocess.run(
         [sys.executable, "-B", "-c", EACH_FILE],
@@ -402,6 +405,27 @@ def test_what_simulates_does_not_depend_on_what_shows(name: str) -> None:
 
     assert measure in simulating
     assert not [path for path in simulating if ".showing" in path.read_text(encoding="utf-8")]
+
+
+def test_the_code_is_the_same_in_the_file_that_clusters_get() -> None:
+    """Else all that their workers simulate would be refused."""
+    script = (
+        "import sterna; from sterna.experiments.fingerprint import fingerprint; "
+        "from sterna.experiments.registry import EXPERIMENTS; "
+        "print(sterna.__file__, *map(fingerprint, EXPERIMENTS.values()))"
+    )
+
+    said = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(package())},
+    ).stdout.split()
+
+    assert said[0] == str(package() / "sterna" / "__init__.py")
+    assert said[1:] == [fingerprint(each) for each in EXPERIMENTS.values()]
+    assert len(set(said[1:])) > 7
 
 
 # ---- What is wrong
@@ -457,6 +481,41 @@ def test_processes_end_with_the_sweep(tmp_path: Path) -> None:
     sweeping.wait()
 
     _wait_until(lambda: not any(Path(f"/proc/{number}/cmdline").exists() for number in numbers))
+
+
+class Elsewhere:
+    """A place with other code for long walks, such as a worker with an older Sterna."""
+
+    slots = 1
+
+    def run(self, task: Task) -> list[Outcome]:
+        return [
+            replace(outcome, code="old") if setting.length == 5 else outcome
+            for setting, outcome in zip(task.settings, perform(task), strict=True)
+        ]
+
+
+def test_a_run_of_other_code_is_no_result(tmp_path: Path) -> None:
+    sweep = Sweep(Walks(), tmp_path, quick=False, seeds=1)
+
+    wrong = sweep.run(Elsewhere(), lambda *_: None)
+
+    assert [str(each) for each in wrong] == [
+        f"walks: way {way}, length 5, seed 1: it was simulated by other code than this command "
+        "has; install the same Sterna wherever it simulates, and start the command again"
+        for way in Way
+    ]
+    assert (sweep.left, sum(rows(sweep.path).values())) == (2, 8)
+    assert {run.code for run in read_runs(sweep.path, "walks")} == {sweep.code}
+
+
+def test_outcomes_say_which_code_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the command has that gave the task."""
+    task = Task(Walks(), tuple(Walks().settings(quick=True)), 1)
+
+    assert {outcome.code for outcome in perform(task)} == {fingerprint(Walks())}
+    monkeypatch.setattr(sweeps, "fingerprint", lambda _: "changed")
+    assert {outcome.code for outcome in perform(task)} == {"changed"}
 
 
 def _wait_until(holds: Any) -> None:

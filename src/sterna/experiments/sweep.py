@@ -10,7 +10,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -46,6 +46,12 @@ Progress = Callable[[str, int, int], None]
 FINDINGS_MAX = 3
 """How many wrong deliveries of a run are named in one line."""
 
+OTHER_CODE = (
+    "it was simulated by other code than this command has; install the same Sterna wherever it "
+    "simulates, and start the command again"
+)
+"""What is wrong with a run of a process or a worker that has loaded other sources."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -66,6 +72,8 @@ class Outcome:
     problem: str = ""
     findings: tuple[str, ...] = ()
     """The wrong deliveries, if that is what was wrong."""
+    code: str = ""
+    """The fingerprint of the code that has simulated it, where it was simulated."""
 
 
 @dataclass(frozen=True)
@@ -247,11 +255,13 @@ class Sweep(Generic[S, M]):
         """Keep the result of a run, or report what was wrong with it."""
         if outcome.measures is None:
             return WrongRun(self.experiment.name, setting, seed, outcome.problem, outcome.findings)
+        if outcome.code != self.code:
+            return WrongRun(self.experiment.name, setting, seed, OTHER_CODE)
         run = Run(
             experiment=self.experiment.name,
             setting=msgspec.to_builtins(setting),
             seed=seed,
-            code=self.code,
+            code=outcome.code,
             measures=outcome.measures,
             seconds=round(outcome.seconds, 3),
         )
@@ -289,8 +299,13 @@ def in_versions(count: int) -> str:
 
 
 def perform(task: Task) -> list[Outcome]:
-    """Simulate the settings of a task, wherever this is called; a wrong one stops no other."""
-    return [_outcome(task, setting) for setting in task.settings]
+    """Simulate the settings of a task, wherever this is called; a wrong one stops no other.
+
+    The outcomes say which code it is there. The sources are read before the first simulation of a
+    process, when they have just been loaded.
+    """
+    code = fingerprint(task.experiment)
+    return [replace(_outcome(task, setting), code=code) for setting in task.settings]
 
 
 def failed(task: Task, problem: str) -> list[Outcome]:
