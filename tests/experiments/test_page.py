@@ -1,5 +1,7 @@
 """The page on all experiments: each is there with all that is known of it, or is missed."""
 
+import errno
+import os
 import re
 import shlex
 from html import unescape
@@ -8,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from sterna import extras
+from sterna.cli.main import app
 from sterna.experiments.page import gather, write_page
 from sterna.experiments.registry import EXPERIMENTS
+from sterna.experiments.report import Report
+from sterna.experiments.results import ResultsError
 from sterna.experiments.runners import Here
 from sterna.experiments.sweep import Sweep
 from tests.experiments.fakes import Outings, Strolls, Walks
@@ -184,3 +190,79 @@ def test_without_matplotlib_there_is_the_rest(
     assert result.notes == ["drawing needs matplotlib: pip install 'sterna[plots]'"]
     assert "pip install" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert (result.holding, result.claims, result.shown) == (1, 2, ["walks"])
+
+
+def test_a_page_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+    """A folder is in its place; nothing else is left behind."""
+    (tmp_path / "report.html").mkdir()
+
+    problem = rf"^cannot write {tmp_path}/report\.html \(Is a directory\); give another --out$"
+    with pytest.raises(ResultsError, match=problem):
+        written(tmp_path, Walks())
+
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_full_disk_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(tmp_path, Walks())
+    written(tmp_path, Walks())
+    before = (tmp_path / "report.html").read_bytes()
+
+    def full(path: Path, *_: object, **__: object) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # A stream does not know its name.
+
+    monkeypatch.setattr(Path, "write_text", full)
+    problem = rf"^cannot write {tmp_path}/report\.html \(No space left on device\); give"
+    with pytest.raises(ResultsError, match=problem):
+        written(tmp_path, Walks())
+
+    assert (tmp_path / "report.html").read_bytes() == before
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_two_pages_are_not_written_to_the_same_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one is written, another one is."""
+    partial: list[Path] = []
+    write_text = Path.write_text
+
+    def watched(path: Path, text: str, **how: Any) -> int:
+        partial.append(path)
+        if len(partial) == 1:
+            written(tmp_path, Walks())
+        return write_text(path, text, **how)
+
+    monkeypatch.setattr(Path, "write_text", watched)
+    written(tmp_path, Walks())
+
+    assert len(set(partial)) == len(partial) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+@pytest.mark.parametrize("kind", ["json", "txt", "parquet", "svg"])
+def test_results_that_cannot_be_written_are_one_error(kind: str, tmp_path: Path) -> None:
+    made(tmp_path, Walks())
+    sweep = Sweep(Walks(), tmp_path, quick=False, seeds=3)
+    (tmp_path / f"walks.{kind}").mkdir()
+
+    problem = rf"^cannot write {tmp_path}/walks\.{kind} \(.*\); give another --out$"
+    with pytest.raises(ResultsError, match=problem):
+        Report(Walks(), sweep.points(), sweep.command).write(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["report", "run walks --master processes[1]"])
+def test_the_command_says_in_one_line_what_it_cannot_write(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sterna.experiments.registry.EXPERIMENTS", {"walks": Walks()})
+    for name in ("report.html", "walks.json"):
+        (tmp_path / name).mkdir()
+    words = ["experiment", *command.split(), "--out", str(tmp_path)]
+
+    answer = CliRunner().invoke(app, words, env={"COLUMNS": "400"})
+
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    (line,) = answer.stderr.splitlines()
+    assert line.startswith(f"error: cannot write {tmp_path}/")

@@ -9,11 +9,13 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from sterna import __version__
 from sterna.errors import MissingExtraError
 from sterna.experiments.experiment import Claim, Experiment, Point, PrintedTable
 from sterna.experiments.report import are_numbers
+from sterna.experiments.results import writing
 from sterna.experiments.sweep import Sweep, found_sweep, in_versions
 from sterna.pipeline.style import STYLE
 
@@ -84,11 +86,14 @@ def gather(experiment: Experiment[Any, Any], folder: Path, *, quick: bool) -> Se
 def write_page(sections: Sequence[Section], folder: Path) -> WrittenPage:
     """Write the page; one that is there is replaced once the new one is complete."""
     notes: list[str] = []
-    text = "\n".join(_page(sections, notes)) + "\n"
     path = folder / NAME
-    partial = path.with_name(f".{NAME}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    partial = path.with_name(f".{NAME}.{uuid4().hex}.partial")  # Another command may write one.
+    with writing(path):
+        try:
+            partial.write_text("\n".join(_page(sections, notes)) + "\n", encoding="utf-8")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
     claims = [claim for section in sections for claim in section.claims]
     return WrittenPage(
         path,

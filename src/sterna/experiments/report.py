@@ -13,6 +13,7 @@ from sterna import __version__
 from sterna.errors import MissingExtraError
 from sterna.experiments.experiment import Claim, Experiment, Point, PrintedTable
 from sterna.experiments.plot import FORMATS
+from sterna.experiments.results import writing
 from sterna.experiments.sweep import in_versions
 from sterna.extras import require
 from sterna.wire.codec import to_json
@@ -72,18 +73,25 @@ class Report:
             console.print(f"{self.of_other_code:,} runs are of {told}.")
 
     def write(self, folder: Path) -> tuple[list[Path], list[str]]:
-        """Write all files; return their paths, and what could not be written and why."""
+        """Write all files; return their paths, and what could not be written and why.
+
+        ResultsError if the folder does not take them.
+        """
         path = folder / self.experiment.name
         files, notes = [path.with_suffix(".json"), path.with_suffix(".txt")], []
-        files[0].write_bytes(to_json(self.document()))
-        self._write_text(files[1])
+        with writing(files[0]):
+            files[0].write_bytes(to_json(self.document()))
+        with writing(files[1]):
+            self._write_text(files[1])
         try:
-            self._write_parquet(path.with_suffix(".parquet"))
+            with writing(path.with_suffix(".parquet")):
+                self._write_parquet(path.with_suffix(".parquet"))
             files.append(path.with_suffix(".parquet"))
         except MissingExtraError as missing:
             notes.append(f"no Parquet: {missing}")
         try:
-            self.experiment.draw(self.points, path)
+            with writing(path.with_suffix(FORMATS[0])):
+                self.experiment.draw(self.points, path)
             files += [path.with_suffix(suffix) for suffix in FORMATS]
         except MissingExtraError as missing:
             notes.append(f"no figure: {missing}")
