@@ -118,6 +118,15 @@ class Strolls(Walks):
         return setting.length
 
 
+class Outings(Walks):
+    """Detours need two seeds only."""
+
+    name = "outings"
+
+    def seeds_max(self, setting: Setting) -> int | None:
+        return 2 if setting.way is Way.DETOUR else None
+
+
 class Waits(Walks):
     """Leaves the number of its process, and takes long."""
 

@@ -40,6 +40,7 @@ def test_several_seeds_make_a_median_a_range_and_an_interval() -> None:
     assert row.pop("messages_margin") == pytest.approx(7.58911, abs=1e-4)
     assert row == {
         "strategy": "simple",
+        "seeds": 3,
         "messages": 3,
         "messages_low": 1,
         "messages_high": 7,
@@ -69,6 +70,17 @@ def test_measures_over_time_are_taken_element_by_element() -> None:
     assert row["messages_margin"] == pytest.approx((2.48414, 89.5669), abs=1e-4)
     assert document["measures"]["verdict"] == {"median": "a", "low": "a", "high": "b"}
     assert "verdict_margin" not in row
+
+
+def test_the_first_seeds_of_a_point_are_a_point_of_fewer_seeds() -> None:
+    measured = [Measures(messages) for messages in (7, 1, 3, 20)]
+    point = summarize(Setting(Strategy.SIMPLE), measured)
+
+    fewer = point.first(3)
+
+    assert fewer == summarize(Setting(Strategy.SIMPLE), measured[:3])
+    assert (fewer.seeds, fewer.median, fewer.as_row()["seeds"]) == (3, Measures(3), 3)
+    assert point.first(4) is point.first(10) is point
 
 
 def test_one_seed_has_no_interval() -> None:

@@ -1,26 +1,34 @@
 """Sweeps: each run once, whatever is killed, and the same table wherever they are simulated."""
 
+import inspect
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
+from io import StringIO
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 
 from sterna.experiments import fingerprint as fingerprints
 from sterna.experiments import runners
+from sterna.experiments import sweep as sweeps
 from sterna.experiments.experiment import Experiment, Point
 from sterna.experiments.fiege_figure_3 import FiegeFigure3
 from sterna.experiments.fiege_figure_9.experiment import FiegeFigure9
 from sterna.experiments.fingerprint import fingerprint
 from sterna.experiments.quenching.experiment import Quenching
+from sterna.experiments.registry import EXPERIMENTS
+from sterna.experiments.report import Report
 from sterna.experiments.results import ResultsError, appending, read_runs
 from sterna.experiments.routing import Routing
 from sterna.experiments.runners import (
@@ -31,9 +39,10 @@ from sterna.experiments.runners import (
     choose_master,
     runner_at,
 )
-from sterna.experiments.sweep import Outcome, Sweep, Task, WrongRun, found_sweep
+from sterna.experiments.sweep import Outcome, Sweep, Task, WrongRun, found_sweep, perform
 from sterna.pipeline.errors import SparkUnavailable
 from sterna.pipeline.session import LOCAL
+from sterna.pipeline.shipping import package
 from tests.experiments import fakes
 from tests.experiments.fakes import SECONDS, Detours, Falls, Strolls, Walks, Way
 from tests.pipeline.cluster import cluster
@@ -197,10 +206,10 @@ def test_a_file_that_is_no_results_file(tmp_path: Path, text: str, problem: str)
 # ---- Which code
 
 
-def _by_another_version(path: Path) -> None:
-    lines = [json.loads(line) | {"code": "old"} for line in path.read_text().splitlines()]
+def _by_another_version(path: Path, code: str = "old", more: int = 1000) -> None:
+    lines = [json.loads(line) | {"code": code} for line in path.read_text().splitlines()]
     for line in lines:
-        line["measures"]["messages"] += 1000
+        line["measures"]["messages"] += more
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -260,6 +269,55 @@ def test_results_of_another_version_are_used_if_the_user_wants_it(
     assert sum(rows(path).values()) == 30
 
 
+def _of_versions(whole: Path, folder: Path, **lines: slice) -> None:
+    """Some lines each of several versions, which measured 1,000 more each time."""
+    complete = (whole / "walks.runs.jsonl").read_text().splitlines(keepends=True)
+    written = ""
+    for number, (code, chosen) in enumerate(lines.items(), 1):
+        part = folder / code
+        part.write_text("".join(complete[chosen]))
+        _by_another_version(part, code, 1000 * number)
+        written += part.read_text()
+    (folder / "walks.runs.jsonl").write_text(written)
+
+
+def test_versions_are_not_mixed_to_find_results(whole: Path, tmp_path: Path) -> None:
+    """Each has one half of the runs only."""
+    _of_versions(whole, tmp_path, one=slice(15), two=slice(15, 30))
+
+    assert found_sweep(Walks(), tmp_path, quick=False) is None
+
+
+def test_the_latest_complete_version_is_found(whole: Path, tmp_path: Path) -> None:
+    whole_one = slice(30)
+    _of_versions(whole, tmp_path, one=whole_one, two=whole_one, three=slice(20))
+
+    found = found_sweep(Walks(), tmp_path, quick=False)
+
+    assert found is not None
+    assert (found.of_other_code, found.other_versions, found.seeds) == (30, 1, 3)
+    assert all(point.low.messages > 2000 for point in found.points())
+    assert all(point.high.messages < 3000 for point in found.points())
+
+
+def test_versions_are_mixed_if_the_user_wants_it_and_it_is_said(
+    whole: Path, tmp_path: Path
+) -> None:
+    _of_versions(whole, tmp_path, one=slice(20), two=slice(10, 25))
+    sweep = Sweep(Walks(), tmp_path, quick=False, seeds=3, reuse=True)
+
+    assert sweep.run(Here(), lambda *_: None) == []
+
+    assert (sweep.left, sweep.of_other_code, sweep.other_versions) == (0, 25, 2)
+    report = Report(Walks(), sweep.points(), "", of_other_code=25, other_versions=2)
+    document = report.document()
+    assert (document["of_other_code"], document["other_versions"]) == (25, 2)
+    console = Console(file=StringIO(), width=120)
+    report.show(console)
+    assert isinstance(console.file, StringIO)
+    assert "25 runs are of 2 other versions of the code." in console.file.getvalue()
+
+
 def test_the_code_of_an_experiment_is_what_its_results_depend_on() -> None:
     own = {path.name for path in fingerprints._own(Quenching())}
     shared = {str(path) for path in fingerprints._shared()}
@@ -291,6 +349,83 @@ def test_another_line_in_an_experiment_is_another_version_of_it(
     assert code("one", source) == code("other", source) == fingerprint(Walks())
     assert code("third", source.replace("1 / 3", "1 / 4")) != fingerprint(Walks())
     assert code("fourth", source.replace("messages", "packets")) != fingerprint(Walks())
+
+
+EACH_FILE = """
+from pathlib import Path
+from sterna.experiments import burcea, fingerprint
+from sterna.experiments.registry import EXPERIMENTS
+
+def codes():
+    fingerprint._digest_of.cache_clear()
+    return [fingerprint.fingerprint(each) for name, each in EXPERIMENTS.items() if "burcea" in name]
+
+before = codes()
+folder = Path(burcea.__file__).parent
+for path in sorted(folder.rglob("*.py")):
+    source = path.read_text(encoding="utf-8")
+    path.write_text(source + "# Another word.", encoding="utf-8")
+    changed = sum(a != b for a, b in zip(before, codes(), strict=True))
+    print(path.relative_to(folder), changed)
+    path.write_text(source, encoding="utf-8")
+"""
+
+
+def test_a_word_in_a_table_repeats_no_sweep_of_hours(tmp_path: Path) -> None:
+    """In a copy of the package: a change of any file that simulates is another version of all."""
+    copied = tmp_path / "sterna"
+    copied.mkdir()
+    for path in (ROOT / "src" / "sterna").iterdir():
+        if path.name != "experiments":
+            (copied / path.name).symlink_to(path)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src/sterna/experiments", copied / "experiments", ignore=ignored)
+
+    lines = subprocess.run(
+        [sys.executable, "-B", "-c", EACH_FILE],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    ).stdout.splitlines()
+
+    changed = {name: int(count) for name, count in map(str.split, lines)}
+    showing = {name for name in changed if name.startswith("showing")}
+    assert {name: changed[name] for name in showing} == dict.fromkeys(showing, 0)
+    assert len(showing) > 5
+    simulating = changed.keys() - showing
+    assert {name: changed[name] for name in simulating} == dict.fromkeys(simulating, 5)
+    assert simulating >= {"city.py", "settings.py", "measuring.py", "model.py", "analysis.py"}
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name.startswith("burcea")])
+def test_what_simulates_does_not_depend_on_what_shows(name: str) -> None:
+    measure = Path(inspect.getfile(type(EXPERIMENTS[name]).measure))
+    simulating = list(fingerprints._own(EXPERIMENTS[name]))
+
+    assert measure in simulating
+    assert not [path for path in simulating if ".showing" in path.read_text(encoding="utf-8")]
+
+
+def test_the_code_is_the_same_in_the_file_that_clusters_get() -> None:
+    """Else all that their workers simulate would be refused."""
+    script = (
+        "import sterna; from sterna.experiments.fingerprint import fingerprint; "
+        "from sterna.experiments.registry import EXPERIMENTS; "
+        "print(sterna.__file__, *map(fingerprint, EXPERIMENTS.values()))"
+    )
+
+    said = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(package())},
+    ).stdout.split()
+
+    assert said[0] == str(package() / "sterna" / "__init__.py")
+    assert said[1:] == [fingerprint(each) for each in EXPERIMENTS.values()]
+    assert len(set(said[1:])) > 7
 
 
 # ---- What is wrong
@@ -346,6 +481,41 @@ def test_processes_end_with_the_sweep(tmp_path: Path) -> None:
     sweeping.wait()
 
     _wait_until(lambda: not any(Path(f"/proc/{number}/cmdline").exists() for number in numbers))
+
+
+class Elsewhere:
+    """A place with other code for long walks, such as a worker with an older Sterna."""
+
+    slots = 1
+
+    def run(self, task: Task) -> list[Outcome]:
+        return [
+            replace(outcome, code="old") if setting.length == 5 else outcome
+            for setting, outcome in zip(task.settings, perform(task), strict=True)
+        ]
+
+
+def test_a_run_of_other_code_is_no_result(tmp_path: Path) -> None:
+    sweep = Sweep(Walks(), tmp_path, quick=False, seeds=1)
+
+    wrong = sweep.run(Elsewhere(), lambda *_: None)
+
+    assert [str(each) for each in wrong] == [
+        f"walks: way {way}, length 5, seed 1: it was simulated by other code than this command "
+        "has; install the same Sterna wherever it simulates, and start the command again"
+        for way in Way
+    ]
+    assert (sweep.left, sum(rows(sweep.path).values())) == (2, 8)
+    assert {run.code for run in read_runs(sweep.path, "walks")} == {sweep.code}
+
+
+def test_outcomes_say_which_code_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the command has that gave the task."""
+    task = Task(Walks(), tuple(Walks().settings(quick=True)), 1)
+
+    assert {outcome.code for outcome in perform(task)} == {fingerprint(Walks())}
+    monkeypatch.setattr(sweeps, "fingerprint", lambda _: "changed")
+    assert {outcome.code for outcome in perform(task)} == {"changed"}
 
 
 def _wait_until(holds: Any) -> None:

@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 from rich.table import Column, Table
 
 from sterna.cli.output import ERROR, NO, Json, console, errors, fail, print_json
+from sterna.experiments.results import FOLDER
 
 if TYPE_CHECKING:
     from sterna.experiments.experiment import Experiment
@@ -37,8 +38,9 @@ Seeds = Annotated[
     typer.Option(
         min=1,
         max=1000,
-        help="How many seeds to take the median of. [default: what the experiment says, mostly "
-        f"3; {SEEDS_QUICK} with --quick]",
+        help="How many seeds to take the median of; settings that no figure of a paper has take 3 "
+        "at most. [default: what the experiment says, mostly 3; "
+        f"{SEEDS_QUICK} with --quick]",
         show_default=False,
     ),
 ]
@@ -87,7 +89,7 @@ def run(
             help="The folder to write to; made if it is not there. Runs that are there already are "
             "not simulated again.",
         ),
-    ] = Path("results"),
+    ] = FOLDER,
     master: Master = None,
     reuse: Annotated[
         bool,
@@ -122,7 +124,7 @@ def report(
         typer.Option(
             metavar="DIR", help="The folder with the results of `run`; the page goes there."
         ),
-    ] = Path("results"),
+    ] = FOLDER,
     quick: Annotated[
         bool, typer.Option("--quick", help="The results of small settings, not of full ones.")
     ] = False,
@@ -235,12 +237,14 @@ def _simulate(
     if not left:
         return []
     from sterna.experiments.runners import choose_master, runner_at  # noqa: PLC0415
+    from sterna.experiments.sweep import in_versions  # noqa: PLC0415
 
     for sweep in sweeps:
         if sweep.of_other_code and not sweep.reuse:
             errors.print(
-                f"{sweep.of_other_code} runs in {sweep.path} are of another version of the code; "
-                "they are simulated again (--reuse uses them)",
+                f"{sweep.of_other_code} runs in {sweep.path} are of "
+                f"{in_versions(sweep.other_versions)}; they are simulated again (--reuse uses "
+                "them)",
                 markup=False,
                 soft_wrap=True,
             )
@@ -327,7 +331,11 @@ def _report(
         if sweep.left:
             continue
         report = Report(
-            sweep.experiment, sweep.points(), sweep.command, of_other_code=sweep.of_other_code
+            sweep.experiment,
+            sweep.points(),
+            sweep.recipe,
+            of_other_code=sweep.of_other_code,
+            other_versions=sweep.other_versions,
         )
         files, notes = report.write(out)
         for note in notes:

@@ -51,7 +51,20 @@ class Point(Generic[S, M]):
     """The mean over the seeds; of words, the median."""
     interval: Interval[M] | None
     """The 95 % confidence interval of the mean; None with one seed."""
-    seeds: int
+    measured: tuple[M, ...]
+    """What each seed gave, from the first one on."""
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds there are."""
+        return len(self.measured)
+
+    def first(self, seeds: int) -> "Point[S, M]":
+        """The same settings with the first so many seeds only, or with all if there are fewer.
+
+        Points with the same seeds can be compared: their simulations differ in nothing else.
+        """
+        return self if seeds >= self.seeds else summarize(self.setting, self.measured[:seeds])
 
     def text(self, measure: Callable[[M], float], form: str) -> str:
         """The median and half the confidence interval, such as `533 ±12`.
@@ -80,10 +93,11 @@ class Point(Generic[S, M]):
         return {**settings, "seeds": self.seeds, "measures": measures}
 
     def as_row(self) -> dict[str, Any]:
-        """The point as one row of a table: `x`, and of numbers `x_low`, `x_high`, `x_mean` and
-        `x_margin`, which is half the confidence interval of the mean.
+        """The point as one row of a table: its settings, `seeds` and each measure as `x`, and of
+        numbers `x_low`, `x_high`, `x_mean` and `x_margin`, which is half the confidence interval of
+        the mean.
         """
-        row: dict[str, Any] = msgspec.to_builtins(self.setting)
+        row: dict[str, Any] = {**msgspec.to_builtins(self.setting), "seeds": self.seeds}
         for name, measure in self.as_json()["measures"].items():
             row[name] = measure.pop("median")
             if "mean" in measure:
@@ -189,7 +203,7 @@ def summarize(setting: S, measured: Sequence[M]) -> Point[S, M]:
         record(max),
         mean=end(0),
         interval=Interval(end(-1), end(+1)) if len(measured) > 1 else None,
-        seeds=len(measured),
+        measured=tuple(measured),
     )
 
 

@@ -2,10 +2,14 @@
 
 import hashlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
+from importlib import resources
+from importlib.machinery import SourceFileLoader
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, get_type_hints
+from zipimport import zipimporter
 
 import msgspec
 
@@ -16,10 +20,11 @@ SIMULATING = ("model", "matching", "core", "wire", "sim")
 """The packages that every simulation consists of."""
 SHARED = ("counting.py", "timeline.py", "workload.py")
 """What several experiments make their simulations of."""
-SHOWING = {"claims.py", "showing.py"}
-"""Files in the folder of an experiment that results do not depend on, only what is said of them."""
+SHOWING = {"claims.py", "showing.py", "showing"}
+"""Files and folders of an experiment that results do not depend on, only what is said of them.
 
-_HERE = Path(__file__).parent
+They may also have the list of settings: each run names its own."""
+
 _DIGITS = 12
 
 
@@ -37,28 +42,48 @@ def measures_of(experiment: Experiment[Any, Any]) -> type[msgspec.Struct]:
     return kind
 
 
-def _shared() -> Iterator[Path]:
-    root = Path(sterna.__file__).parent
+def _shared() -> Iterator[Traversable]:
     for package in SIMULATING:
-        yield from (root / package).rglob("*.py")
-        yield from (root / package).rglob("*.lark")
-    yield from (_HERE / name for name in SHARED)
+        yield from _sources(_root() / package)
+    yield from (_root() / "experiments" / name for name in SHARED)
 
 
-def _own(experiment: Experiment[Any, Any]) -> Iterator[Path]:
-    """The files of an experiment: its module or, if it has a folder of its own, all of that."""
-    path = Path(inspect.getfile(type(experiment)))
-    if path.parent != _HERE and path.is_relative_to(_HERE):
-        yield from (each for each in path.parent.rglob("*.py") if each.name not in SHOWING)
+def _own(experiment: Experiment[Any, Any]) -> Iterator[Traversable]:
+    """The files of an experiment: its module or, if it has a folder of its own, all of that but
+    what shows results.
+    """
+    package, *names = type(experiment).__module__.split(".")
+    if package != sterna.__name__:
+        yield Path(inspect.getfile(type(experiment)))
+    elif (folder := _root() / "experiments" / names[1]).is_dir():
+        yield from _sources(folder, but_not=SHOWING)
     else:
-        yield path
+        yield _root() / "experiments" / f"{names[1]}.py"
+
+
+def _root() -> Traversable:
+    """The package: a folder or, on the workers of a cluster, a part of a zip file."""
+    return resources.files(sterna)
+
+
+def _sources(folder: Traversable, but_not: Collection[str] = ()) -> Iterator[Traversable]:
+    for each in folder.iterdir():
+        if each.name in but_not:
+            continue
+        if each.is_dir():
+            yield from _sources(each, but_not)
+        elif each.name.endswith((".py", ".lark")):
+            yield each
 
 
 @cache
 def _digest_of(*paths: str) -> str:
+    """The content of files, as it was when they were asked for first in this process."""
+    loader = sterna.__loader__
+    assert isinstance(loader, SourceFileLoader | zipimporter)  # noqa: S101 - for the type checker.
     digest = hashlib.sha256()
     for path in sorted(map(Path, paths)):
-        content = path.read_bytes()
+        content = loader.get_data(str(path))
         digest.update(f"{path.name} {len(content)} ".encode())
         digest.update(content)
     return digest.hexdigest()

@@ -2,18 +2,21 @@
 
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from sterna import __version__
 from sterna.errors import MissingExtraError
 from sterna.experiments.experiment import Claim, Experiment, Point, PrintedTable
 from sterna.experiments.report import are_numbers
-from sterna.experiments.sweep import Sweep, found_sweep
+from sterna.experiments.results import writing
+from sterna.experiments.sweep import Sweep, found_sweep, in_versions
 from sterna.pipeline.style import STYLE
 
 NAME = "report.html"
@@ -50,6 +53,8 @@ class Section:
     done: int = 0
     wanted: int = 0
     """How many runs are there of those that are wanted, where results are missing."""
+    command: str = ""
+    """What makes the results that are missing."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,9 @@ def gather(experiment: Experiment[Any, Any], folder: Path, *, quick: bool) -> Se
         sweep = found_sweep(experiment, folder, quick=True)
     if sweep is None:
         wanted = Sweep(experiment, folder, quick=quick, seeds=1 if quick else experiment.seeds)
-        return Section(experiment, None, done=wanted.done, wanted=wanted.total)
+        return Section(
+            experiment, None, done=wanted.done, wanted=wanted.total, command=wanted.command
+        )
     points = sweep.points()
     return Section(experiment, sweep, points, experiment.claims(points))
 
@@ -79,11 +86,14 @@ def gather(experiment: Experiment[Any, Any], folder: Path, *, quick: bool) -> Se
 def write_page(sections: Sequence[Section], folder: Path) -> WrittenPage:
     """Write the page; one that is there is replaced once the new one is complete."""
     notes: list[str] = []
-    text = "\n".join(_page(sections, notes)) + "\n"
     path = folder / NAME
-    partial = path.with_name(f".{NAME}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    partial = path.with_name(f".{NAME}.{uuid4().hex}.partial")  # Another command may write one.
+    with writing(path):
+        try:
+            partial.write_text("\n".join(_page(sections, notes)) + "\n", encoding="utf-8")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
     claims = [claim for section in sections for claim in section.claims]
     return WrittenPage(
         path,
@@ -186,13 +196,22 @@ def _claims(claims: Sequence[Claim]) -> str:
 
 
 def _origin(sweep: Sweep[Any, Any]) -> str:
-    seeds = f"{sweep.seeds} seed{'s' if sweep.seeds > 1 else ''}"
-    said = f"{len(sweep.settings)} settings, {seeds}"
+    said = f"{len(sweep.settings)} settings, {_seeds(sweep)}"
     if sweep.quick:
         said += "; small settings for a first look (<code>--quick</code>)"
     if sweep.of_other_code:
-        said += f"; {sweep.of_other_code:,} runs were simulated by another version of the code"
+        told = in_versions(sweep.other_versions)
+        said += f"; {sweep.of_other_code:,} runs were simulated by {told}"
     return f"{said}. All runs are in <code>{escape(sweep.path.name)}</code>."
+
+
+def _seeds(sweep: Sweep[Any, Any]) -> str:
+    """How many seeds there are, and how many settings have fewer."""
+    counts = Counter(len(sweep.seeds_of(setting)) for setting in sweep.settings)
+    most = max(counts)
+    said = f"{most} seed{'s' if most > 1 else ''}"
+    fewer = [f"{count} settings have {seeds}" for seeds, count in counts.items() if seeds < most]
+    return f"up to {said} ({', '.join(fewer)})" if fewer else said
 
 
 def _table(table: PrintedTable) -> str:
@@ -254,7 +273,7 @@ def _missing(sections: Sequence[Section]) -> Iterator[str]:
         f'<tr><td class="name">{escape(s.experiment.name)}</td>'
         f"<td>{escape(s.experiment.about)}</td>"
         f'<td class="count">{s.done:,} of {s.wanted:,}</td>'
-        f"<td><code>sterna experiment run {escape(s.experiment.name)}</code></td></tr>"
+        f"<td><code>{escape(s.command)}</code></td></tr>"
         for s in missing
     )
     head = "<th>Experiment</th><th>What it measures</th><th>Runs</th><th>Command</th>"

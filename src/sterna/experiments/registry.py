@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from sterna.experiments.burcea.analysis import BurceaModel
-from sterna.experiments.burcea.commute import BurceaCommute
-from sterna.experiments.burcea.covering import BurceaCovering
-from sterna.experiments.burcea.pervasive import BurceaPervasive
-from sterna.experiments.burcea.roaming import BurceaRandom
+from sterna.experiments.burcea.showing.commute import BurceaCommute
+from sterna.experiments.burcea.showing.covering import BurceaCovering
+from sterna.experiments.burcea.showing.model import BurceaModel
+from sterna.experiments.burcea.showing.pervasive import BurceaPervasive
+from sterna.experiments.burcea.showing.roaming import BurceaRandom
 from sterna.experiments.experiment import Experiment
 from sterna.experiments.fiege_figure_2 import FiegeFigure2
 from sterna.experiments.fiege_figure_3 import FiegeFigure3

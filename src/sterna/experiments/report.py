@@ -13,6 +13,8 @@ from sterna import __version__
 from sterna.errors import MissingExtraError
 from sterna.experiments.experiment import Claim, Experiment, Point, PrintedTable
 from sterna.experiments.plot import FORMATS
+from sterna.experiments.results import writing
+from sterna.experiments.sweep import in_versions
 from sterna.extras import require
 from sterna.wire.codec import to_json
 
@@ -31,12 +33,15 @@ class Report:
         command: str,
         *,
         of_other_code: int = 0,
+        other_versions: int = 1,
     ) -> None:
         self.experiment = experiment
         self.points = points
         self.command = command
         self.of_other_code = of_other_code
-        """How many runs another version of the code has simulated."""
+        """How many runs other versions of the code have simulated."""
+        self.other_versions = other_versions
+        """How many versions these are."""
 
     def document(self) -> dict[str, Any]:
         """All results, for programs."""
@@ -45,11 +50,17 @@ class Report:
             "experiment": self.experiment.name,
             "command": self.command,
             "version": __version__,
-            **({"of_other_code": self.of_other_code} if self.of_other_code else {}),
+            **self._origin(),
             **self.experiment.summary(self.points),
             "claims": [claim._asdict() for claim in claims],
             "points": [point.as_json() for point in self.points],
         }
+
+    def _origin(self) -> dict[str, Any]:
+        """Which runs are not of the present code, if any."""
+        if not self.of_other_code:
+            return {}
+        return {"of_other_code": self.of_other_code, "other_versions": self.other_versions}
 
     def show(self, console: Console) -> None:
         """Show one screen: what was expected and what came out, then the numbers."""
@@ -58,21 +69,29 @@ class Report:
         for table in self.experiment.tables(self.points):
             console.print(_grid(table))
         if self.of_other_code:
-            console.print(f"{self.of_other_code:,} runs are of another version of the code.")
+            told = in_versions(self.other_versions)
+            console.print(f"{self.of_other_code:,} runs are of {told}.")
 
     def write(self, folder: Path) -> tuple[list[Path], list[str]]:
-        """Write all files; return their paths, and what could not be written and why."""
+        """Write all files; return their paths, and what could not be written and why.
+
+        ResultsError if the folder does not take them.
+        """
         path = folder / self.experiment.name
         files, notes = [path.with_suffix(".json"), path.with_suffix(".txt")], []
-        files[0].write_bytes(to_json(self.document()))
-        self._write_text(files[1])
+        with writing(files[0]):
+            files[0].write_bytes(to_json(self.document()))
+        with writing(files[1]):
+            self._write_text(files[1])
         try:
-            self._write_parquet(path.with_suffix(".parquet"))
+            with writing(path.with_suffix(".parquet")):
+                self._write_parquet(path.with_suffix(".parquet"))
             files.append(path.with_suffix(".parquet"))
         except MissingExtraError as missing:
             notes.append(f"no Parquet: {missing}")
         try:
-            self.experiment.draw(self.points, path)
+            with writing(path.with_suffix(FORMATS[0])):
+                self.experiment.draw(self.points, path)
             files += [path.with_suffix(suffix) for suffix in FORMATS]
         except MissingExtraError as missing:
             notes.append(f"no figure: {missing}")

@@ -17,8 +17,22 @@ except ImportError:  # There are none of these locks on Windows.
     fcntl = None  # type: ignore[assignment]
 
 
+FOLDER = Path("results")
+"""Where results are unless the user names another folder."""
+
+
 class ResultsError(SternaError):
     """A results file cannot be used; the message says what to do."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in one line that a file could not be written in the block, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResultsError(f"cannot write {path} ({reason}); give another --out") from None
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,10 +112,8 @@ class Appending:
 @contextmanager
 def appending(path: Path) -> Iterator[Appending]:
     """Open a results file to append to it, without a line that was not finished."""
-    try:
+    with writing(path):
         file = path.open("ab+")
-    except OSError as error:
-        raise ResultsError(f"cannot write {path} ({error.strerror}); give another --out") from None
     with file:
         if fcntl is not None:
             try:

@@ -4,12 +4,13 @@ Results come back to this process as they finish, and are appended to a file at 
 was killed goes on where it was, and gives the same table.
 """
 
+import shlex
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -28,6 +29,7 @@ from sterna.experiments.experiment import (
 )
 from sterna.experiments.fingerprint import fingerprint, measures_of
 from sterna.experiments.results import (
+    FOLDER,
     Appending,
     Run,
     RunKey,
@@ -43,6 +45,12 @@ Progress = Callable[[str, int, int], None]
 
 FINDINGS_MAX = 3
 """How many wrong deliveries of a run are named in one line."""
+
+OTHER_CODE = (
+    "it was simulated by other code than this command has; install the same Sterna wherever it "
+    "simulates, and start the command again"
+)
+"""What is wrong with a run of a process or a worker that has loaded other sources."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,8 @@ class Outcome:
     problem: str = ""
     findings: tuple[str, ...] = ()
     """The wrong deliveries, if that is what was wrong."""
+    code: str = ""
+    """The fingerprint of the code that has simulated it, where it was simulated."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +122,12 @@ class Sweep(Generic[S, M]):
         quick: bool,
         seeds: int,
         reuse: bool = False,
+        version: str | None = None,
     ) -> None:
-        """Read what is there; with `reuse`, runs of other versions of the code count."""
+        """Read what is there; with `reuse`, runs of other versions of the code count.
+
+        With a `version`, no runs of any other version do.
+        """
         self.experiment = experiment
         self.settings = experiment.settings(quick=quick)
         self.seeds = seeds
@@ -121,12 +135,17 @@ class Sweep(Generic[S, M]):
         self.path = results_path(folder, experiment.name)
         self.code = fingerprint(experiment)
         self.reuse = reuse
+        self.version = version
         self.load()
 
     def load(self) -> Self:
         """Read again which runs are there."""
         measured = set(measures_of(self.experiment).__struct_fields__)
-        runs = read_runs(self.path, self.experiment.name)
+        runs = [
+            run
+            for run in read_runs(self.path, self.experiment.name)
+            if self.version in (None, run.code)
+        ]
         present = {run.key: run for run in runs if run.code == self.code}
         self._others = {
             run.key: run
@@ -157,8 +176,21 @@ class Sweep(Generic[S, M]):
         return sum(key in self._others for key in self._wanted())
 
     @property
+    def other_versions(self) -> int:
+        """How many other versions of the code these runs are of."""
+        codes = {self._others[key].code for key in self._wanted() if key in self._others}
+        return len(codes)
+
+    @property
     def command(self) -> str:
-        """The command that gives the same results."""
+        """The command that gives the same results in the same folder."""
+        folder = self.path.parent
+        out = "" if folder == FOLDER else f" --out {shlex.quote(str(folder))}"
+        return f"{self.recipe}{out}"
+
+    @property
+    def recipe(self) -> str:
+        """The command that gives the same results anywhere: files of two folders have the same."""
         quick = " --quick" * self.quick
         return f"sterna experiment run {self.experiment.name}{quick} --seeds {self.seeds}"
 
@@ -186,7 +218,7 @@ class Sweep(Generic[S, M]):
         """What is left to simulate, what takes longest first."""
         groups: dict[tuple[Hashable, int], list[S]] = {}
         for setting in self.settings:
-            for seed in self._seeds_of(setting):
+            for seed in self.seeds_of(setting):
                 if _key(setting, seed) not in self._runs:
                     group = self.experiment.together(setting), seed
                     groups.setdefault(group, []).append(setting)
@@ -203,30 +235,33 @@ class Sweep(Generic[S, M]):
                 setting,
                 [
                     msgspec.convert(self._runs[_key(setting, seed)].measures, kind)
-                    for seed in self._seeds_of(setting)
+                    for seed in self.seeds_of(setting)
                 ],
             )
             for setting in self.settings
         ]
 
-    def _wanted(self) -> Iterator[RunKey]:
-        for setting in self.settings:
-            for seed in self._seeds_of(setting):
-                yield _key(setting, seed)
-
-    def _seeds_of(self, setting: S) -> range:
+    def seeds_of(self, setting: S) -> range:
+        """The seeds of a setting; not all settings need all of them (`Experiment.seeds_max`)."""
         enough = self.experiment.seeds_max(setting)
         return range(1, 1 + (self.seeds if enough is None else min(self.seeds, enough)))
+
+    def _wanted(self) -> Iterator[RunKey]:
+        for setting in self.settings:
+            for seed in self.seeds_of(setting):
+                yield _key(setting, seed)
 
     def _take(self, file: Appending, setting: Any, seed: int, outcome: Outcome) -> WrongRun | None:
         """Keep the result of a run, or report what was wrong with it."""
         if outcome.measures is None:
             return WrongRun(self.experiment.name, setting, seed, outcome.problem, outcome.findings)
+        if outcome.code != self.code:
+            return WrongRun(self.experiment.name, setting, seed, OTHER_CODE)
         run = Run(
             experiment=self.experiment.name,
             setting=msgspec.to_builtins(setting),
             seed=seed,
-            code=self.code,
+            code=outcome.code,
             measures=outcome.measures,
             seconds=round(outcome.seconds, 3),
         )
@@ -239,13 +274,17 @@ class Sweep(Generic[S, M]):
 def found_sweep(experiment: Experiment[S, M], folder: Path, *, quick: bool) -> Sweep[S, M] | None:
     """The results that are there for all settings, with as many seeds as are complete.
 
-    Those of other versions of the code are taken if there are none of the present one alone.
+    They are all of the same version of the code: the present one or, if there are not all of it,
+    the latest of which there are.
     """
-    for reuse in (False, True):
+    present = fingerprint(experiment)
+    runs = read_runs(results_path(folder, experiment.name), experiment.name)
+    versions = dict.fromkeys(run.code for run in reversed(runs))  # The latest first.
+    for version in (present, *(code for code in versions if code != present)):
         found: Sweep[S, M] | None = None
         while True:
             seeds = 1 if found is None else found.seeds + 1
-            more = Sweep(experiment, folder, quick=quick, seeds=seeds, reuse=reuse)
+            more = Sweep(experiment, folder, quick=quick, seeds=seeds, reuse=True, version=version)
             if more.left or (found is not None and more.total == found.total):
                 break  # These are not all there, or no setting needs more seeds.
             found = more
@@ -254,9 +293,19 @@ def found_sweep(experiment: Experiment[S, M], folder: Path, *, quick: bool) -> S
     return None
 
 
+def in_versions(count: int) -> str:
+    """So many other versions of the code, as text."""
+    return "another version of the code" if count == 1 else f"{count} other versions of the code"
+
+
 def perform(task: Task) -> list[Outcome]:
-    """Simulate the settings of a task, wherever this is called; a wrong one stops no other."""
-    return [_outcome(task, setting) for setting in task.settings]
+    """Simulate the settings of a task, wherever this is called; a wrong one stops no other.
+
+    The outcomes say which code it is there. The sources are read before the first simulation of a
+    process, when they have just been loaded.
+    """
+    code = fingerprint(task.experiment)
+    return [replace(_outcome(task, setting), code=code) for setting in task.settings]
 
 
 def failed(task: Task, problem: str) -> list[Outcome]:

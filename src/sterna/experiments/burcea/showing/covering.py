@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from sterna.core.routing.options import Strategy
-from sterna.experiments.burcea.curves import COLOURS, percent
 from sterna.experiments.burcea.experiment import CityExperiment
 from sterna.experiments.burcea.measuring import Measures, Points
 from sterna.experiments.burcea.settings import (
@@ -13,8 +12,9 @@ from sterna.experiments.burcea.settings import (
     Scenario,
     Setting,
 )
-from sterna.experiments.experiment import Claim, PrintedTable
-from sterna.experiments.plot import panels
+from sterna.experiments.burcea.showing.curves import COLOURS, percent
+from sterna.experiments.experiment import Claim, Point, PrintedTable
+from sterna.experiments.plot import error_bars, panels
 
 WAYS = {
     "simple": {"routing": Strategy.SIMPLE, "advertisements": False},
@@ -109,14 +109,20 @@ class BurceaCovering(CityExperiment):
         return [PrintedTable("Covering and advertisements (5.2.5)", head, rows, note)]
 
     def draw(self, points: Points, path: Path) -> None:
-        found = _found(points)
+        found = _points(points)
         with panels(path, 1, 1, (7, 4.8)) as (axes,):
             for place, by_way in enumerate(found.values()):
-                for number, way in enumerate(by_way):
-                    height = 100 * by_way[way].transfer / by_way["simple"].transfer
-                    axes.bar(place + 0.2 * (number - 1.5), height, 0.18,
+                simple = by_way["simple"].median.transfer
+
+                def height(measured: Measures, simple: float = simple) -> float:
+                    return 100 * measured.transfer / simple
+
+                for number, (way, point) in enumerate(by_way.items()):
+                    where = place + 0.2 * (number - 1.5)
+                    axes.bar(where, height(point.median), 0.18,
                              color=list(COLOURS.values())[number],
                              label=None if place else way)  # fmt: skip
+                    error_bars(axes, [where], [point], height, "#222222")
             axes.set_xticks(range(len(found)), [f"{a}\n{b}" for a, b in found], fontsize=8)
             axes.set(ylabel="% of state transfer with simple routing", ylim=(0, 118),
                      title="Covering and advertisements (5.2.5)")  # fmt: skip
@@ -124,12 +130,19 @@ class BurceaCovering(CityExperiment):
 
 
 def _found(points: Points) -> dict[tuple[Scenario, str], dict[str, Measures]]:
-    found: dict[tuple[Scenario, str], dict[str, Measures]] = {}
+    return {
+        case: {way: point.median for way, point in by_way.items()}
+        for case, by_way in _points(points).items()
+    }
+
+
+def _points(points: Points) -> dict[tuple[Scenario, str], dict[str, Point[Setting, Measures]]]:
+    found: dict[tuple[Scenario, str], dict[str, Point[Setting, Measures]]] = {}
     for point in points:
         setting = point.setting
         used = {"routing": setting.routing, "advertisements": setting.advertisements}
         (way,) = (name for name, each in WAYS.items() if each == used)
-        found.setdefault((setting.scenario, setting.strategy), {})[way] = point.median
+        found.setdefault((setting.scenario, setting.strategy), {})[way] = point
     return found
 
 

@@ -8,7 +8,7 @@ import msgspec
 from sterna.experiments.burcea.measuring import Measures, Points
 from sterna.experiments.burcea.settings import Setting
 from sterna.experiments.experiment import MEDIANS, Point, PrintedTable
-from sterna.experiments.plot import Axes
+from sterna.experiments.plot import Axes, error_bars
 
 COLOURS = {
     "standard": "#c2571a",
@@ -49,6 +49,10 @@ class Curves:
         """The same, with the interval."""
         return self._point[strategy, subscribers]
 
+    def beside(self, other: Point[Setting, Measures]) -> Point[Setting, Measures]:
+        """What another setting is compared with: strategy, population and seeds are the same."""
+        return self.point(other.setting.strategy, other.setting.subscribers).first(other.seeds)
+
     def curve(self, strategy: str, value: Value) -> list[float]:
         """A measure over the population."""
         return [value(self.at(strategy, subscribers)) for subscribers in self.populations]
@@ -56,9 +60,12 @@ class Curves:
     def plot(self, axes: Axes, value: Value, *, scale: float = 100) -> None:
         """Draw a measure over the population, in percent."""
         for strategy in self.strategies:
+            line = [self.point(strategy, subscribers) for subscribers in self.populations]
             values = [scale * each for each in self.curve(strategy, value)]
-            axes.plot(self.populations, values, STYLES.get(strategy, "o-"), label=strategy,
-                      color=COLOURS.get(strategy), markersize=5)  # fmt: skip
+            colour = COLOURS[strategy]
+            axes.plot(self.populations, values, STYLES[strategy], label=strategy, color=colour,
+                      markersize=5)  # fmt: skip
+            error_bars(axes, self.populations, line, lambda found: scale * value(found), colour)
         axes.set_xticks(self.populations)
         axes.set(xlabel="subscribers", yscale="symlog" if scale == 100 else "linear")
         axes.legend(frameon=False, fontsize=8)
@@ -102,23 +109,35 @@ def variations(points: Points, *names: str) -> list[Point[Setting, Measures]]:
 def unpublished(points: Points, but_not: Sequence[str] = ()) -> list[PrintedTable]:
     """What the settings change that the paper does not say; nothing in a quick run."""
     curves, rows = Curves(points), []
+    found = [
+        point
+        for point in variations(points)
+        if not set(variation(curves.base, point.setting)) & set(but_not)
+    ]
+    seeds = min((point.seeds for point in found), default=0)
     for strategy in curves.strategies:
-        found = [p for p in variations(points) if p.setting.strategy == strategy]
-        chosen = [p for p in found if not set(variation(curves.base, p.setting)) & set(but_not)]
+        chosen = [point.first(seeds) for point in found if point.setting.strategy == strategy]
         for count in sorted({point.setting.subscribers for point in chosen}):
-            usual = curves.point(strategy, count)
-            rows.append((f"{strategy}, {count}", "as usual", *_overheads(usual)))
-            for point in chosen:
-                if point.setting.subscribers == count:
-                    differs = variation(curves.base, point.setting)
-                    words = ", ".join(f"{n.replace('_', ' ')} {v}" for n, v in differs.items())
-                    rows.append((f"{strategy}, {count}", words, *_overheads(point)))
+            others = [point for point in chosen if point.setting.subscribers == count]
+            rows.append((f"{strategy}, {count}", "as usual", *_overheads(curves.beside(others[0]))))
+            for point in others:
+                differs = variation(curves.base, point.setting)
+                words = ", ".join(f"{n.replace('_', ' ')} {v}" for n, v in differs.items())
+                rows.append((f"{strategy}, {count}", words, *_overheads(point)))
     note = (
         "Overhead: state transfer over the regular messages without moves. Own: over those of the "
         "run itself. Messages: without hops. Clients: with their links."
+        + first_seeds(points, seeds)
     )
     head = ("strategy, subscribers", "setting", "overhead", "own", "messages", "clients")
     return [PrintedTable("What other settings change", head, rows, note)] if rows else []
+
+
+def first_seeds(points: Points, seeds: int) -> str:
+    """A sentence that a table has fewer seeds than others, if it has."""
+    if seeds == max(point.seeds for point in points):
+        return ""
+    return f" All are over the first {seeds} seeds."
 
 
 def _overheads(point: Point[Setting, Measures]) -> tuple[str, ...]:
@@ -174,6 +193,11 @@ def percent(share: float) -> str:
 def percents(shares: Sequence[float]) -> str:
     """Several shares as text."""
     return ", ".join(map(percent, shares))
+
+
+def falls(values: Sequence[float]) -> bool:
+    """Whether each is less than the one before."""
+    return all(a > b for a, b in pairwise(values))
 
 
 def rises(values: Sequence[float]) -> bool:
