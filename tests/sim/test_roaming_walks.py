@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import Advertise, Attach, Detach, MoveTo, Publish, Subscribe
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
@@ -181,6 +182,28 @@ def test_clients_that_roam_and_walk_get_what_flooding_brings(
     @given(calm.flatmap(troubled) if faults else calm, KNOWN)
     def runs(walk: Walk, known: Known) -> None:
         seen.update(runs=1, **compared(walk, deliveries(walk, StepRule.SAFE, known)))
+
+    runs()
+    assert seen["delivered"] > seen["sure"] > 2 * seen["runs"]
+
+
+@pytest.mark.spec("LM-5", "PM-4", "DO-1", "DO-2", "DO-3", "DO-4")
+@pytest.mark.parametrize(
+    "protocol", [Handover.STANDARD, Handover.LOGGING, Handover.PREFETCHING, Handover.HOME]
+)
+def test_so_it_is_with_every_handover_strategy(protocol: Handover) -> None:
+    """Whichever way their events come, in networks that have troubles."""
+    seen: Counter[str] = Counter()
+    calm = st.sampled_from(Strategy).flatmap(
+        lambda strategy: journeys(RoutingOptions(strategy=strategy), walkers_max=3)
+    )
+
+    @examples(RUNS, long=8)
+    @given(calm.flatmap(troubled), KNOWN)
+    def runs(walk: Walk, known: Known) -> None:
+        handover = HandoverOptions(protocol=protocol)
+        handed = replace(walk, base=msgspec.structs.replace(walk.base, handover=handover))
+        seen.update(runs=1, **compared(handed, deliveries(handed, StepRule.SAFE, known)))
 
     runs()
     assert seen["delivered"] > seen["sure"] > 2 * seen["runs"]

@@ -242,9 +242,9 @@ class Home(Standard):
         """
         self.announce(message, link, now)
         for client, guest in list(self.guests.items()):
-            if guest.home and guest.is_served:
-                if self.broker.post.members.way_to(guest.home) in {None, link}:
-                    self._register_again(client, guest, now)
+            is_visitor = bool(guest.home) and guest.is_served
+            if is_visitor and self.broker.post.members.way_to(guest.home) in {None, link}:
+                self._register_again(client, guest, now)
 
     def on_subscriptions_asked(self, message: SubscriptionsAsked, link: LinkId, now: Time) -> None:
         """A visitor's subscriptions are not here."""

@@ -1,0 +1,118 @@
+"""Visitors: clients whose subscriptions stay at their home broker. (Burcea et al., 3.2.3)
+
+Whatever a client can do at home it can do elsewhere, and it finds a home again when its home broker,
+or the broker where it is, has lost its memory.
+"""
+
+import pytest
+
+from sterna.core import facts
+from sterna.core.confirming.facts import SubscriptionKnown
+from sterna.core.confirming.messages import CONFIRMING
+from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.location.moving import Moving
+from sterna.core.location.options import PlacesOptions
+from sterna.core.location.stays import Dwell
+from sterna.sim.script import Crash
+from sterna.sim.topology import line
+from tests.sim.overlay import Overlay
+
+HOME = HandoverOptions(protocol=Handover.HOME)
+HOUSE = PlacesOptions(
+    edges=(("attic", "hall"), ("hall", "yard")), dwell=Dwell.FIXED, dwell_us=1_000_000
+)
+
+
+def visiting(**more: object) -> Overlay:
+    """Ann has her home at B1, and is at B3, where pat publishes."""
+    run = Overlay(line(3), {"ann": "B1", "pat": "B3"}, handover=HOME, **more)  # type: ignore[arg-type]
+    run.subscribe("ann", "price > 10").settle()
+    return run.detach("ann").settle().attach("ann", "B3").settle()
+
+
+def numbers(first: int, last: int) -> list[str]:
+    return [f"pat#{number}" for number in range(first, last + 1)]
+
+
+@pytest.mark.spec("DO-4", "LM-5", "RT-5", "PM-4")
+def test_what_a_visitor_wants_where_it_is_overtakes_nothing() -> None:
+    """All events of a publisher come over its home, those for its location as well."""
+    run = visiting(places=HOUSE, locations={"ann": "attic"})
+    run.subscribe("ann", "room IN myloc", "2").settle()
+    for _ in range(5):
+        run.publish("pat", price=20).publish("pat", room="attic").publish("pat", room="yard")
+        run.settle()
+    run.move("ann", "yard").settle().publish("pat", room="attic").publish("pat", room="yard")
+
+    run.settle()
+
+    expected = [number for number in range(1, 16) if number % 3]
+    assert run.received("ann") == [f"pat#{number}" for number in (*expected, 17)]
+    assert run.facts_of(facts.Repeated) == []
+    assert run.outcome().findings == []
+
+
+@pytest.mark.spec("DO-4", "LM-5")
+def test_who_is_at_home_again_is_routed_for_as_it_moves() -> None:
+    """A visitor may be anywhere, as far as its home broker knows; at home that is known better."""
+    run = visiting(places=HOUSE, locations={"ann": "attic"})
+    run.subscribe("ann", "room IN myloc", "2").settle()
+    at_home, elsewhere = (run.broker(name).part("moving") for name in ("B1", "B3"))
+    assert isinstance(at_home, Moving)
+    assert isinstance(elsewhere, Moving)
+    assert at_home.steps(at_home.table["ann"]["ann/2"]) is None
+    assert "ann" not in elsewhere.table
+
+    run.detach("ann").settle().attach("ann", "B1").settle()
+
+    assert at_home.steps(at_home.table["ann"]["ann/2"]) is not None
+    assert "ann" not in elsewhere.table
+    run.publish("pat", room="attic").settle()
+    assert run.received("ann") == ["pat#1"]
+
+
+@pytest.mark.spec("DO-4", "LV-2")
+def test_a_visitors_subscription_is_confirmed() -> None:
+    """What is published after the confirmation arrives."""
+    run = visiting(protocols=(CONFIRMING,))
+    run.subscribe("ann", "y > 0", "2").confirm("ann", "2").settle()
+
+    (known,) = run.facts_of(SubscriptionKnown)
+    assert isinstance(known, SubscriptionKnown)
+    assert known.subscription == "2"
+    assert not known.but_not
+
+
+@pytest.mark.spec("DO-4", "LV-2", "LV-6")
+def test_who_goes_elsewhere_before_it_is_confirmed_breaks_nothing() -> None:
+    """Its home broker has a question open of a client that has no link any more."""
+    run = Overlay(
+        line(3),
+        {"ann": "B1", "pat": "B3"},
+        handover=HOME,
+        protocols=(CONFIRMING,),
+        latencies=[("B2", "B3", 50_000)],
+    )
+    run.subscribe("ann", "y > 0").confirm("ann").wait(10_000)
+    run.detach("ann").wait(5_000).attach("ann", "B2").settle()
+
+    assert len(run.facts_of(SubscriptionKnown)) == 1
+    run.publish("pat", y=1).settle()
+    assert run.received("ann") == ["pat#1"]
+
+
+@pytest.mark.spec("DO-4", "LV-1")
+@pytest.mark.parametrize("forgetful", [("B1",), ("B3",), ("B1", "B2"), ("B2",)])
+def test_visitors_go_on_when_brokers_have_lost_their_memory(forgetful: tuple[str, ...]) -> None:
+    """Even if the brokers between a visitor and its home have lost theirs, too."""
+    run = visiting(crashing=["B1", "B2", "B3"]).publish("pat", price=20).settle()
+    for broker in forgetful:
+        run.fault(Crash(broker=broker, us=100_000, forgets=True))
+
+    run.wait(60_000_000).settle()
+
+    first = run.client("pat").published + 1
+    run.publish("pat", price=30).settle().publish("pat", price=40).settle()
+    assert run.received("ann")[-2:] == numbers(first, first + 1)
+    run.subscribe("ann", "price < 5", "2").settle().publish("pat", price=1).settle()
+    assert run.received("ann")[-1:] == numbers(first + 2, first + 2)
