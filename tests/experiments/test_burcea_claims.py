@@ -9,6 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sterna.experiments.burcea.analysis import ModelMeasures
 from sterna.experiments.burcea.experiment import BESIDE_SEEDS, CityExperiment
 from sterna.experiments.burcea.measuring import Measures, Points
 from sterna.experiments.burcea.settings import Setting
@@ -272,3 +273,22 @@ def _bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
     monkeypatch.setattr(Axes, "plot", watched)
     monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
     return drawn
+
+
+def test_the_picture_of_the_model_has_error_bars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = _bars(monkeypatch)
+    model = EXPERIMENTS["burcea-model"]
+    names = [field.name for field in msgspec.structs.fields(ModelMeasures)]
+    found = [
+        summarize(
+            setting,
+            [msgspec.convert(dict.fromkeys(names, seed), ModelMeasures) for seed in (1.0, 2.0)],
+        )
+        for setting in model.settings(quick=False)
+    ]
+
+    model.draw(found, tmp_path / "model")
+
+    assert len(drawn) == len(found)
