@@ -16,7 +16,7 @@ setup: $(STAMP) ## Install everything into .venv (quick when it is there)
 run: $(STAMP) ## Watch a network at work: clients roam, a broker is killed, nothing is lost
 	@$(BIN)/sterna demo
 
-test: $(STAMP) archive ## Run all tests (about 16 minutes on two cores)
+test: $(STAMP) archive ## Run all tests (about 15 minutes on two cores)
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 test-long: $(STAMP) archive ## Try 20 times as many examples, new ones each time

@@ -1,7 +1,7 @@
 """Visitors: clients whose subscriptions stay at their home broker. (Burcea et al., 3.2.3)
 
-Whatever a client can do at home it can do elsewhere, and it finds a home again when its home broker,
-or the broker where it is, has lost its memory.
+Whatever a client can do at home it can do elsewhere, and it finds a home again when its home
+broker, or the broker where it is, has lost its memory.
 """
 
 import pytest
@@ -13,7 +13,7 @@ from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.location.moving import Moving
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
-from sterna.sim.script import Crash
+from sterna.sim.script import Crash, LiveAgain
 from sterna.sim.topology import line
 from tests.sim.overlay import Overlay
 
@@ -84,21 +84,39 @@ def test_a_visitors_subscription_is_confirmed() -> None:
 
 
 @pytest.mark.spec("DO-4", "LV-2", "LV-6")
-def test_who_goes_elsewhere_before_it_is_confirmed_breaks_nothing() -> None:
+@pytest.mark.parametrize("begins_anew", [False, True], ids=["goes on", "begins anew"])
+def test_who_goes_elsewhere_before_it_is_confirmed_breaks_nothing(begins_anew: bool) -> None:
     """Its home broker has a question open of a client that has no link any more."""
     run = Overlay(
         line(3),
         {"ann": "B1", "pat": "B3"},
         handover=HOME,
         protocols=(CONFIRMING,),
-        latencies=[("B2", "B3", 50_000)],
+        latencies=[("B2", "B3", 500_000)],
     )
     run.subscribe("ann", "y > 0").confirm("ann").wait(10_000)
-    run.detach("ann").wait(5_000).attach("ann", "B2").settle()
+    run.detach("ann").wait(5_000).attach("ann", "B2").wait(50_000)
+    if begins_anew:  # Another program of this name, which has subscribed to nothing.
+        run.simulation.do(LiveAgain(client="ann", broker="B2"))
+    run.settle()
 
-    assert len(run.facts_of(SubscriptionKnown)) == 1
+    assert len(run.facts_of(SubscriptionKnown)) == (0 if begins_anew else 1)
     run.publish("pat", y=1).settle()
-    assert run.received("ann") == ["pat#1"]
+    assert run.received("ann") == ([] if begins_anew else ["pat#1"])
+
+
+@pytest.mark.spec("DO-4", "PM-4", "LV-1")
+def test_what_is_kept_at_home_survives_that_the_visited_broker_forgets() -> None:
+    """It counts its registrations from 1 again, and home must not take that for a repeated one."""
+    run = Overlay(line(3), {"ann": "B1", "pat": "B2"}, handover=HOME, crashing=["B3"])
+    run.subscribe("ann", "price > 10").settle()
+    run.detach("ann").settle().attach("ann", "B3").settle().detach("ann").settle()
+    run.fault(Crash(broker="B3", us=100_000, forgets=True)).wait(3_000_000).settle()
+    run.publish("pat", price=20).settle()
+
+    run.attach("ann", "B3").settle().publish("pat", price=30).settle()
+
+    assert run.received("ann") == numbers(1, 2)
 
 
 @pytest.mark.spec("DO-4", "LV-1")
