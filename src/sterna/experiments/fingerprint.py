@@ -82,8 +82,8 @@ def _digest_of(*paths: str) -> str:
     loader = sterna.__loader__
     assert isinstance(loader, SourceFileLoader | zipimporter)  # noqa: S101 - for the type checker.
     digest = hashlib.sha256()
-    for path in sorted(map(Path, paths)):
-        content = loader.get_data(str(path))
-        digest.update(f"{path.name} {len(content)} ".encode())
+    for path in sorted(paths):
+        content = loader.get_data(path)
+        digest.update(f"{Path(path).name} {len(content)} ".encode())
         digest.update(content)
     return digest.hexdigest()
