@@ -27,19 +27,31 @@ They may also have the list of settings: each run names its own."""
 
 _DIGITS = 12
 
+_known: dict[type[Experiment[Any, Any]], str] = {}
+
 
 def fingerprint(experiment: Experiment[Any, Any]) -> str:
-    """The code that simulates, and the names of what it measures, as a few digits."""
-    digest = hashlib.sha256(_digest_of(*map(str, _shared())).encode())
-    digest.update(_digest_of(*map(str, _own(experiment))).encode())
-    digest.update(repr(measures_of(experiment).__struct_fields__).encode())
-    return digest.hexdigest()[:_DIGITS]
+    """The code that simulates, and the names of what it measures, as a few digits.
+
+    It is taken once in a process: what is loaded stays as it is, whatever becomes of the files.
+    """
+    kind = type(experiment)
+    if kind not in _known:
+        _known[kind] = _taken(experiment)
+    return _known[kind]
 
 
 def measures_of(experiment: Experiment[Any, Any]) -> type[msgspec.Struct]:
     """The record of what an experiment measures."""
     kind: type[msgspec.Struct] = get_type_hints(type(experiment).measure)["return"]
     return kind
+
+
+def _taken(experiment: Experiment[Any, Any]) -> str:
+    digest = hashlib.sha256(_digest_of(*map(str, _shared())).encode())
+    digest.update(_digest_of(*map(str, _own(experiment))).encode())
+    digest.update(repr(measures_of(experiment).__struct_fields__).encode())
+    return digest.hexdigest()[:_DIGITS]
 
 
 def _shared() -> Iterator[Traversable]:
@@ -78,12 +90,12 @@ def _sources(folder: Traversable, but_not: Collection[str] = ()) -> Iterator[Tra
 
 @cache
 def _digest_of(*paths: str) -> str:
-    """The content of files, as it was when they were asked for first in this process."""
+    """The content of files."""
     loader = sterna.__loader__
     assert isinstance(loader, SourceFileLoader | zipimporter)  # noqa: S101 - for the type checker.
     digest = hashlib.sha256()
-    for path in sorted(map(Path, paths)):
-        content = loader.get_data(str(path))
-        digest.update(f"{path.name} {len(content)} ".encode())
+    for path in sorted(paths):
+        content = loader.get_data(path)
+        digest.update(f"{Path(path).name} {len(content)} ".encode())
         digest.update(content)
     return digest.hexdigest()
