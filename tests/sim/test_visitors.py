@@ -4,6 +4,8 @@ Whatever a client can do at home it can do elsewhere, and it finds a home again 
 broker, or the broker where it is, has lost its memory.
 """
 
+from itertools import permutations
+
 import pytest
 
 from sterna.core import facts
@@ -13,7 +15,8 @@ from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.location.moving import Moving
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
-from sterna.sim.script import Crash, LiveAgain
+from sterna.core.settings import Settings
+from sterna.sim.script import Crash, LiveAgain, Reconfigure
 from sterna.sim.topology import line
 from tests.sim.overlay import Overlay
 
@@ -134,3 +137,40 @@ def test_visitors_go_on_when_brokers_have_lost_their_memory(forgetful: tuple[str
     assert run.received("ann")[-2:] == numbers(first, first + 1)
     run.subscribe("ann", "price < 5", "2").settle().publish("pat", price=1).settle()
     assert run.received("ann")[-1:] == numbers(first + 2, first + 2)
+
+
+@pytest.mark.spec("LV-9", "DO-4", "PM-4")
+@pytest.mark.parametrize("is_away", [False, True], ids=["connected", "away"])
+@pytest.mark.parametrize(
+    "to",
+    [
+        (Handover.STANDARD,),
+        (Handover.LOGGING,),
+        (Handover.PREFETCHING,),
+        (Handover.STANDARD, Handover.RELOCATION),
+        (Handover.STANDARD, Handover.NONE),
+    ],
+    ids="-".join,
+)
+def test_visitors_lose_nothing_when_another_strategy_takes_the_place_of_homes(
+    to: tuple[Handover, ...], is_away: bool
+) -> None:
+    """In whichever order the brokers change, and while events are published."""
+    for order in permutations(("B1", "B2", "B3")):
+        run = Overlay(line(3), {"ann": "B1", "pat": "B2"}, handover=HOME)
+        run.subscribe("ann", "price > 10").settle()
+        run.detach("ann").settle().attach("ann", "B3").settle()
+        if is_away:
+            run.detach("ann").settle()
+        for protocol in to:
+            settings = Settings(handover=HandoverOptions(protocol=protocol))
+            for broker in order:
+                run.simulation.do(Reconfigure(broker=broker, settings=settings, tells=True))
+                run.publish("pat", price=20).wait(5_000)
+            run.settle()
+        if is_away:
+            run.attach("ann", "B3").settle()
+        run.publish("pat", price=30).settle()
+
+        assert run.received("ann") == numbers(1, 3 * len(to) + 1), order
+        assert not any(run.broker(name).part("home") for name in order), order

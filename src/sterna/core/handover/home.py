@@ -131,7 +131,7 @@ class Home(Standard):
     def _register(self, client: NodeId, guest: Guest, arrival: Arrival, now: Time) -> None:
         """Have a visitor's events sent here; what it did not confirm comes first."""
         self.broker.state(facts.HandoverStarted(at=self.broker.id, time=now, client=client))
-        self._come_first(guest, self.take(client, now))
+        self.come_first(guest, self.take(client, now))
         guest.transfer = Transfer(arrival, [guest.home, *super().places_before(arrival, client)])
         self.ask_next(client, guest, guest.transfer, now)
 
@@ -164,7 +164,7 @@ class Home(Standard):
         if guest is not None and is_visitor and message.is_here and guest.awaits != message.number:
             # It was registered again since: what was sent for the registration before comes first.
             guest.missed.add(message.missed)
-            self._come_first(guest, message.events)
+            self.come_first(guest, message.events)
             return
         guest = self.answered(message, Registration, now)
         if guest is not None:
@@ -176,20 +176,15 @@ class Home(Standard):
     def on_home_events(self, message: HomeEvents, _link: LinkId, now: Time) -> None:
         """Events for a visitor have come from its home broker."""
         guest = self.guests.get(message.client)
-        if guest is None or not guest.home:
+        if guest is None or not (guest.home or guest.waits):
             return
         if guest.is_served:
             guest.sent += len(message.events)
             self.broker.send(message.client, Events(events=message.events), now)
-        elif guest.waits:  # They come before what its home broker sends when it is registered.
-            self._come_first(guest, message.events)
+        elif guest.waits:
+            super().on_home_events(message, _link, now)
         else:
             self.keep_for(message.client, message.events, now)
-
-    def _come_first(self, guest: Guest, events: Sequence[Event]) -> None:
-        """Have events sent to a guest that waits, before those that it waits for."""
-        guest.lost += events
-        guest.sent += len(events)
 
     def link_down(self, link: LinkId, now: Time) -> None:
         super().link_down(link, now)
@@ -215,19 +210,25 @@ class Home(Standard):
 
     def _register_again(self, client: NodeId, guest: Guest, now: Time) -> None:
         """Register a visitor that has not gone anywhere."""
+        self._register(client, guest, self._arrival_of(client, guest, home=guest.home), now)
+
+    def _arrival_of(
+        self, client: NodeId, guest: Guest, *, home: NodeId = "", before: tuple[NodeId, ...] = ()
+    ) -> Arrival:
+        """What a visitor would send if it arrived now."""
         moving = self.broker.part("moving")
         routes = moving.announced_by(client) if isinstance(moving, Moving) else {}
-        arrival = Arrival(
+        return Arrival(
             visit=guest.visit,
             born=guest.born,
             stay=guest.visit,
             received=0,
             brings=False,
-            home=guest.home,
+            home=home,
+            before=before,
             advertisements=self.broker.router.announced_by(client)[1],
             others=(MovingChange(added=tuple(routes.values()), anew=True),) if routes else (),
         )
-        self._register(client, guest, arrival, now)
 
     def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         """A neighbour has lost its memory, or has an old one: it is the home of some, maybe."""
@@ -519,6 +520,22 @@ class Home(Standard):
     def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         super().link_gone(link, unconfirmed, now)
         self.visiting.pop(link, None)
+
+    def end(self, now: Time) -> bool:
+        """Visitors have their home where they are from now on: another protocol goes on there.
+
+        At home, events are sent to where a client is until that has taken place.
+        """
+        for client, guest in list(self.guests.items()):
+            if guest.home and guest.transfer is None:
+                arrival = self._arrival_of(client, guest, before=(guest.home,))
+                guest.home, guest.brings = "", False
+                self.fetch(client, guest, arrival, now)
+        return super().end(now) and not self.visiting
+
+    def taken_over(self) -> None:
+        super().taken_over()
+        self.visiting.clear()
 
     # ---- Snapshots
 

@@ -22,6 +22,7 @@ after the other. One that waits for a part of it itself promises it. One that ha
 later visit takes no notice of an earlier one.
 """
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self, cast
 
 import msgspec
@@ -38,6 +39,7 @@ from sterna.core.handover.trails import KeptTrails
 from sterna.core.handover.transfer_messages import (
     Answer,
     EventsFound,
+    HomeEvents,
     Question,
     SubscriptionsAsked,
     SubscriptionsFound,
@@ -51,6 +53,7 @@ from sterna.core.messages import Message
 from sterna.core.names import LinkId, NodeId, Time
 from sterna.core.protocol import Kind, Protocol
 from sterna.core.settings import Settings
+from sterna.model.event import Event
 
 
 class KeptStandard(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +76,7 @@ class Standard(Fetching):
     handles: ClassVar[tuple[type[Message], ...]] = (
         *Fetching.handles,
         *(Arrival, SubscriptionsAsked, SubscriptionsFound, UnsubscribeAsked, EventsFound),
+        HomeEvents,
     )
     Kept: ClassVar[Any] = KeptStandard
 
@@ -106,14 +110,18 @@ class Standard(Fetching):
         self.promises.update(other.promises)
         self.returning.update(other.returning)
         self.guests.update(other.guests)
-        for taken in (other.promises, other.returning, other.guests):
-            taken.clear()
+        other.taken_over()
         for client, guest in list(self.guests.items()):
             transfer = guest.transfer
             if transfer is not None and (guest.home or not transfer.awaits_events):
                 guest.home = ""
                 self.fetch(client, guest, transfer.arrival, now)
         self.wake_by(now)  # The other one's deadline has ended with it.
+
+    def taken_over(self) -> None:
+        """Another strategy has everything that this one had."""
+        for taken in (self.promises, self.returning, self.guests):
+            taken.clear()
 
     # ---- Step 1: a client reconnects, and notifies the new broker where it was before
 
@@ -353,6 +361,17 @@ class Standard(Fetching):
         guest = self.answered(message, UnsubscribeAsked, now)
         if guest is not None:
             self.receive(client, guest, belongings_in(message), now)
+
+    def on_home_events(self, message: HomeEvents, _link: LinkId, _now: Time) -> None:
+        """A home broker does not know yet that its client is no visitor any more."""
+        guest = self.guests.get(message.client)
+        if guest is not None and guest.waits:
+            self.come_first(guest, message.events)
+
+    def come_first(self, guest: Guest, events: Sequence[Event]) -> None:
+        """Have events sent to a guest that waits, before those that it waits for."""
+        guest.lost += events
+        guest.sent += len(events)
 
     def receive(self, client: NodeId, guest: Guest, brought: Belongings, now: Time) -> None:
         """Serve a guest what it has waited for."""
