@@ -156,6 +156,8 @@ def test_visitors_lose_nothing_when_another_strategy_takes_the_place_of_homes(
     to: tuple[Handover, ...], is_away: bool
 ) -> None:
     """In whichever order the brokers change, and while events are published."""
+    if is_away and to[-1] is Handover.RELOCATION:
+        pytest.skip("what was kept is lost then, as docs/reference/guarantees.md says")
     for order in permutations(("B1", "B2", "B3")):
         run = Overlay(line(3), {"ann": "B1", "pat": "B2"}, handover=HOME)
         run.subscribe("ann", "price > 10").settle()

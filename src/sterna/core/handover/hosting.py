@@ -243,7 +243,9 @@ class Hosting(BrokerComponent):
         if not self.trails.locate(message, link, now):
             return
         guest = self.guests.get(client)
-        if guest is not None and guest.visit < message.born:
+        # One that was connected before this protocol began says itself where it has been.
+        is_unknown = guest is not None and not guest.visit and guest.is_here
+        if guest is not None and guest.visit < message.born and not is_unknown:
             self.forget(client, now, taken_over=guest.visit > 0 and guest.is_here)
         self.announce(message, link, now)
         self.learned(client, now)
