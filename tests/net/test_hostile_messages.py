@@ -10,6 +10,7 @@ from sterna.core.actions import Transmit
 from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
 from sterna.core.catalogue import LIVE
+from sterna.core.handover.messages import Arrival
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import LinkDown, LinkUp, Received, TimePassed
 from sterna.core.link import Data, Frame, Resume
@@ -169,3 +170,16 @@ def test_subscriptions_are_counted_as_the_broker_has_them() -> None:
         admission.check("c1", [subscribing("3"), subscribing("4")])
     with pytest.raises(RefusedError, match="subscriptions_per_client_max"):
         admission.check("c1", [subscribing("3", removing=("5",)), subscribing("4")])
+
+
+@pytest.mark.spec("LV-6", "DO-4")
+def test_what_a_visitor_advertises_on_its_arrival_counts() -> None:
+    """Else it could bring as many advertisements as it likes."""
+    routes = tuple(Route(f"ann/{number}", Filter("x > 0")) for number in range(6))
+    arrival = Arrival(
+        visit=2, born=1, stay=1, received=0, brings=False, home="B1", advertisements=routes
+    )
+    admission = Admission(lambda _link: [], subscriptions_max=5)
+
+    with pytest.raises(RefusedError, match="5"):
+        admission.check("ann", [Data(1, 0, arrival)])

@@ -139,6 +139,28 @@ def test_visitors_go_on_when_brokers_have_lost_their_memory(forgetful: tuple[str
     assert run.received("ann")[-1:] == numbers(first + 2, first + 2)
 
 
+@pytest.mark.spec("LV-6", "DO-4")
+def test_a_visitor_that_is_away_is_not_forgotten_before_others() -> None:
+    """It has subscribed to nothing where it was, but its home broker would forget it as well."""
+    run = Overlay(
+        line(3),
+        {"ann": "B1", "pat": "B2", "bob": "B3", "cem": "B3"},
+        handover=HandoverOptions(protocol=Handover.HOME, away_clients_max=2),
+    )
+    for client in ("bob", "cem", "ann"):
+        run.subscribe(client, "price > 10").settle()
+    run.detach("ann").settle().attach("ann", "B3").settle()
+
+    for client in ("bob", "cem", "ann"):
+        run.detach(client).settle()
+    run.publish("pat", price=20).settle()
+
+    forgotten = [fact for fact in run.facts.all if isinstance(fact, facts.ForgottenEarly)]
+    assert [fact.client for fact in forgotten] == ["bob"]
+    run.attach("ann", "B3").settle()
+    assert run.received("ann") == ["pat#1"]
+
+
 @pytest.mark.spec("LV-9", "DO-4", "PM-4")
 @pytest.mark.parametrize(
     ("to", "is_away"),

@@ -99,6 +99,7 @@ class Absence(BrokerComponent):
             away.filters > claimed.get("advertisement", 0)
             or broker.queued(client).events
             or broker.kept(client).events
+            or any(is_kept(client) for is_kept in broker.hooks.is_kept_elsewhere)
         )
         (self._laden if is_laden else self._light)[client] = away
         self._filters += away.filters

@@ -170,6 +170,11 @@ class BrokerComponent(Component):
         Nothing can be sent to it, not even later.
         """
 
+    def is_kept_elsewhere(self, link: LinkId) -> bool:
+        """Whether another broker keeps what a client has subscribed to, and loses it with it."""
+        del link
+        return False
+
     def goes_elsewhere(self, message: Message, link: LinkId, now: Time) -> bool:
         """Whether a message from a client, or to it, is for another broker, and was sent there."""
         del message, link, now

@@ -23,6 +23,7 @@ class BrokerHooks:
     events_leaving: Hook
     subscriptions_changed: Hook
     advertisements_changed: Hook
+    is_kept_elsewhere: Hook
     goes_elsewhere: Hook
     archive_changed: Hook
     looked_up: Hook

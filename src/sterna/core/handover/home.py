@@ -289,6 +289,10 @@ class Home(Standard):
             link, guest, now, added=subscriptions, advertisements=advertisements, replaces=True
         )
 
+    def is_kept_elsewhere(self, link: LinkId) -> bool:
+        guest = self.guests.get(link)
+        return guest is not None and bool(guest.home)
+
     def goes_elsewhere(self, message: Message, link: LinkId, now: Time) -> bool:
         """The home broker routes for a visitor as it moves, and confirms its subscriptions.
 

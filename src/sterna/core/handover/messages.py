@@ -54,6 +54,9 @@ class Arrival(Message, frozen=True, kw_only=True):
     def claims(self) -> Iterable[Claim]:
         if self.brings:
             yield from _all_of(self.subscriptions, self.advertisements)
+        elif self.advertisements:  # It publishes here what its home broker routes for it.
+            names = [route.id for route in self.advertisements]
+            yield Claim("advertisement", names, replaces=True)
         for other in self.others:
             yield from other.claims()
 
