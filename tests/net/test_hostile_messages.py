@@ -52,6 +52,14 @@ ARRANGEMENTS = [
     ),
     Settings(routing=RoutingOptions(strategy=Strategy.FLOODING), protocols=LIVE),
     Settings(routing=RoutingOptions(strategy=Strategy.SIMPLE), places=PlacesOptions()),
+    *(
+        Settings(
+            handover=HandoverOptions(protocol=protocol, away_max_us=1_000_000),
+            places=PlacesOptions(edges=(("B1", "B2"), ("B2", "c1"))),
+            protocols=LIVE,
+        )
+        for protocol in (Handover.STANDARD, Handover.LOGGING, Handover.PREFETCHING, Handover.HOME)
+    ),
 ]
 ONLY_BROKERS_SAY = [kind for kind in message_types() if not kind.from_clients]
 TALK = st.one_of(*(messages_of(kind) for kind in message_types() if kind.from_clients))
