@@ -54,3 +54,13 @@ def error_bars(
         if point.interval is not None:
             ends = [measure(end) for end in point.interval]
             axes.plot([x, x], ends, "_-", color=colour, linewidth=1, markersize=6, alpha=0.8)
+
+
+def plain_ticks(axes: Axes) -> None:
+    """Label a logarithmic axis with plain numbers: 0, 1, 2, 5, 10, as far as it reaches."""
+    axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+    low, high = axes.get_ylim()
+    steps = [digit * 10.0**power for power in range(7) for digit in (1, 2, 5)]
+    shown = [step for step in (0.0, *steps) if low <= step <= high]
+    axes.set_yticks(shown, [f"{step:,g}" for step in shown])
+    axes.minorticks_off()

@@ -45,7 +45,7 @@ SAME = 0.01
 class BurceaCommute(CityExperiment):
     name = "burcea-commute"
     about = "What it costs that everybody goes home at the same time (Burcea, Figs. 3-5)."
-    takes = "about an hour on two cores with 10 seeds"
+    takes = "about an hour and a quarter on two cores with 10 seeds"
 
     def settings(self, *, quick: bool) -> list[Setting]:
         if quick:

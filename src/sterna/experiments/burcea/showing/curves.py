@@ -8,7 +8,7 @@ import msgspec
 from sterna.experiments.burcea.measuring import Measures, Points
 from sterna.experiments.burcea.settings import Setting
 from sterna.experiments.experiment import MEDIANS, Point, PrintedTable
-from sterna.experiments.plot import Axes, error_bars
+from sterna.experiments.plot import Axes, error_bars, plain_ticks
 
 COLOURS = {
     "standard": "#c2571a",
@@ -68,6 +68,8 @@ class Curves:
             error_bars(axes, self.populations, line, lambda found: scale * value(found), colour)
         axes.set_xticks(self.populations)
         axes.set(xlabel="subscribers", yscale="symlog" if scale == 100 else "linear")
+        if scale == 100:
+            plain_ticks(axes)
         axes.legend(frameon=False, fontsize=8)
 
     def table(self, title: str, columns: Sequence[Column], note: str = MEDIANS) -> PrintedTable:

@@ -38,7 +38,7 @@ BENEFICIAL = 0.05
 class BurceaPervasive(CityExperiment):
     name = "burcea-pervasive"
     about = "What it costs that subscribers stay connected on their way (Burcea, Fig. 9)."
-    takes = "about half an hour on two cores with 10 seeds"
+    takes = "about three quarters of an hour on two cores with 10 seeds"
 
     def settings(self, *, quick: bool) -> list[Setting]:
         if quick:

@@ -30,7 +30,7 @@ from sterna.experiments.burcea.showing.curves import (
     variations,
 )
 from sterna.experiments.experiment import Claim, Point, PrintedTable
-from sterna.experiments.plot import Axes, error_bars, panels
+from sterna.experiments.plot import Axes, error_bars, panels, plain_ticks
 
 QUICK: dict[str, Any] = {"publishers": 20, "hours": 1.0}
 LOCALITIES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -411,6 +411,7 @@ def _draw_locality(axes: Axes, points: Points) -> None:
         error_bars(axes, where, curve, thousands, COLOURS[each])
     axes.set(title="Figure 7: subscribers that want the same", xlabel="%", yscale="log",
              ylabel="thousand messages of state transfer")  # fmt: skip
+    plain_ticks(axes)
     axes.legend(frameon=False, fontsize=8)
 
 
