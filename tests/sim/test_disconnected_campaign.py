@@ -135,7 +135,7 @@ def test_strategies_go_on_with_bounded_caches(variant: str) -> None:
     assert seen["runs"] >= 30
 
 
-@pytest.mark.xfail(strict=True, reason="a campaign of 120,000 runs found these; not mended yet")
+@pytest.mark.xfail(strict=True, reason="the long campaign found these; they are not mended yet")
 @pytest.mark.parametrize("name", ["prefetching-device-trail", "prefetching-set-trail", "home"])
 def test_what_a_campaign_has_found(name: str) -> None:
     path = Path(__file__).parent / "found" / f"{name}.json"
