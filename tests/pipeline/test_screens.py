@@ -1,6 +1,7 @@
 """What commands of the pipeline show of Spark when they fail or are interrupted: one sentence."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -8,13 +9,16 @@ import sys
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
+from weakref import finalize
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sterna.bench.audit_journals import write_journals
 from sterna.pipeline.declared import narration
 from sterna.pipeline.progress import Progress, Tasks, in_words
+from sterna.pipeline.quiet import interruptible, was_interrupted
 from sterna.pipeline.session import first_line
 from tests.net.live import SETTLE_S
 
@@ -74,11 +78,36 @@ def test_ctrl_c_ends_an_audit_with_one_line(tmp_path: Path) -> None:
         os.killpg(audit.pid, signal.SIGINT)
         printed, told = audit.communicate(timeout=SETTLE_S)
 
-    assert audit.returncode == 130
-    assert printed == ""
     assert told == "interrupted; tables that were finished are kept, nothing is half written\n"
+    assert printed == ""
+    assert audit.returncode == 130
     with pytest.raises(URLError, match="refused"):
         applications(address)
+
+
+def test_what_fails_after_ctrl_c_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python drops an exception that is raised in a finalizer; Spark's workers are gone anyway."""
+    dropped: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+    monkeypatch.setattr(logging, "disable", lambda _level: None)
+
+    def fail() -> None:
+        raise PySparkException("a worker has gone")
+
+    def fail_when_interrupted() -> None:
+        class JavaObject: ...
+
+        finalize(JavaObject(), signal.raise_signal, signal.SIGINT)  # It is finalized at once.
+        fail()
+
+    with pytest.raises(PySparkException), interruptible():
+        fail()
+    assert not was_interrupted()
+
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        fail_when_interrupted()
+    assert was_interrupted()
+    assert len(dropped) == 1
 
 
 @pytest.mark.parametrize(

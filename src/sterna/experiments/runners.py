@@ -19,7 +19,7 @@ from sterna.errors import MissingExtraError
 from sterna.experiments.sweep import Outcome, Runner, Task, failed, perform
 from sterna.extras import require
 from sterna.pipeline.errors import SparkUnavailable
-from sterna.pipeline.quiet import interruptible
+from sterna.pipeline.quiet import interruptible, was_interrupted
 from sterna.pipeline.session import (
     LOCAL,
     first_line,
@@ -67,14 +67,10 @@ def runner_at(master: str, runs: int) -> Iterator[Runner]:
     with interruptible():
         running = running_session()
         spark = running or spark_session("sterna experiment", master)
-        is_interrupted = False
         try:
             yield SparkJobs(spark)
-        except KeyboardInterrupt:
-            is_interrupted = True  # Java ends with this process.
-            raise
         finally:
-            if running is None and not is_interrupted:
+            if running is None and not was_interrupted():  # Java ends with this process.
                 spark.stop()
 
 

@@ -51,11 +51,14 @@ def interruptible() -> Iterator[None]:
     """Have Ctrl-C end the block at once, without the many words in which all that it does fails.
 
     Spark would ask Java to cancel its jobs, in the middle of another call to Java. For commands
-    that end then: Java ends with its partner in Python.
+    that end then: Java ends with its partner in Python. Whatever fails after Ctrl-C counts as
+    interrupted: Python drops an exception that is raised while it calls a finalizer, and py4j has
+    many, so that what is seen first may be that Spark's workers have gone.
     """
     if current_thread() is not main_thread():
         yield
         return
+    _is_muted.clear()
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         _is_muted.set()
@@ -65,8 +68,17 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, interrupt)
     try:
         yield
+    except Exception:
+        if was_interrupted():
+            raise KeyboardInterrupt from None
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def was_interrupted() -> bool:
+    """Whether Ctrl-C was pressed in the block that is or was `interruptible`."""
+    return _is_muted.is_set()
 
 
 def _pass_on(reading: int, real: int) -> None:

@@ -77,7 +77,7 @@ def spark_for(
     """
     with reporting_errors(as_json=as_json), errors.status(f"starting Spark ({master}) …") as status:
         from sterna.pipeline.progress import shown  # noqa: PLC0415 - Spark is large and optional.
-        from sterna.pipeline.quiet import interruptible  # noqa: PLC0415
+        from sterna.pipeline.quiet import interruptible, was_interrupted  # noqa: PLC0415
         from sterna.pipeline.session import (  # noqa: PLC0415
             running_session,
             spark_session,
@@ -85,7 +85,6 @@ def spark_for(
         )
 
         running = running_session()
-        is_interrupted = False
         with interruptible():
             config = {"spark.ui.enabled": "true"} if ui else {}
             config |= with_connect() if connect else {}
@@ -95,11 +94,8 @@ def spark_for(
             try:
                 with shown(spark, lambda line: status.update(_in_one_line(line))):
                     yield spark
-            except KeyboardInterrupt:
-                is_interrupted = True  # Java ends with this process.
-                raise
             finally:
-                if running is None and not is_interrupted:
+                if running is None and not was_interrupted():  # Java ends with this process.
                     spark.stop()
 
 
