@@ -135,9 +135,6 @@ def test_strategies_go_on_with_bounded_caches(variant: str) -> None:
     assert seen["runs"] >= 30
 
 
-@pytest.mark.xfail(strict=True, reason="the long campaign found these; they are not mended yet")
-@pytest.mark.parametrize("name", ["prefetching-device-trail", "prefetching-set-trail", "home"])
-def test_what_a_campaign_has_found(name: str) -> None:
-    path = Path(__file__).parent / "found" / f"{name}.json"
-
+@pytest.mark.parametrize("path", (Path(__file__).parent / "found").iterdir(), ids=lambda p: p.stem)
+def test_what_long_campaigns_have_found(path: Path) -> None:
     run_rightly(from_json(path.read_bytes(), Script))

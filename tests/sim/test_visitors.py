@@ -55,6 +55,20 @@ def test_what_a_visitor_wants_where_it_is_overtakes_nothing() -> None:
     assert run.outcome().findings == []
 
 
+@pytest.mark.spec("DO-4", "PM-4")
+def test_who_goes_back_and_forth_may_subscribe_before_it_is_welcome_at_home() -> None:
+    """Her home has her released twice, and still has to hear what she wants since."""
+    run = visiting(latencies=[("B2", "B3", 50_000)])
+    for broker in ("B1", "B3", "B1"):
+        run.detach("ann").attach("ann", broker).wait(3_000)
+    run.subscribe("ann", "y > 0", "2").settle()
+
+    run.publish("pat", y=1).publish("pat", price=20).settle()
+
+    assert run.received("ann") == numbers(1, 2)
+    assert run.outcome().findings == []
+
+
 @pytest.mark.spec("DO-4", "LM-5")
 def test_who_is_at_home_again_is_routed_for_as_it_moves() -> None:
     """A visitor may be anywhere, as far as its home broker knows; at home that is known better."""

@@ -396,8 +396,9 @@ class Home(Standard):
     ) -> None:  # fmt: skip
         """Have the broker where a client was send back what the client did not get there."""
         guest.transfer = Transfer(arrival, [visiting.broker], deferred=list(waiting))
-        guest.brings = True
+        guest.brings = True  # Its subscriptions are here.
         self.ask_next(client, guest, guest.transfer, now)
+        guest.brings = False
 
     def fetch(self, client: NodeId, guest: Guest, arrival: Arrival, now: Time) -> None:
         visiting, transfer = self.visiting.get(client), guest.transfer
