@@ -135,6 +135,9 @@ def test_strategies_go_on_with_bounded_caches(variant: str) -> None:
     assert seen["runs"] >= 30
 
 
-@pytest.mark.parametrize("path", (Path(__file__).parent / "found").iterdir(), ids=lambda p: p.stem)
+FOUND = sorted((Path(__file__).parent / "found").iterdir())
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
 def test_what_long_campaigns_have_found(path: Path) -> None:
     run_rightly(from_json(path.read_bytes(), Script))
