@@ -20,6 +20,7 @@ import msgspec
 from sterna.core import facts
 from sterna.core.actions import Disconnect
 from sterna.core.confirming.messages import Confirmation, ConfirmationAsked
+from sterna.core.handover.fetching import is_over
 from sterna.core.handover.guests import Guest, Presence
 from sterna.core.handover.messages import Arrival, Introduction
 from sterna.core.handover.missed import Missed
@@ -93,8 +94,10 @@ class Home(Standard):
         """A client has arrived here: as a visitor, or at home."""
         guest = self.guests.get(link)
         is_late = message.visit < self.left.get(link, 0)
-        if guest is None or is_late or not message.born or guest.born < message.born:
-            # It is too late, or nothing is known of the life that it has now.
+        if guest is None or is_late or not message.born:
+            super().on_arrival(message, link, now)
+        elif guest.born < message.born or is_over(message, guest.born, guest.visit):
+            self.visiting.pop(link, None)  # That was another life of it.
             super().on_arrival(message, link, now)
         elif guest.home:
             guest.lost = self.guests.not_received(
@@ -114,8 +117,9 @@ class Home(Standard):
     def is_at_home(self, guest: Guest, arrival: Arrival) -> bool:
         if not guest.visit:
             return super().is_at_home(guest, arrival)
-        is_home = arrival.home in {"", self.broker.id}
-        return is_home and not guest.home and guest.born >= arrival.born
+        is_home = arrival.home in {"", self.broker.id} and not guest.home
+        is_same = guest.born >= arrival.born and not is_over(arrival, guest.born, guest.visit)
+        return is_home and is_same
 
     def places_before(self, arrival: Arrival, client: NodeId) -> list[NodeId]:
         home = [arrival.home] if arrival.home and arrival.home != self.broker.id else []
