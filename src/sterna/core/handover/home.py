@@ -51,6 +51,10 @@ from sterna.core.protocol import Kind, Protocol
 from sterna.model.event import Event
 
 
+CHANGED = 1
+"""Stands for what a home broker knows of a client's subscriptions when that has changed since."""
+
+
 class Visiting(msgspec.Struct, frozen=True, array_like=True):
     """Where a client is that has its home here."""
 
@@ -63,7 +67,7 @@ class Visiting(msgspec.Struct, frozen=True, array_like=True):
     def is_answered(self, asked: Registration) -> bool:
         """Whether this is the registration that was answered last."""
         mine = self.broker, self.visit, self.number
-        return mine == (asked.sender, asked.visit, asked.number)
+        return self.is_connected and mine == (asked.sender, asked.visit, asked.number)
 
 
 class KeptHome(KeptStandard, frozen=True, kw_only=True):
@@ -336,6 +340,7 @@ class Home(Standard):
             self.broker.send(message.client, answer, now)
 
     def _tell_home(self, client: NodeId, guest: Guest, now: Time, **changed: object) -> None:
+        guest.known = CHANGED
         change = HomeChange(
             to=guest.home,
             sender=self.broker.id,
