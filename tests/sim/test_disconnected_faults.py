@@ -140,6 +140,27 @@ def test_nothing_is_copied_for_a_prediction_that_a_later_one_has_overtaken() -> 
     assert asked.nothing() in broker.post._courier.take("B2")
 
 
+@pytest.mark.spec("PM-4", "DO-2")
+@PLACES
+def test_a_client_that_comes_with_no_copy_for_it_is_fetched_from_where_it_was(
+    subscriptions: str,
+) -> None:
+    """B2 expects C and has asked B1 for a copy. C is back at B1 for a moment: none is sent."""
+    run = network(
+        2, {"C": "B1", "P": "B1"}, Handover.PREFETCHING, to="B2", subscriptions=subscriptions
+    )
+    run.detach("C")
+    while "C" not in hosting(run, "B2").guests:
+        run.wait(100)
+    run.fault(Drop(a="B1", b="B2", us=1_000_000)).publish("P", x=1)
+
+    run.attach("C", "B1").wait(10_000).detach("C").publish("P", x=1)
+    run.attach("C", "B2").settle()
+
+    assert run.publish("P", x=1).settle().received("C") == ["P#1", "P#2", "P#3"]
+    assert run.outcome().findings == []
+
+
 # ---- Questions that are lost
 
 

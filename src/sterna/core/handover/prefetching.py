@@ -199,8 +199,10 @@ class Prefetching(Standard):
         others = [broker for broker in message.places if way_to(broker) is not None]
         copies = (*self.copies_of(client), *others)
         transfer = guest.transfer
-        if transfer is not None and transfer.prefetch:  # Its old broker may have nothing left.
-            transfer.to_ask = [broker for broker in others if broker not in transfer.asked]
+        if transfer is not None and transfer.prefetch:
+            # Its old broker may have no copy for this prediction, but what the client owns: then it
+            # is asked for that. Or it may have nothing left.
+            transfer.to_ask = others
             transfer.prefetch, transfer.copies = 0, copies
         self.copies.pop(client, None)
         super().receive_back(client, guest, message, now)
