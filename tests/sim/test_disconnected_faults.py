@@ -21,7 +21,7 @@ from sterna.core.keeping import Reader, Writer
 from sterna.core.mobility import MobilityOptions
 from sterna.core.settings import Settings
 from sterna.sim.script import Crash, Drop, Reconfigure
-from sterna.sim.topology import line
+from sterna.sim.topology import Topology, line
 from tests.mobility import model_of
 from tests.sim.overlay import Overlay
 from tests.sim.test_leaving import leave
@@ -48,6 +48,18 @@ def hosting(run: Overlay, broker: str) -> Hosting:
     """The broker's part of the handover protocol in force."""
     found = [each for each in run.broker(broker).components if isinstance(each, Hosting)]
     return found[-1]
+
+
+def part(run: Overlay, broker: str) -> Standard:
+    found = hosting(run, broker)
+    assert isinstance(found, Standard)
+    return found
+
+
+def prefetching(run: Overlay, broker: str) -> Prefetching:
+    found = hosting(run, broker)
+    assert isinstance(found, Prefetching)
+    return found
 
 
 def give(run: Overlay, broker: str, given: Input) -> None:
@@ -118,9 +130,8 @@ def test_nothing_is_copied_for_a_prediction_that_a_later_one_has_overtaken() -> 
     run = network(3, {"C": "B1", "P": "B1"}, Handover.PREFETCHING, to="B2")
     run.fault(Drop(a="B1", b="B2", us=1_000_000)).wait(10_000).detach("C").wait(10_000)
     broker, now = run.broker("B1"), run.simulation.network.kernel.now
-    prefetching = hosting(run, "B1")
-    assert isinstance(prefetching, Prefetching)
-    number, visit = prefetching.predicted["C"].number, prefetching.guests["C"].visit
+    part_of_b1 = prefetching(run, "B1")
+    number, visit = part_of_b1.predicted["C"].number, part_of_b1.guests["C"].visit
     later = Prefetch(to="B1", sender="B3", client="C", number=9, visit=visit + 1, born=visit)
     asked = UnsubscribeAsked(
         to="B1",
@@ -136,8 +147,77 @@ def test_nothing_is_copied_for_a_prediction_that_a_later_one_has_overtaken() -> 
     broker.message_arrived(later, "B2", now)
     broker.message_arrived(asked, "B2", now)
 
-    assert prefetching.guests["C"].visit == visit + 1
+    assert part_of_b1.guests["C"].visit == visit + 1
     assert asked.nothing() in broker.post._courier.take("B2")
+
+
+@pytest.mark.spec("PM-4", "DO-2")
+@PLACES
+def test_a_client_that_comes_with_no_copy_for_it_is_fetched_from_where_it_was(
+    subscriptions: str,
+) -> None:
+    """B2 expects C and has asked B1 for a copy. C is back at B1 for a moment: none is sent."""
+    run = network(
+        2, {"C": "B1", "P": "B1"}, Handover.PREFETCHING, to="B2", subscriptions=subscriptions
+    )
+    run.detach("C")
+    while "C" not in hosting(run, "B2").guests:
+        run.wait(100)
+    run.fault(Drop(a="B1", b="B2", us=1_000_000)).publish("P", x=1)
+
+    run.attach("C", "B1").wait(10_000).detach("C").publish("P", x=1)
+    run.attach("C", "B2").settle()
+
+    assert run.publish("P", x=1).settle().received("C") == ["P#1", "P#2", "P#3"]
+    assert run.outcome().findings == []
+
+
+@pytest.mark.spec("PM-4", "DO-2")
+def test_a_copy_is_not_discarded_for_a_promise_that_may_come_to_nothing() -> None:
+    """C has a copy at B2, passes by B4, and is back at B1, which asks B4 first. B3 asks B1."""
+    run = network(4, {"C": "B1", "P": "B1"}, Handover.PREFETCHING, to="B2", subscriptions="device")
+    run.detach("C").settle().publish("P", x=1).settle()
+    run.fault(Drop(a="B3", b="B4", us=1_000_000)).wait(10_000)
+
+    run.attach("C", "B4").wait(1_500).attach("C", "B1").wait(10_000)
+    run.attach("C", "B3").wait(10_000)
+    assert part(run, "B1").promises
+    assert "C" not in hosting(run, "B4").guests
+    run.settle()
+
+    assert run.publish("P", x=1).settle().received("C") == ["P#1", "P#2"]
+    assert run.outcome().findings == []
+    assert "C" not in run.table("B2")
+
+
+@pytest.mark.spec("PM-4", "DO-2")
+@pytest.mark.parametrize("restarts", [False, True])
+def test_copies_are_discarded_when_a_promise_is_kept(*, restarts: bool) -> None:
+    """B2 waits for its copy when C moves on to B4. B3 has its copy already."""
+    run = Overlay(
+        Topology(("B1", "B2", "B3", "B4"), (("B1", "B2"), ("B1", "B3"), ("B2", "B4"))),
+        {"C": "B1", "P": "B1"},
+        handover=HandoverOptions(protocol=Handover.PREFETCHING),
+        mobility=MobilityOptions(model=model_of({("B1", "B2"): 1, ("B1", "B3"): 1}).to_bytes()),
+        options={Handover.PREFETCHING: {"brokers_max": 2, "subscriptions": "device"}},
+        crashing=["B2"],
+    )
+    run.subscribe("C", "x > 0").settle().detach("C").publish("P", x=1)
+    while "C" not in hosting(run, "B2").guests:
+        run.wait(100)
+    run.fault(Drop(a="B1", b="B2", us=1_000_000)).wait(10_000)
+    assert "C" in run.table("B3")
+
+    run.attach("C", "B2").wait(10_000).attach("C", "B4").wait(10_000)
+    assert part(run, "B2").promises
+    if restarts:
+        run.fault(Crash(broker="B2", us=10_000))
+    run.settle()
+
+    assert run.publish("P", x=1).settle().received("C") == ["P#1", "P#2"]
+    assert run.outcome().findings == []
+    assert "C" not in run.table("B3")
+    assert "C" not in prefetching(run, "B1").predicted
 
 
 # ---- Questions that are lost
@@ -154,12 +234,6 @@ def promised() -> Overlay:
     run.attach("C", "B3").wait(100_000).attach("C", "B4").wait(100_000)
     assert list(part(run, "B3").promises) == [("C", 1)]
     return run
-
-
-def part(run: Overlay, broker: str) -> Standard:
-    found = hosting(run, broker)
-    assert isinstance(found, Standard)
-    return found
 
 
 @pytest.mark.spec("PM-4", "DO-1")
@@ -187,14 +261,14 @@ def test_a_promise_is_repeated_after_a_restart() -> None:
 
 
 @pytest.mark.spec("PM-4", "DO-1")
-def test_a_snapshot_without_the_questions_of_promises_is_read() -> None:
+def test_a_snapshot_without_the_questions_and_copies_of_promises_is_read() -> None:
     kept = part(promised(), "B3").promises.keep(Writer())[0]
     older = msgspec.structs.asdict(kept)
-    del older["question"], older["since"]
+    del older["question"], older["since"], older["copies"]
 
     read = msgspec.convert(older, KeptPromise)
 
-    assert (read.question, read.since) == (None, 0)
+    assert (read.question, read.since, read.copies) == (None, 0, ())
 
 
 @pytest.mark.spec("PM-4", "DO-1")

@@ -63,6 +63,7 @@ class Fetching(Hosting):
             logged=[] if transfer is None else transfer.logged,
             question=None if transfer is None else transfer.question,
             since=0 if transfer is None else transfer.since,
+            copies=() if transfer is None else transfer.copies,
         )
         return None
 

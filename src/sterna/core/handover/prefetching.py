@@ -11,9 +11,14 @@ copies, and fetches the nearest, as in the standard algorithm.
 
 **Which copy is right.** A copy is as of the client's last visit to the old broker. A client that
 was welcomed elsewhere since names a later stay, and what is kept for it is fetched from there.
+
+**When copies are discarded.** Whoever sends what a client owns to where it is has the copies
+discarded. A broker that waits for it itself, and promises it, does so when it has come: until then,
+a copy may be all that there is.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 
@@ -24,10 +29,16 @@ from sterna.core.handover.options import HandoverOptions
 from sterna.core.handover.promises import Belongings
 from sterna.core.handover.roaming import Roaming
 from sterna.core.handover.standard import KeptStandard, Standard
-from sterna.core.handover.transfer_messages import Discard, Prefetch, UnsubscribeAsked
+from sterna.core.handover.transfer_messages import (
+    Discard,
+    EventsFound,
+    Prefetch,
+    UnsubscribeAsked,
+)
 from sterna.core.handover.transfer_options import PrefetchingOptions
 from sterna.core.handover.transfers import Transfer
 from sterna.core.keeping import Reader, Writer
+from sterna.core.messages import Message
 from sterna.core.names import LinkId, NodeId, Time
 from sterna.core.protocol import Kind, Protocol
 
@@ -165,8 +176,8 @@ class Prefetching(Standard):
         if not message.prefetch:
             copies = self.copies_of(client)
             super().on_unsubscribe_asked(message, link, now)
-            if guest is not None and client not in self.guests:  # The client is there.
-                self._discard(client, copies, message.visit, now)
+            if guest is not None and client not in self.guests and not guest.waits:
+                self._discard(client, copies, message.visit, now)  # The client is there.
         elif guest is None or predicted is None or not predicted.is_awaited(message, guest):
             self.broker.post.send(message.nothing(), now)
         else:
@@ -199,8 +210,10 @@ class Prefetching(Standard):
         others = [broker for broker in message.places if way_to(broker) is not None]
         copies = (*self.copies_of(client), *others)
         transfer = guest.transfer
-        if transfer is not None and transfer.prefetch:  # Its old broker may have nothing left.
-            transfer.to_ask = [broker for broker in others if broker not in transfer.asked]
+        if transfer is not None and transfer.prefetch:
+            # Its old broker may have no copy for this prediction, but what the client owns: then it
+            # is asked for that. Or it may have nothing left.
+            transfer.to_ask = others
             transfer.prefetch, transfer.copies = 0, copies
         self.copies.pop(client, None)
         super().receive_back(client, guest, message, now)
@@ -211,6 +224,24 @@ class Prefetching(Standard):
         """A client has come without being expected: who hands it over has copies discarded."""
         self.copies.pop(client, None)
         super().fetch(client, guest, arrival, now)
+
+    def hand_over(
+        self, client: NodeId, request: Message, stay: int, received: int, now: Time
+    ) -> Belongings | None:
+        """If what is asked for is promised only, copies are discarded when it has come."""
+        transfer = self.guests[client].transfer
+        if transfer is not None:
+            transfer.copies = self.copies_of(client)
+        return super().hand_over(client, request, stay, received, now)
+
+    def on_events_found(self, message: EventsFound, link: LinkId, now: Time) -> None:
+        """Events have come that a guest waits for, or that were promised to its next broker."""
+        client = message.client
+        promise = self.promises.get((client, message.number))
+        super().on_events_found(message, link, now)
+        if promise is not None and message.is_here:
+            visit = cast("UnsubscribeAsked", promise.request).visit
+            self._discard(client, promise.copies, visit, now)
 
     def receive(self, client: NodeId, guest: Guest, brought: Belongings, now: Time) -> None:
         if guest.transfer is not None and guest.transfer.copies:
@@ -239,7 +270,9 @@ class Prefetching(Standard):
 
     def _discard(self, client: NodeId, brokers: Sequence[NodeId], visit: int, now: Time) -> None:
         """A client is at a broker: have what others have for it discarded."""
-        self.predicted.pop(client, None)
+        predicted = self.predicted.get(client)
+        if predicted is not None and predicted.visit <= visit:
+            del self.predicted[client]
         for broker in dict.fromkeys(brokers):
             discard = Discard(to=broker, sender=self.broker.id, client=client, visit=visit)
             self.broker.post.send(discard, now)

@@ -73,6 +73,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     """What this broker has asked for them; None if its protocol does not ask twice."""
     since: Time = 0
     """When it was sent."""
+    copies: tuple[NodeId, ...] = ()
+    """Other brokers that have something for the client, which they can discard afterwards."""
 
     def kept_with(self, come: Belongings) -> Belongings:
         """What is owed, now that the rest has come."""
@@ -106,6 +108,7 @@ class KeptPromise(msgspec.Struct, frozen=True):
     logged: list[int] = []
     question: int | None = None
     since: Time = 0
+    copies: tuple[NodeId, ...] = ()
 
 
 Key = tuple[NodeId, int]
@@ -160,6 +163,7 @@ class Promises(MutableMapping[Key, Promise]):
                 logged=[writer.event(event) for event in promise.logged],
                 question=None if promise.question is None else writer.message(promise.question),
                 since=promise.since,
+                copies=promise.copies,
             )
             for (client, awaits), promise in self.items()
         ]
@@ -179,6 +183,7 @@ class Promises(MutableMapping[Key, Promise]):
                 logged=[reader.event(number) for number in each.logged],
                 question=None if each.question is None else reader.message(each.question, Question),
                 since=each.since,
+                copies=each.copies,
             )
 
 

@@ -244,9 +244,7 @@ class Standard(Fetching):
             return False
         if guest is None:
             self.left[client] = max(question.visit, self.left.get(client, 0))
-            published = self.trails.last_published(client)
-            nothing = question.nothing(elsewhere=self.elsewhere(client), published=published)
-            self.broker.post.send(nothing, now)
+            self._send_nothing(question, now)
             return False
         if guest.visit > question.visit:
             self.broker.post.send(question.nothing(later=guest.visit), now)
@@ -255,6 +253,16 @@ class Standard(Fetching):
             guest.transfer.defer(question)
             return False
         return True
+
+    def _send_nothing(self, question: Question, now: Time, later: int = 0) -> None:
+        """Answer that nothing is here, and who may have it."""
+        client = question.client
+        nothing = question.nothing(
+            later=later,
+            elsewhere=self.elsewhere(client),
+            published=self.trails.last_published(client),
+        )
+        self.broker.post.send(nothing, now)
 
     def elsewhere(self, client: NodeId) -> tuple[NodeId, ...]:
         """The brokers that have what a client left behind here."""
@@ -361,7 +369,7 @@ class Standard(Fetching):
             if message.is_here:
                 self.send_events_found(asked, promise.kept_with(belongings_in(message)), now)
             else:
-                self.broker.post.send(asked.nothing(later=message.later), now)
+                self._send_nothing(asked, now, later=message.later)
             return
         guest = self.answered(message, UnsubscribeAsked, now)
         if guest is not None:
@@ -438,7 +446,7 @@ class Standard(Fetching):
         """The same for what is promised; if nobody is going to answer, nothing is owed any more."""
         if self.broker.post.members.way_to(question.to) is None:
             del self.promises[key]
-            self.broker.post.send(cast("Question", promise.request).nothing(), now)
+            self._send_nothing(cast("Question", promise.request), now)
         else:
             self.promises[key] = msgspec.structs.replace(promise, since=now)
             self.look_again_by(now + NEWS_US, NEWS_US, now)
