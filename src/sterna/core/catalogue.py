@@ -9,6 +9,7 @@ from sterna.core.handover.prefetching import PREFETCHING
 from sterna.core.handover.relocation import RELOCATION
 from sterna.core.handover.standard import STANDARD
 from sterna.core.history.recent import PAST
+from sterna.core.history.search import SEARCH
 from sterna.core.location.moving import MOVING
 from sterna.core.overlay.members import OVERLAY
 from sterna.core.overlay.post import POST
@@ -23,6 +24,7 @@ LIVE_0_1 = (OVERLAY.name, PAST.name)
 PROTOCOLS = (
     OVERLAY,
     PAST,
+    SEARCH,
     CONFIRMING,
     MOVING,
     POST,

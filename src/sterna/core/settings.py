@@ -9,12 +9,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from sterna.core.handover.options import HandoverOptions
+from sterna.core.history.options import HistoryOptions
 from sterna.core.location.options import PlacesOptions
 from sterna.core.mobility import MobilityOptions
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.prediction import Predictor, predictor
 
 T = TypeVar("T")
+
+__all__ = ["ClientOptions", "HistoryOptions", "Settings"]
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,13 +29,6 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Discard events at the source that nobody wants."""
     buffer_events_max: int = 10_000
     """How many published events are kept while there is no connection."""
-
-
-class HistoryOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker remembers of the events that passed it."""
-
-    events_max: int = 10_000
-    bytes_max: int = 64 << 20
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

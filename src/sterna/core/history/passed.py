@@ -11,9 +11,12 @@ from itertools import chain, compress, islice, repeat
 
 from sterna.core.actions import LookUp
 from sterna.core.history.messages import PastAsked
-from sterna.core.names import LinkId, NodeId
+from sterna.core.names import LinkId, NodeId, Time
 from sterna.core.routing.foresight import PastVerdicts
 from sterna.model.event import Event, EventId
+
+LONG_AGO: Time = -(2**63)
+"""Before anything has come."""
 
 _DIGITS = bytes.maketrans(b"\x00\x01", b"01")
 
@@ -21,11 +24,15 @@ _DIGITS = bytes.maketrans(b"\x00\x01", b"01")
 class Batch:
     """Events that passed together, their approximate size in bytes, and the next batch."""
 
-    __slots__ = ("events", "next", "place", "size")
+    __slots__ = ("events", "link", "next", "place", "size", "time")
 
     def __init__(self, place: int) -> None:
         self.events: Sequence[Event] = ()
         self.size = 0
+        self.link: LinkId = ""
+        """Where they came from; not known of those from a snapshot of an earlier release."""
+        self.time: Time = 0
+        """When they came."""
         self.place = place
         """The place of the first event among all that have passed since this process began."""
         self.next: Batch | None = None
@@ -42,13 +49,15 @@ class Passed:
         self._bytes = 0
         self.gone_bytes = 0
         """How many bytes of events have been dropped so far."""
+        self.gone_us: Time = LONG_AGO
+        """When the last of them had come."""
         self._by_id: dict[EventId, Event] | None = None
         """The events by their identities, once somebody has asked for some by these."""
 
-    def add(self, events: Sequence[Event], size: int) -> bool:
+    def add(self, events: Sequence[Event], size: int, link: LinkId = "", time: Time = 0) -> bool:
         """Add events that have passed now; whether `trim` may have something to do."""
         batch = self.end
-        batch.events, batch.size = events, size
+        batch.events, batch.size, batch.link, batch.time = events, size, link, time
         batch.next = self.end = Batch(batch.place + len(events))
         self._count += len(events)
         self._bytes += size
@@ -63,10 +72,16 @@ class Passed:
         ):
             self._drop_first(self.first.next)
 
+    def expire(self, before: Time) -> None:
+        """Drop what came before a time."""
+        while self.first.next is not None and self.first.time < before:
+            self._drop_first(self.first.next)
+
     def _drop_first(self, following: Batch) -> None:
         self._count -= len(self.first.events)
         self._bytes -= self.first.size
         self.gone_bytes += self.first.size
+        self.gone_us = self.first.time
         if self._by_id is not None:
             for event in self.first.events:
                 self._by_id.pop(event.id, None)
@@ -184,6 +199,13 @@ class Request:
     """About how many bytes of the answer are from the archive."""
     missed: tuple[EventId, ...] = ()
     """Events of the answer that the broker had to drop."""
+    search: int | None = None
+    """The number of the search at other brokers that has not ended yet."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody else has to answer first."""
+        return self.look_up is not None or self.search is not None
 
     def own(self) -> list[Event]:
         """The events that the broker had itself when it was asked."""
@@ -196,6 +218,7 @@ class Request:
             found = found[max(0, len(found) - events_max) :]
         self.gone_bytes = passed.gone_bytes if self.marked is None else self.marked.gone_bytes
         self.answer, self.marked, self.look_up = found, None, None
+        self.search = None
 
     def let_go(self, passed: Passed) -> None:
         """Drop what only this request still needs, if that is too much by now."""
@@ -204,7 +227,7 @@ class Request:
             return
         if self.marked is not None:
             self.marked.catch_up(passed)
-        elif self.look_up is None and self.answer is not None:
+        elif not self.waits and self.answer is not None:
             self.missed += tuple(event.id for event in self.answer[self.sent :])
             del self.answer[self.sent :]
 

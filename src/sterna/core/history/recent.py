@@ -12,16 +12,18 @@ meanwhile waits at the client.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from operator import attrgetter
-from typing import Self
+from typing import TYPE_CHECKING, Self, cast
 
 import msgspec
 
 from sterna.core.actions import LookUp
 from sterna.core.component import BrokerComponent
-from sterna.core.history.messages import Past, PastAsked
-from sterna.core.history.passed import Marked, Passed, Request, in_order
+from sterna.core.history.buffer import Buffer, KeptBatch
+from sterna.core.history.messages import HistoryAsked, Past, PastAsked
+from sterna.core.history.options import HistoryOptions, Search
+from sterna.core.history.passed import LONG_AGO, Batch, Marked, Passed, Request, in_order
 from sterna.core.history.recall import Recall
 from sterna.core.history.windows import KeptWindow, Windows
 from sterna.core.keeping import Reader, Writer
@@ -32,6 +34,9 @@ from sterna.core.routing.foresight import Foresight, PastVerdicts
 from sterna.core.settings import Settings
 from sterna.core.sizes import weight
 from sterna.model.event import Event, EventId
+
+if TYPE_CHECKING:
+    from sterna.core.history.search import Searches
 
 __all__ = ["PAST", "QUESTIONS_MAX", "Recall", "Recent"]
 
@@ -82,6 +87,7 @@ class KeptRequest(msgspec.Struct, frozen=True, kw_only=True):
     look_up: LookUp | None = None
     archived_bytes: int = 0
     missed: tuple[EventId, ...] = ()
+    search: int | None = None
 
 
 class KeptRecent(msgspec.Struct, frozen=True):
@@ -102,6 +108,12 @@ class KeptRecent(msgspec.Struct, frozen=True):
     put_back: list[int] = []
     windows: dict[LinkId, KeptWindow] = {}
     turns: list[LinkId] = []
+    links: list[LinkId] = []
+    """Where each batch came from, and when; earlier releases did not keep it."""
+    times: list[Time] = []
+    gone_us: Time = LONG_AGO
+    buffers: list[list[KeptBatch]] = []
+    """What is in other buffers, in the order of the settings."""
 
 
 class Recent(BrokerComponent):
@@ -115,10 +127,18 @@ class Recent(BrokerComponent):
 
     @classmethod
     def make(cls, settings: Settings) -> Self:
-        return cls(settings.history.events_max, settings.history.bytes_max)
+        made = cls(settings.history.events_max, settings.history.bytes_max)
+        made._set(settings.history)
+        return made
 
     def __init__(self, events_max: int, bytes_max: int = 64 << 20) -> None:
         self.memory = Passed(events_max, bytes_max)
+        self.buffers: list[Buffer] = []
+        """More buffers, for some events only."""
+        self.search = Search.COMPLETE
+        self._age_max_us: Time | None = None
+        self._searching: dict[int, Request] = {}
+        """The requests that wait for other brokers, by the numbers of the searches."""
         self.has_archive = False
         self._open: dict[LinkId, dict[RouteId, Request]] = {}
         """The requests of each client that are not answered, in the order of their answers."""
@@ -142,9 +162,21 @@ class Recent(BrokerComponent):
         self.memory.events_max = settings.history.events_max
         self.memory.bytes_max = settings.history.bytes_max
         self.memory.trim()
+        self._set(settings.history)
+
+    def _set(self, options: HistoryOptions) -> None:
+        """Have the buffers that the settings ask for; what the others hold is given up."""
+        self.search, self._age_max_us = options.search, options.age_max_us
+        before = {each.options.filter: each for each in self.buffers}
+        self.buffers = [
+            before[each.filter].configured(each) if each.filter in before else Buffer(each)
+            for each in options.buffers
+        ]
 
     def end(self, now: Time) -> bool:
         """Answer who waits for the archive with what the broker has itself, and all others."""
+        for number in list(self._searching):
+            self.searched(number, [], now)
         for number in list(self._questions):
             self.looked_up(number, (), now)
         return not self._open
@@ -162,6 +194,10 @@ class Recent(BrokerComponent):
             questions=[],
             number=self._number,
             sizes=[batch.size for batch in batches],
+            links=[batch.link for batch in batches],
+            times=[batch.time for batch in batches],
+            gone_us=self.memory.gone_us,
+            buffers=[each.keep(writer) for each in self.buffers],
             older=sum(batch.place < self.memory.first.place for batch in batches),
             gone_bytes=self.memory.gone_bytes,
             looked_bytes=self._looked_bytes,
@@ -172,11 +208,16 @@ class Recent(BrokerComponent):
         )
 
     def restore(self, kept: KeptRecent, reader: Reader) -> None:
-        for numbers, size in zip_longest(kept.batches, kept.sizes):
+        whole = zip_longest(kept.batches, kept.sizes, kept.links, kept.times)
+        for numbers, size, link, time in whole:
             events = tuple([reader.event(number) for number in numbers])
-            self.memory.add(events, sum(map(weight, events)) if size is None else size)
-        chain = {batch.place: batch for batch in (*self.memory.batches(), self.memory.end)}
+            bytes_ = sum(map(weight, events)) if size is None else size
+            self.memory.add(events, bytes_, link or "", time or 0)
+        for buffer, batches in zip(self.buffers, kept.buffers, strict=False):
+            buffer.restore(batches, reader)
+        by_place = {batch.place: batch for batch in (*self.memory.batches(), self.memory.end)}
         self.memory.restore(kept.older, kept.gone_bytes)
+        self.memory.gone_us = kept.gone_us
         self.has_archive, self._number = kept.has_archive, kept.number
         for each in kept.requests:
             request = Request(
@@ -189,10 +230,11 @@ class Recent(BrokerComponent):
                 each.look_up,
                 each.archived_bytes,
                 each.missed,
+                each.search,
             )
             if each.marks is not None:
                 marks = int.from_bytes(each.marks, "big")
-                request.marked = Marked(chain[each.first], each.count, marks, each.gone_bytes)
+                request.marked = Marked(by_place[each.first], each.count, marks, each.gone_bytes)
             self._add(request)
         for old in kept.questions:
             found = [reader.event(number) for number in old.found]
@@ -206,14 +248,20 @@ class Recent(BrokerComponent):
 
     @property
     def is_settled(self) -> bool:  # type: ignore[override]
-        return not self._questions and not any(link in self.broker.up for link in self._open)
+        return not (self._questions or self._searching) and not any(
+            link in self.broker.up for link in self._open
+        )
 
     # ---- Events that pass
 
     def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
-        del link, now
         passed = self.memory
-        if not passed.add(events, self._size(events)):
+        for buffer in self.buffers:
+            buffer.add(events, link, now)
+        is_full = passed.add(events, self._size(events), link, now)
+        if self._age_max_us is not None:
+            passed.expire(now - self._age_max_us)
+        if not is_full:
             return
         passed.trim()
         if passed.gone_bytes - self._looked_bytes > passed.bytes_max // 16:
@@ -248,18 +296,73 @@ class Recent(BrokerComponent):
             self.broker.send(link, later, now)
             return
         request = Request(message, link, marked)
-        if not (self._is_enough(request) or len(self._questions) >= QUESTIONS_MAX):
-            self._number += 1
-            request.look_up = LookUp(
-                question=self._number,
-                filter=message.route.filter,
-                events_max=message.events_max,
-                since_us=message.since_us or 0,
-                until_us=now,
-            )
-            self.broker.act(request.look_up)
+        searches = self._searches
+        if searches is not None:
+            self._search(request, searches, now)
+        if request.search is None:
+            self._look_up(request, now)
         self._add(request)
         self._serve(link, now)
+
+    def _look_up(self, request: Request, now: Time) -> None:
+        """Have the archive searched, if it may have more."""
+        if self._is_enough(request) or len(self._questions) >= QUESTIONS_MAX:
+            return
+        self._number += 1
+        request.look_up = LookUp(
+            question=self._number,
+            filter=request.asked.route.filter,
+            events_max=request.asked.events_max,
+            since_us=request.asked.since_us or 0,
+            until_us=now,
+        )
+        self.broker.act(request.look_up)
+
+    # ---- Other brokers
+
+    @property
+    def _searches(self) -> "Searches | None":
+        if self.search is Search.NONE:
+            return None
+        return cast("Searches | None", self.broker.part("search"))
+
+    def _search(self, request: Request, searches: "Searches", now: Time) -> None:
+        """Have other brokers searched."""
+        asked = request.asked
+        question = HistoryAsked(
+            path=(),
+            number=0,
+            filter=asked.route.filter,
+            events_max=asked.events_max,
+            since_us=asked.since_us,
+            search=self.search,
+        )
+        number = searches.begin_search(question, request.link, asked.route.id, now)
+        request.marked, request.answer = None, searches.result(number)
+        if request.answer is None:
+            request.search = number
+            self._searching[number] = request
+
+    def searched(self, number: int, events: list[Event], now: Time) -> None:
+        """A search has ended."""
+        request = self._searching.pop(number, None)
+        if request is None:
+            return
+        request.search, request.answer = None, events
+        self._look_up(request, now)
+        if request.look_up is not None:
+            self._questions[request.look_up.question] = request
+        self._serve(request.link, now)
+        self._work = 0
+
+    def batches(self) -> Iterable[Batch]:
+        """The batches of all buffers."""
+        return chain(self.memory.batches(), *(each.passed.batches() for each in self.buffers))
+
+    @property
+    def gone_us(self) -> Time:
+        """When the last of the events had come that are not kept any more."""
+        return self.memory.gone_us
 
     def foresees(self, message: Message, foresight: Foresight) -> Iterable[None]:
         if type(message) is PastAsked and message.route.filter.is_bound:
@@ -275,12 +378,11 @@ class Recent(BrokerComponent):
     def _is_enough(self, request: Request) -> bool:
         """Whether the archive need not be searched: it may have events that did not pass here."""
         events_max, marked = request.asked.events_max, request.marked
-        return not self.has_archive or (
-            events_max is not None
-            and marked is not None
-            and marked.marks.bit_count() >= events_max
-            and len(marked.events()) >= events_max
-        )
+        if not self.has_archive or events_max is None:
+            return not self.has_archive
+        if marked is None:
+            return len(request.answer or ()) >= events_max
+        return marked.marks.bit_count() >= events_max and len(marked.events()) >= events_max
 
     def _add(self, request: Request) -> None:
         self._open.setdefault(request.link, {})[request.asked.route.id] = request
@@ -288,6 +390,8 @@ class Recent(BrokerComponent):
         self._archived_bytes += request.archived_bytes
         if request.look_up is not None:
             self._questions[request.look_up.question] = request
+        if request.search is not None:
+            self._searching[request.search] = request
 
     def _drop(self, link: LinkId, id_: RouteId) -> None:
         """Forget a request that is answered, or that nobody waits for any more."""
@@ -300,6 +404,11 @@ class Recent(BrokerComponent):
         if request.look_up is not None:
             self._questions.pop(request.look_up.question, None)
             self._put_back.pop(request.look_up.question, None)
+        if request.search is not None:
+            self._searching.pop(request.search, None)
+            searches = self.broker.part("search")
+            if searches is not None:
+                cast("Searches", searches).drop(request.search)
         if not requests:
             del self._open[link]
             self._turns.pop(link, None)
@@ -365,7 +474,7 @@ class Recent(BrokerComponent):
         if link not in self.broker.up or link in self._turns:
             return
         self.broker.awaited[link] = None
-        ready = [each for each in self._open.get(link, {}).values() if each.look_up is None]
+        ready = [each for each in self._open.get(link, {}).values() if not each.waits]
         for request in ready:
             if self._work >= WORK_EVENTS_MAX:
                 self._serve_later(link, now)
@@ -461,4 +570,5 @@ def _kept(request: Request, first: int, writer: Writer) -> KeptRequest:
         look_up=request.look_up,
         archived_bytes=request.archived_bytes,
         missed=request.missed,
+        search=request.search,
     )

@@ -1,0 +1,104 @@
+"""The last events of each publisher of a broker, however loud the others are. (Cilia et al., 5.2)"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from sterna.core.history.messages import Run
+from sterna.core.keeping import Reader, Writer
+from sterna.core.names import NodeId, Time
+from sterna.model.event import Event
+
+
+class Own:
+    """The last events of one publisher, and from which number on they are all there."""
+
+    __slots__ = ("events", "first", "time")
+
+    def __init__(self, first: int) -> None:
+        self.events: deque[Event] = deque()
+        self.first = first
+        self.time: Time = 0
+        """When the last of them came."""
+
+    def run(self, *, is_here: bool) -> Run:
+        """What is there of it."""
+        last = None if is_here else self.events[-1].seq
+        return Run(self.events[0].publisher, self.first, last, not is_here)
+
+
+class KeptOwn(msgspec.Struct, frozen=True, array_like=True):
+    """What a snapshot holds of a publisher."""
+
+    publisher: NodeId
+    first: int
+    time: Time
+    events: list[int]
+
+
+class Published:
+    """The last events of each publisher; the one that was silent for the longest time is first."""
+
+    def __init__(self, events_max: int, publishers_max: int) -> None:
+        self.events_max = events_max
+        self.publishers_max = publishers_max
+        self._own: dict[NodeId, Own] = {}
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def add(self, publisher: NodeId, events: Sequence[Event], now: Time) -> None:
+        """A publisher has published something."""
+        if not self.events_max:
+            return
+        own = self._own.pop(publisher, None)
+        if own is None or events[0].seq <= own.events[-1].seq:  # The same numbers in another life.
+            own = Own(events[0].seq)
+        self._own[publisher] = own
+        own.events.extend(events)
+        own.time = now
+        self._trim(own)
+        if len(self._own) > self.publishers_max:
+            del self._own[next(iter(self._own))]
+
+    def _trim(self, own: Own) -> None:
+        surplus = len(own.events) - self.events_max
+        if surplus > 0:
+            for _ in range(surplus):
+                own.events.popleft()
+            own.first = own.events[0].seq
+
+    def expire(self, before: Time) -> None:
+        """Forget publishers that were silent since a time."""
+        while self._own and (own := next(iter(self._own.values()))).time < before:
+            del self._own[own.events[0].publisher]
+
+    def configure(self, events_max: int, publishers_max: int) -> None:
+        """Keep more or less from now on."""
+        self.events_max, self.publishers_max = events_max, publishers_max
+        if not events_max:
+            self._own.clear()
+        for own in self._own.values():
+            self._trim(own)
+        while len(self._own) > publishers_max:
+            del self._own[next(iter(self._own))]
+
+    def items(self) -> Iterable[tuple[NodeId, Own]]:
+        """What is there of each publisher."""
+        return self._own.items()
+
+    def keep(self, writer: Writer) -> list[KeptOwn]:
+        """What a snapshot has to hold."""
+        return [
+            KeptOwn(publisher, own.first, own.time, [writer.event(event) for event in own.events])
+            for publisher, own in self._own.items()
+        ]
+
+    def restore(self, kept: Iterable[KeptOwn], reader: Reader) -> None:
+        """Go on with what a snapshot has held."""
+        for each in kept:
+            own = Own(each.first)
+            own.events.extend(reader.event(number) for number in each.events)
+            own.time = each.time
+            self._own[each.publisher] = own

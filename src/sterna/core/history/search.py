@@ -1,0 +1,429 @@
+"""The search for the past: Cilia et al., sections 5.3 and 5.4.
+
+A client subscribes and asks for the past. Its broker subscribes, too, and behind that it sends a
+question over each link from which matching events may come: `HistoryAsked`, the paper's
+*fetchHistory*. Each broker answers with what it has (`HistoryFound`, *replay*), and asks on; how
+many it has asked it says before its own answer (`HistoryExpected`, *expect*). The broker that
+searches counts the answers, waits no longer than the settings say, and delivers what it has.
+
+**Why nothing is missing between the past and what follows.** A question follows its subscription on
+the same way. So whatever a broker routes after it has answered arrives as usual, and whatever it
+had routed before is in its answer, as far as it still has it. A broker answers only with events of
+which it knows that it has all that match: those of its own publishers, and those that came since an
+earlier search has shown that all brokers before it send everything that matches (`Coverage`).
+
+**Errata.** The timeout of Fig. 4 leaves the consumer on hold; here a client goes on when it has
+waited long enough, whatever its broker does. `replay` of Fig. 5 sends nothing if there is nothing;
+then nobody would know when to end, so here every question is answered. `propagate` of Fig. 5 goes
+to local clients; it means neighbouring brokers. In 5.4 the order of *expect* and *replay* is left
+open; *expect* has to come first, or the count reaches zero while others still search.
+
+**What the lists cost.** The paper names events by border broker and number; ours carry publisher
+and number, so the list of what is known already has an entry for each publisher and not for each
+border broker.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self, cast
+
+import msgspec
+
+from sterna.core.component import BrokerComponent
+from sterna.core.history.coverage import Coverage, KeptCovered
+from sterna.core.history.messages import (
+    HistoryAsked,
+    HistoryExpected,
+    HistoryFound,
+    HistoryMessage,
+    Run,
+)
+from sterna.core.history.options import HistoryOptions, Search
+from sterna.core.history.passed import LONG_AGO
+from sterna.core.history.published import KeptOwn, Published
+from sterna.core.history.runs import Runs, before, latest
+from sterna.core.keeping import Reader, Writer
+from sterna.core.messages import Message, SubscriptionChange
+from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
+from sterna.core.protocol import Protocol
+from sterna.core.settings import Settings
+from sterna.model.event import Event
+
+if TYPE_CHECKING:
+    from sterna.core.history.recent import Recent
+
+PASSING_MAX = 10_000
+"""How many searches of other brokers a broker follows, to find out from when on it has all."""
+
+
+@dataclass(slots=True)
+class Searching:
+    """A search of this broker, for one of its clients or to prepare for others."""
+
+    asked: HistoryAsked
+    client: LinkId
+    route: RouteId
+    ends: Time
+    runs: Runs = field(default_factory=Runs)
+    open: int = 0
+    """How many answers are missing. (The counter r.)"""
+    links: tuple[LinkId, ...] = ()
+    """The neighbours that were asked."""
+
+
+@dataclass(slots=True)
+class Passing:
+    """A search of another broker, of which a part goes through here."""
+
+    asked: HistoryAsked
+    link: LinkId
+    """Where it came from."""
+    links: tuple[LinkId, ...]
+    """Where it went on."""
+    open: int
+
+
+class KeptSearching(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of a search of this broker."""
+
+    asked: int
+    client: LinkId
+    route: RouteId
+    ends: Time
+    events: list[int]
+    runs: list[Run]
+    open: int
+    links: tuple[LinkId, ...]
+
+
+class KeptPassing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of a search of another broker."""
+
+    asked: int
+    link: LinkId
+    links: tuple[LinkId, ...]
+    open: int
+
+
+class KeptSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of searches, and of what they found out."""
+
+    number: int
+    searching: dict[int, KeptSearching]
+    passing: list[KeptPassing]
+    covered: list[KeptCovered]
+    published: list[KeptOwn]
+
+
+class Searches(BrokerComponent):
+    """Searches for the past at other brokers, and answers their searches."""
+
+    name = "search"
+    handles = (HistoryAsked, HistoryExpected, HistoryFound)
+    Kept = KeptSearch
+
+    @classmethod
+    def make(cls, settings: Settings) -> Self:
+        return cls(settings.history)
+
+    def __init__(self, options: HistoryOptions | None = None) -> None:
+        self.options = options or HistoryOptions()
+        self.coverage = Coverage()
+        self.published = Published(self.options.publisher_events, self.options.publishers_max)
+        self._searching: dict[int, Searching] = {}
+        self._passing: dict[tuple[NodeId, int], Passing] = {}
+        self._number = 0
+
+    def configure(self, settings: Settings, now: Time) -> None:
+        del now
+        self.options = settings.history
+        self.published.configure(self.options.publisher_events, self.options.publishers_max)
+
+    @property
+    def _recent(self) -> "Recent":
+        return cast("Recent", self.broker.part("past"))
+
+    # ---- What is there
+
+    def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+        if self.broker.peers[link] is Peer.CLIENT:
+            self.published.add(link, events, now)
+            if self.options.age_max_us is not None:
+                self.published.expire(now - self.options.age_max_us)
+
+    def _own(self, asked: HistoryAsked, link: LinkId | None) -> Runs:
+        """What this broker has of which it knows that it has all, but for what is known already."""
+        matches, peers = asked.filter.matches, self.broker.peers
+        runs = Runs()
+        for publisher, own in self.published.items():
+            events = [event for event in own.events if matches(event.attributes)]
+            if events:
+                runs.add(events, [own.run(is_here=publisher in peers)])
+        since = self.coverage.since(asked.filter, but_not=link)
+        if since:
+            found = [
+                event
+                for batch in self._recent.batches()
+                if batch.time > since.get(batch.link, batch.time)
+                for event in batch.events
+                if matches(event.attributes)
+            ]
+            firsts: dict[NodeId, int] = {}
+            for event in found:
+                firsts.setdefault(event.publisher, event.seq)
+            runs.add(found, (Run(publisher, first) for publisher, first in firsts.items()))
+        return runs
+
+    def _answer_to(self, asked: HistoryAsked, own: Runs) -> tuple[tuple[Event, ...], list[Run]]:
+        """The events to send, and from which number on they are all that match."""
+        known = dict(asked.known)
+        whole = own.without_gap()
+        left = {
+            publisher: before(run, known[publisher]) if publisher in known else run
+            for publisher, run in whole.items()
+        }
+        chosen = latest(left, asked.events_max, asked.since_us)
+        if asked.search.sends_more_only and len(chosen) <= asked.had:
+            return (), []
+        firsts: dict[NodeId, int] = {}
+        for event in chosen:
+            firsts.setdefault(event.publisher, event.seq)
+        return tuple(chosen), own.runs_from(firsts, whole)
+
+    def _is_enough(self, asked: HistoryAsked, own: Runs, link: LinkId | None) -> bool:
+        """Whether no other broker can have an event that belongs to the answer.
+
+        What this broker has lost, or never had, came before all that it has; and if clocks agree,
+        it was published before that.
+        """
+        since = self.coverage.since(asked.filter, but_not=link)
+        sources = self._sources(asked, link)
+        if any(source not in since for source in sources):
+            return False
+        began = max(
+            [self._recent.gone_us, *(since[source] for source in sources)], default=LONG_AGO
+        )
+        if asked.since_us is not None and asked.since_us > began:
+            return True
+        if asked.events_max is None:
+            return False
+        found = latest(own.without_gap(), asked.events_max, asked.since_us)
+        return len(found) >= asked.events_max and (not found or found[0].time_us > began)
+
+    def _sources(self, asked: HistoryAsked, link: LinkId | None) -> list[LinkId]:
+        """The neighbouring brokers from which matching events may come."""
+        peers = self.broker.peers
+        return [
+            source
+            for source in self.broker.router.sources(asked.filter)
+            if source != link and peers[source] is Peer.BROKER
+        ]
+
+    def _to_ask(self, asked: HistoryAsked, own: Runs, link: LinkId | None) -> list[LinkId]:
+        sources = self._sources(asked, link)
+        if asked.search.stops_at_first:
+            since = self.coverage.since(asked.filter, but_not=link)
+            return [source for source in sources if source not in since]
+        if asked.search.stops_when_enough and self._is_enough(asked, own, link):
+            return []
+        return sources
+
+    def _ask_on(self, asked: HistoryAsked, own: Runs, links: Iterable[LinkId], now: Time) -> None:
+        had = asked.had
+        if asked.search.sends_more_only:
+            found = latest(own.without_gap(), asked.events_max, asked.since_us)
+            had = max(had, len(found))
+        known = dict(asked.known)
+        if asked.search.names_known:
+            for publisher, first in own.known():
+                known[publisher] = min(first, known.get(publisher, first))
+        onward = msgspec.structs.replace(
+            asked, path=(*asked.path, self.broker.id), known=tuple(known.items()), had=had
+        )
+        for link in links:
+            self.broker.send(link, onward, now)
+
+    # ---- At the broker that searches
+
+    def begin_search(self, asked: HistoryAsked, client: LinkId, route: RouteId, now: Time) -> int:
+        """Search for the past of a subscription that this broker has just made for a client.
+
+        The number of the search; if it has no `result` yet, `Recent` gets it when it has ended.
+        """
+        own = self._own(asked, None)
+        links = self._to_ask(asked, own, None)
+        self._number += 1
+        asked = msgspec.structs.replace(asked, number=self._number)
+        searching = Searching(asked, client, route, now + self.options.search_us, own)
+        searching.open, searching.links = len(links), tuple(links)
+        self._searching[self._number] = searching
+        self._ask_on(asked, own, links, now)
+        if links:
+            self.wake_by(searching.ends)
+        return self._number
+
+    def result(self, number: int) -> list[Event] | None:
+        """What a search has found, once it has ended; None if it goes on."""
+        searching = self._searching[number]
+        if searching.open:
+            return None
+        return self._end(number, is_all=True)
+
+    def drop(self, number: int) -> None:
+        """Nobody waits for a search any more."""
+        self._searching.pop(number, None)
+
+    def _end(self, number: int, *, is_all: bool) -> list[Event]:
+        searching = self._searching.pop(number)
+        asked = searching.asked
+        return latest(searching.runs.without_gap(is_all=is_all), asked.events_max, asked.since_us)
+
+    def wake(self, now: Time) -> None:
+        """Go on without the answers that have not come."""
+        for number, searching in list(self._searching.items()):
+            if searching.ends <= now:
+                self._recent.searched(number, self._end(number, is_all=False), now)
+            else:
+                self.wake_by(searching.ends)
+
+    def _answered(self, number: int, searching: Searching, now: Time) -> None:
+        if not searching.open:
+            asked, route = searching.asked, searching.route
+            self.coverage.note(asked.filter, searching.client, route, searching.links, now)
+            self._recent.searched(number, self._end(number, is_all=True), now)
+
+    # ---- At the brokers that are asked
+
+    def on_history_asked(self, message: HistoryAsked, link: LinkId, now: Time) -> None:
+        """Answer a search, and ask on."""
+        own = self._own(message, link)
+        links = self._to_ask(message, own, link)
+        back = message.path[:-1]
+        to = message.path[-1]
+        if links:
+            self._follow(message, link, links)
+            expected = HistoryExpected(path=back, number=message.number, count=len(links))
+            self.broker.send(to, expected, now)
+            self._ask_on(message, own, links, now)
+        else:
+            self._all_answered(message, link, (), now)
+        events, runs = self._answer_to(message, own)
+        found = HistoryFound(path=back, number=message.number, events=events, runs=tuple(runs))
+        self.broker.send(to, found, now)
+
+    def _follow(self, asked: HistoryAsked, link: LinkId, links: Sequence[LinkId]) -> None:
+        self._passing[asked.path[0], asked.number] = Passing(asked, link, tuple(links), len(links))
+        if len(self._passing) > PASSING_MAX:
+            del self._passing[next(iter(self._passing))]
+
+    def _all_answered(
+        self, asked: HistoryAsked, link: LinkId, links: Sequence[LinkId], now: Time
+    ) -> None:
+        """All that lies before this broker knows what the search is about."""
+        routes = self.broker.router.subscriptions.routes(link)
+        for id_, route in routes.items():
+            if route.filter == asked.filter or route.filter.covers(asked.filter):
+                self.coverage.note(asked.filter, link, id_, links, now)
+                return
+
+    # ---- On the way back
+
+    def on_history_expected(self, message: HistoryExpected, _link: LinkId, now: Time) -> None:
+        """Others were asked as well."""
+        self._count(message, message.count, now)
+
+    def on_history_found(self, message: HistoryFound, _link: LinkId, now: Time) -> None:
+        """A broker has answered."""
+        searching = self._searching.get(message.number) if not message.path else None
+        if searching is not None:
+            if searching.asked.search.sends_more_only:
+                searching.runs.take_longest(message.events, message.runs)
+            else:
+                searching.runs.add(message.events, message.runs)
+        self._count(message, -1, now)
+
+    def _count(self, message: HistoryMessage, more: int, now: Time) -> None:
+        if not message.path:
+            searching = self._searching.get(message.number)
+            if searching is not None:
+                searching.open += more
+                self._answered(message.number, searching, now)
+            return
+        key = message.path[0], message.number
+        passing = self._passing.get(key)
+        if passing is not None:
+            passing.open += more
+            if not passing.open:
+                del self._passing[key]
+                self._all_answered(passing.asked, passing.link, passing.links, now)
+        onward = msgspec.structs.replace(message, path=message.path[:-1])
+        self.broker.send(message.path[-1], onward, now)
+
+    # ---- Links and subscriptions
+
+    def subscriptions_changed(self, change: SubscriptionChange, link: LinkId, now: Time) -> None:
+        del now
+        self.coverage.changed(link, change.added, change.removed)
+
+    def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
+        del unconfirmed, now
+        self.coverage.link_gone(link)
+
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
+        del unconfirmed, now
+        self.coverage.link_gone(link)
+
+    @property
+    def is_settled(self) -> bool:  # type: ignore[override]
+        return not self._searching
+
+    # ---- Snapshots
+
+    def keep(self, writer: Writer) -> KeptSearch:
+        return KeptSearch(
+            number=self._number,
+            searching={
+                number: KeptSearching(
+                    asked=writer.message(each.asked),
+                    client=each.client,
+                    route=each.route,
+                    ends=each.ends,
+                    events=[writer.event(event) for event in each.runs.events()],
+                    runs=each.runs.all(),
+                    open=each.open,
+                    links=each.links,
+                )
+                for number, each in self._searching.items()
+            },
+            passing=[
+                KeptPassing(
+                    asked=writer.message(each.asked),
+                    link=each.link,
+                    links=each.links,
+                    open=each.open,
+                )
+                for each in self._passing.values()
+            ],
+            covered=self.coverage.keep(),
+            published=self.published.keep(writer),
+        )
+
+    def restore(self, kept: KeptSearch, reader: Reader) -> None:
+        self._number = kept.number
+        for number, each in kept.searching.items():
+            runs = Runs()
+            runs.add([reader.event(event) for event in each.events], each.runs)
+            asked = reader.message(each.asked, HistoryAsked)
+            self._searching[number] = Searching(
+                asked, each.client, each.route, each.ends, runs, each.open, each.links
+            )
+        for one in kept.passing:
+            asked = reader.message(one.asked, HistoryAsked)
+            self._passing[asked.path[0], asked.number] = Passing(
+                asked, one.link, one.links, one.open
+            )
+        self.coverage.restore(kept.covered)
+        self.published.restore(kept.published, reader)
+
+
+SEARCH = Protocol(name="search", broker=Searches, needs=("past",))
