@@ -23,6 +23,7 @@ from sterna.core.inputs import (
 )
 from sterna.core.location.options import PlacesOptions
 from sterna.core.mobility import MobilityOptions
+from sterna.core.names import Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import ClientOptions
 from sterna.model.event import Scalar
@@ -164,6 +165,10 @@ class Overlay:
         return self
 
     # ---- What came of it
+
+    @property
+    def now(self) -> Time:
+        return self.simulation.network.kernel.now
 
     def received(self, client: str) -> list[str]:
         """What a client's application was given: `pat#1`."""

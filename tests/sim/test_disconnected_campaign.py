@@ -135,19 +135,9 @@ def test_strategies_go_on_with_bounded_caches(variant: str) -> None:
     assert seen["runs"] >= 30
 
 
-@pytest.mark.spec("PM-4", "DO-2")
-@pytest.mark.parametrize("name", ["prefetching-device-trail", "prefetching-set-trail"])
-def test_what_a_campaign_has_found_does_not_come_back(name: str) -> None:
-    run_rightly(found(name))
+FOUND = sorted((Path(__file__).parent / "found").iterdir())
 
 
-@pytest.mark.xfail(strict=True, reason="the long campaign found this; it is not mended yet")
-@pytest.mark.parametrize("name", ["home"])
-def test_what_a_campaign_has_found(name: str) -> None:
-    run_rightly(found(name))
-
-
-def found(name: str) -> Script:
-    """A script that a campaign has found, and that was made shorter."""
-    path = Path(__file__).parent / "found" / f"{name}.json"
-    return from_json(path.read_bytes(), Script)
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
+def test_what_long_campaigns_have_found(path: Path) -> None:
+    run_rightly(from_json(path.read_bytes(), Script))

@@ -8,21 +8,32 @@ import pytest
 
 from sterna.core import facts
 from sterna.core.client import Client
+from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.inputs import Attach, LinkDown
 from sterna.core.location.options import PlacesOptions
 from sterna.core.names import NodeId
 from sterna.sim.script import LiveAgain
 from sterna.sim.topology import line
-from tests.sim.overlay import RELOCATION, Overlay
+from tests.sim.overlay import Overlay
 
 HOUSE = PlacesOptions(edges=(("attic", "hall"), ("hall", "yard"), ("yard", "street")))
 
 
-def overlay() -> Overlay:
+EACH = [
+    Handover.RELOCATION,
+    Handover.STANDARD,
+    Handover.LOGGING,
+    Handover.PREFETCHING,
+    Handover.HOME,
+]
+
+
+@pytest.fixture(params=EACH)
+def overlay(request: pytest.FixtureRequest) -> Overlay:
     return Overlay(
         line(2),
         {"ann": "B1", "pat": "B2"},
-        handover=RELOCATION,
+        handover=HandoverOptions(protocol=request.param),
         places=HOUSE,
         locations={"ann": "attic"},
     )
@@ -60,9 +71,9 @@ def numbers(run: Overlay, kind: type[facts.Delivered | facts.Stray | facts.Purge
 
 @pytest.mark.spec("PM-4", "LV-2")
 @pytest.mark.parametrize("broker", ["B1", "B2"])
-def test_what_a_later_life_had_asked_for_ends(broker: str) -> None:
+def test_what_a_later_life_had_asked_for_ends(overlay: Overlay, broker: str) -> None:
     """Ann's earlier life has never had a moving subscription, so it has none to announce."""
-    run = overlay().subscribe("ann", "x > 0").settle()
+    run = overlay.subscribe("ann", "x > 0").settle()
     state = live_again(run)
     run.subscribe("ann", "y > 0", "2").subscribe("ann", "room IN myloc", "3").settle()
 
@@ -76,9 +87,11 @@ def test_what_a_later_life_had_asked_for_ends(broker: str) -> None:
 
 @pytest.mark.spec("PM-4", "LV-2")
 @pytest.mark.parametrize("broker", ["B1", "B2"])
-def test_what_was_kept_for_a_later_life_is_not_for_an_earlier_one(broker: str) -> None:
+def test_what_was_kept_for_a_later_life_is_not_for_an_earlier_one(
+    overlay: Overlay, broker: str
+) -> None:
     """Ann's earlier life has a moving subscription of the same name, and was never in the yard."""
-    run = overlay().subscribe("ann", "room IN myloc").settle()
+    run = overlay.subscribe("ann", "room IN myloc").settle()
     state = live_again(run)
     run.subscribe("ann", "room IN myloc").subscribe("ann", "y > 0", "2").settle()
     run.detach("ann").settle().publish("pat", room="yard").publish("pat", y=1).settle()
@@ -92,9 +105,28 @@ def test_what_was_kept_for_a_later_life_is_not_for_an_earlier_one(broker: str) -
 
 
 @pytest.mark.spec("PM-4", "LV-2")
-def test_what_waited_while_a_later_life_published_is_discarded_and_that_is_told() -> None:
+@pytest.mark.parametrize("broker", ["B1", "B2"])
+def test_a_later_life_that_has_moved_leaves_nothing_to_an_earlier_one(
+    overlay: Overlay, broker: str
+) -> None:
+    run = overlay.subscribe("ann", "x > 0").settle()
+    state = live_again(run)
+    run.subscribe("ann", "y > 0", "2").settle().detach("ann").settle().attach("ann", "B2").settle()
+
+    go_back(run, state, broker).settle()
+    run.publish("pat", y=1).publish("pat", x=1).settle()
+
+    assert numbers(run, facts.Delivered) == [2]
+    assert numbers(run, facts.Stray) == []
+    assert len(run.facts_of(facts.Forgotten)) == 1
+
+
+@pytest.mark.spec("PM-4", "LV-2")
+def test_what_waited_while_a_later_life_published_is_discarded_and_that_is_told(
+    overlay: Overlay,
+) -> None:
     """Subscribers would take it for events that they have had; what follows arrives."""
-    run = overlay().subscribe("pat", "x > 0").settle()
+    run = overlay.subscribe("pat", "x > 0").settle()
     run.detach("ann").settle().publish("ann", x=1).publish("ann", x=2)
     state = live_again(run)
     run.publish("ann", x=3).settle()
@@ -109,8 +141,10 @@ def test_what_waited_while_a_later_life_published_is_discarded_and_that_is_told(
 
 @pytest.mark.spec("PM-4", "LV-2")
 @pytest.mark.parametrize("broker", ["B1", "B2"])
-def test_what_waited_while_a_later_life_published_nothing_arrives(broker: str) -> None:
-    run = overlay().subscribe("pat", "x > 0").settle()
+def test_what_waited_while_a_later_life_published_nothing_arrives(
+    overlay: Overlay, broker: str
+) -> None:
+    run = overlay.subscribe("pat", "x > 0").settle()
     run.detach("ann").settle().publish("ann", x=1).publish("ann", x=2)
     state = live_again(run)
 

@@ -11,7 +11,9 @@ import pytest
 from sterna.core import facts
 from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.confirming.messages import CONFIRMING
+from sterna.core.handover.home import Visiting
 from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.handover.transfer_messages import Registration
 from sterna.core.location.moving import Moving
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
@@ -52,6 +54,20 @@ def test_what_a_visitor_wants_where_it_is_overtakes_nothing() -> None:
     expected = [number for number in range(1, 16) if number % 3]
     assert run.received("ann") == [f"pat#{number}" for number in (*expected, 17)]
     assert run.facts_of(facts.Repeated) == []
+    assert run.outcome().findings == []
+
+
+@pytest.mark.spec("DO-4", "PM-4")
+def test_who_goes_back_and_forth_may_subscribe_before_it_is_welcome_at_home() -> None:
+    """Her home has her released twice, and still has to hear what she wants since."""
+    run = visiting(latencies=[("B2", "B3", 50_000)])
+    for broker in ("B1", "B3", "B1"):
+        run.detach("ann").attach("ann", broker).wait(3_000)
+    run.subscribe("ann", "y > 0", "2").settle()
+
+    run.publish("pat", y=1).publish("pat", price=20).settle()
+
+    assert run.received("ann") == numbers(1, 2)
     assert run.outcome().findings == []
 
 
@@ -120,6 +136,32 @@ def test_what_is_kept_at_home_survives_that_the_visited_broker_forgets() -> None
     run.attach("ann", "B3").settle().publish("pat", price=30).settle()
 
     assert run.received("ann") == numbers(1, 2)
+
+
+@pytest.mark.spec("DO-4", "PM-4", "LV-1")
+def test_a_home_that_has_an_old_memory_is_told_what_its_visitor_wants() -> None:
+    """It had no subscription then, as when she was registered."""
+    run = Overlay(line(3), {"ann": "B1", "pat": "B3"}, handover=HOME, crashing=["B1"])
+    run.settle().detach("ann").settle().attach("ann", "B3").settle()
+    before = run.now
+    run.subscribe("ann", "price > 10").settle()
+
+    run.fault(Crash(broker="B1", us=1_000, back_us=run.now - before)).wait(30_000_000).settle()
+
+    run.publish("pat", price=20).settle()
+    assert run.received("ann") == ["pat#1"]
+
+
+@pytest.mark.spec("DO-4", "LV-1")
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_a_registration_counts_as_repeated_while_events_go_there(is_connected: bool) -> None:
+    """A broker with an old memory uses numbers twice; home must not take that for a question that
+    was repeated if it has heard since that the client is not connected.
+    """
+    visiting = Visiting("B3", visit=2, number=1, is_connected=is_connected)
+    asked = Registration(to="B1", sender="B3", client="ann", number=1, visit=2, stay=1, received=0)
+
+    assert visiting.is_answered(asked) is is_connected
 
 
 @pytest.mark.spec("DO-4", "LV-1")

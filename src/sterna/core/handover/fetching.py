@@ -117,15 +117,15 @@ class Fetching(Hosting):
 
 def is_of_another(guest: Guest, arrival: Arrival) -> bool:
     """Whether what is here is not of the stay, or not of the life, that the arriving client had."""
-    return _is_old(guest, arrival) or _is_of_later_life(guest, arrival)
+    return _is_old(guest, arrival) or is_over(arrival, guest.born, guest.visit)
 
 
-def _is_of_later_life(guest: Guest, arrival: Arrival) -> bool:
-    """Whether a client is back that remembers nothing of the life of its name that was here since.
+def is_over(arrival: Arrival, born: int, visit: int) -> bool:
+    """Whether a client is back that remembers nothing of a life that its name has had since.
 
     One whose birth was told in a `Welcome` that it never got counts its visits as before.
     """
-    return arrival.born < guest.born and life_of(guest.visit) < life_of(arrival.visit)
+    return arrival.born < born and life_of(visit) < life_of(arrival.visit)
 
 
 def _is_old(guest: Guest, arrival: Arrival) -> bool:

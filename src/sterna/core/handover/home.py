@@ -20,6 +20,7 @@ import msgspec
 from sterna.core import facts
 from sterna.core.actions import Disconnect
 from sterna.core.confirming.messages import Confirmation, ConfirmationAsked
+from sterna.core.handover.fetching import is_over
 from sterna.core.handover.guests import Guest, Presence
 from sterna.core.handover.messages import Arrival, Introduction
 from sterna.core.handover.missed import Missed
@@ -50,6 +51,10 @@ from sterna.core.protocol import Kind, Protocol
 from sterna.model.event import Event
 
 
+CHANGED = 1
+"""Stands for what a home broker knows of a client's subscriptions when that has changed since."""
+
+
 class Visiting(msgspec.Struct, frozen=True, array_like=True):
     """Where a client is that has its home here."""
 
@@ -62,7 +67,7 @@ class Visiting(msgspec.Struct, frozen=True, array_like=True):
     def is_answered(self, asked: Registration) -> bool:
         """Whether this is the registration that was answered last."""
         mine = self.broker, self.visit, self.number
-        return mine == (asked.sender, asked.visit, asked.number)
+        return self.is_connected and mine == (asked.sender, asked.visit, asked.number)
 
 
 class KeptHome(KeptStandard, frozen=True, kw_only=True):
@@ -93,8 +98,10 @@ class Home(Standard):
         """A client has arrived here: as a visitor, or at home."""
         guest = self.guests.get(link)
         is_late = message.visit < self.left.get(link, 0)
-        if guest is None or is_late or not message.born or guest.born < message.born:
-            # It is too late, or nothing is known of the life that it has now.
+        if guest is None or is_late or not message.born:
+            super().on_arrival(message, link, now)
+        elif guest.born < message.born or is_over(message, guest.born, guest.visit):
+            self.visiting.pop(link, None)  # That was another life of it.
             super().on_arrival(message, link, now)
         elif guest.home:
             guest.lost = self.guests.not_received(
@@ -114,8 +121,9 @@ class Home(Standard):
     def is_at_home(self, guest: Guest, arrival: Arrival) -> bool:
         if not guest.visit:
             return super().is_at_home(guest, arrival)
-        is_home = arrival.home in {"", self.broker.id}
-        return is_home and not guest.home and guest.born >= arrival.born
+        is_home = arrival.home in {"", self.broker.id} and not guest.home
+        is_same = guest.born >= arrival.born and not is_over(arrival, guest.born, guest.visit)
+        return is_home and is_same
 
     def places_before(self, arrival: Arrival, client: NodeId) -> list[NodeId]:
         home = [arrival.home] if arrival.home and arrival.home != self.broker.id else []
@@ -332,6 +340,7 @@ class Home(Standard):
             self.broker.send(message.client, answer, now)
 
     def _tell_home(self, client: NodeId, guest: Guest, now: Time, **changed: object) -> None:
+        guest.known = CHANGED
         change = HomeChange(
             to=guest.home,
             sender=self.broker.id,
@@ -396,8 +405,9 @@ class Home(Standard):
     ) -> None:  # fmt: skip
         """Have the broker where a client was send back what the client did not get there."""
         guest.transfer = Transfer(arrival, [visiting.broker], deferred=list(waiting))
-        guest.brings = True
+        guest.brings = True  # Its subscriptions are here.
         self.ask_next(client, guest, guest.transfer, now)
+        guest.brings = False
 
     def fetch(self, client: NodeId, guest: Guest, arrival: Arrival, now: Time) -> None:
         visiting, transfer = self.visiting.get(client), guest.transfer

@@ -29,7 +29,7 @@ import msgspec
 
 from sterna.core import facts
 from sterna.core.actions import Disconnect
-from sterna.core.handover.fetching import Fetching, is_of_another
+from sterna.core.handover.fetching import Fetching, is_of_another, is_over
 from sterna.core.handover.guests import Guest, KeptGuest
 from sterna.core.handover.messages import Arrival
 from sterna.core.handover.options import HandoverOptions
@@ -162,8 +162,13 @@ class Standard(Fetching):
             self.broker.forget(client, now)
 
     def fetch(self, client: NodeId, guest: Guest, arrival: Arrival, now: Time) -> None:
-        """Ask for what a client has left behind, where it was before."""
-        guest.transfer = Transfer(arrival, self.places_before(arrival, client))
+        """Ask for what a client has left behind, where it was before.
+
+        Whose name has had another life since has nothing left.
+        """
+        last = self.trails.last_life(client)
+        places = [] if is_over(arrival, last, last) else self.places_before(arrival, client)
+        guest.transfer = Transfer(arrival, places)
         self.ask_next(client, guest, guest.transfer, now)
 
     def places_before(self, arrival: Arrival, client: NodeId) -> list[NodeId]:
