@@ -50,7 +50,6 @@ from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.protocol import Kind, Protocol
 from sterna.model.event import Event
 
-
 CHANGED = 1
 """Stands for what a home broker knows of a client's subscriptions when that has changed since."""
 
