@@ -6,7 +6,7 @@ from typing import Any
 
 from sterna.core.broker import Broker
 from sterna.core.client import Client
-from sterna.core.facts import Fact
+from sterna.core.facts import Fact, Recalled
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.handover.relocation import Relocation
 from sterna.core.inputs import (
@@ -25,7 +25,7 @@ from sterna.core.location.options import PlacesOptions
 from sterna.core.mobility import MobilityOptions
 from sterna.core.names import Time
 from sterna.core.routing.options import RoutingOptions
-from sterna.core.settings import ClientOptions
+from sterna.core.settings import ClientOptions, HistoryOptions
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.sim.network import Observer
@@ -79,6 +79,7 @@ class Overlay:
         observers: Sequence[Observer] = (),
         mobility: MobilityOptions | None = None,
         options: dict[str, dict[str, Any]] | None = None,
+        history: HistoryOptions | None = None,
         count_bytes: bool = False,
         seed: int = 0,
     ) -> None:
@@ -96,6 +97,7 @@ class Overlay:
             handover=handover or HandoverOptions(),
             mobility=mobility,
             options=options or {},
+            history=history or HistoryOptions(),
             seed=seed,
         )
         self.trace = Trace()
@@ -110,8 +112,24 @@ class Overlay:
 
     # ---- What happens
 
-    def subscribe(self, client: str, text: str, name: str = "1") -> "Overlay":
-        return self._do(client, Subscribe(subscription=name, filter=Filter(text)))
+    def subscribe(
+        self,
+        client: str,
+        text: str,
+        name: str = "1",
+        *,
+        past: int | None = None,
+        since_us: Time | None = None,
+    ) -> "Overlay":
+        return self._do(
+            client,
+            Subscribe(
+                subscription=name,
+                filter=Filter(text),
+                past_events_max=past,
+                past_since_us=since_us,
+            ),
+        )
 
     def unsubscribe(self, client: str, name: str = "1") -> "Overlay":
         return self._do(client, Unsubscribe(subscription=name))
@@ -173,6 +191,12 @@ class Overlay:
     def received(self, client: str) -> list[str]:
         """What a client's application was given: `pat#1`."""
         return [f"{id_.publisher}#{id_.seq}" for id_ in self.simulation.oracle.received(client)]
+
+    def recalled(self, client: str) -> list[str]:
+        """What a client's application was given of the past: `pat#1`."""
+        recalled = [fact for fact in self.facts.all if isinstance(fact, Recalled)]
+        events = [event for fact in recalled if fact.at == client for event in fact.events]
+        return [f"{event.publisher}#{event.seq}" for event in events]
 
     def broker(self, name: str) -> Broker:
         node = self.simulation.network.hosts[name].node

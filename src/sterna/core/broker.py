@@ -199,6 +199,9 @@ class Broker(Node):
         return cast("Post", self.part("post"))
 
     def message_arrived(self, message: Message, link: LinkId, now: Time) -> None:
+        if message.follows_client:
+            for moved in self.hooks.client_moved:
+                moved(message.client, now)  # type: ignore[attr-defined] # It has one.
         if isinstance(message, Unicast) and message.to != self.id:
             if self.part("post") is not None:
                 self.post.send(message, now)

@@ -180,6 +180,14 @@ class BrokerComponent(Component):
         del message, link, now
         return False
 
+    def is_elsewhere(self, client: NodeId) -> bool:
+        """Whether a client that was here is at another broker now."""
+        del client
+        return False
+
+    def client_moved(self, client: NodeId, now: Time) -> None:
+        """A client has moved, and this broker lies between where it was and where it is."""
+
     def archive_changed(self, *, is_there: bool, now: Time) -> None:
         """There is an archive of events now, or none any more."""
 

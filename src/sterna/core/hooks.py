@@ -25,6 +25,8 @@ class BrokerHooks:
     advertisements_changed: Hook
     is_kept_elsewhere: Hook
     goes_elsewhere: Hook
+    is_elsewhere: Hook
+    client_moved: Hook
     archive_changed: Hook
     looked_up: Hook
     keeps: Hook

@@ -38,6 +38,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     is_said_once: ClassVar[bool] = False
     """Whether nobody says it again: if two brokers begin a link anew, what was not confirmed of it
     is sent again. What announces a state need not be, for all of that is announced anew."""
+    follows_client: ClassVar[bool] = False
+    """Whether it goes from where its `client` is to where that was before."""
 
     def claims(self) -> Iterable[Claim]:
         """The filters that it announces and withdraws, if it does."""

@@ -250,6 +250,9 @@ class Hosting(BrokerComponent):
         self.announce(message, link, now)
         self.learned(client, now)
 
+    def is_elsewhere(self, client: NodeId) -> bool:
+        return client in self.trails and client not in self.guests
+
     def learned(self, client: NodeId, now: Time) -> None:
         """There is news of a client: it was born somewhere, or it has left."""
 

@@ -115,6 +115,8 @@ class Located(Message, frozen=True, kw_only=True):
 class Request(Message, frozen=True, kw_only=True):
     """What both forms of the search for the old border broker have in common."""
 
+    follows_client: ClassVar[bool] = True
+
     client: NodeId
     number: Number
     """The number by which the broker that asks recognizes the answer."""

@@ -68,6 +68,7 @@ class Question(Unicast, frozen=True, kw_only=True):
 
     answer: ClassVar[type[Answer]]
     is_repeated: ClassVar[bool] = True
+    follows_client: ClassVar[bool] = True
 
     client: NodeId
     number: Number

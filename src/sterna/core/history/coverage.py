@@ -60,18 +60,19 @@ class Coverage:
         if len(self._covered) > COVERED_MAX:
             self._drop(next(iter(self._covered)))
 
-    def since(self, filter_: Filter, but_not: LinkId | None = None) -> dict[LinkId, Time]:
-        """Since when all that matches a filter comes, for each link from which it does.
+    def since(self, filter_: Filter, sources: Iterable[LinkId]) -> Time | None:
+        """Since when all that matches a filter comes over these links; None if not over all.
 
-        What is wanted behind a link does not come over it.
+        Were it known of some of them only, a publisher could have been behind another meanwhile.
         """
         found: dict[LinkId, Time] = {}
         for covered in self._covered.values():
             if covered.filter == filter_ or covered.filter.covers(filter_):
                 for link, time in covered.since.items():
-                    if link != but_not:
-                        found[link] = min(time, found.get(link, time))
-        return found
+                    found[link] = min(time, found.get(link, time))
+        times = [found.get(link) for link in sources]
+        known = [time for time in times if time is not None]
+        return max(known) if known and len(known) == len(times) else None
 
     def changed(self, link: LinkId, added: Collection[Route], removed: Collection[RouteId]) -> None:
         """Subscriptions have changed on a link; one that is wider may take the place of another."""

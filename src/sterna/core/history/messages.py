@@ -1,6 +1,7 @@
 """How a client asks for what was published before it subscribed, and brokers ask each other."""
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import ClassVar
 
 import msgspec
@@ -46,15 +47,31 @@ class Past(Message, frozen=True, kw_only=True):
     """Events that the broker had to drop, because the client took the others too slowly."""
 
 
+class Place(StrEnum):
+    """Where somebody stands who has events of a publisher."""
+
+    WAY = "way"
+    """On the way of its events: all that follow come through there, wherever it is."""
+    HERE = "here"
+    """It is the publisher's broker: all that follow come from there, unless it has moved."""
+    LEFT = "left"
+    """The publisher has left there, for good as far as is known."""
+    BEFORE = "before"
+    """The publisher was there before, and is elsewhere."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether all that follow come as usual."""
+        return self in {Place.WAY, Place.HERE}
+
+
 class Run(msgspec.Struct, frozen=True, array_like=True):
-    """From which number on somebody has all events of a publisher that match a filter."""
+    """The numbers between which somebody has all events of a publisher that match a filter."""
 
     publisher: NodeId
     first: Number
-    last: Number | None = None
-    """Up to which number; None: all that follow come as usual."""
-    is_gone: bool = False
-    """Whether the publisher is not there any more: it may have published more elsewhere."""
+    last: Number
+    place: Place
 
 
 class HistoryMessage(Message, frozen=True, kw_only=True):
@@ -73,8 +90,8 @@ class HistoryAsked(HistoryMessage, frozen=True, kw_only=True):
     events_max: Number | None = None
     since_us: Instant | None = None
     search: Search = Search.COMPLETE
-    known: tuple[tuple[NodeId, Number], ...] = ()
-    """Of these publishers, the events from this number on are there. (The list L.)"""
+    known: tuple[tuple[NodeId, Number, Number], ...] = ()
+    """Of these publishers, the events between two numbers are there. (The list L.)"""
     had: Number = 0
     """How many events another broker on the way has."""
 

@@ -1,11 +1,11 @@
-"""The last events of each publisher of a broker, however loud the others are. (Cilia et al., 5.2)"""
+"""The last events of each publisher of a broker, however loud others are. (Cilia et al., 5.2)"""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from sterna.core.history.messages import Run
+from sterna.core.history.messages import Place, Run
 from sterna.core.keeping import Reader, Writer
 from sterna.core.names import NodeId, Time
 from sterna.model.event import Event
@@ -14,18 +14,19 @@ from sterna.model.event import Event
 class Own:
     """The last events of one publisher, and from which number on they are all there."""
 
-    __slots__ = ("events", "first", "time")
+    __slots__ = ("events", "first", "is_cut", "time")
 
     def __init__(self, first: int) -> None:
         self.events: deque[Event] = deque()
         self.first = first
         self.time: Time = 0
         """When the last of them came."""
+        self.is_cut = False
+        """Whether there were others before, which are not kept any more."""
 
-    def run(self, *, is_here: bool) -> Run:
+    def run(self, place: Place) -> Run:
         """What is there of it."""
-        last = None if is_here else self.events[-1].seq
-        return Run(self.events[0].publisher, self.first, last, not is_here)
+        return Run(self.events[0].publisher, self.first, self.events[-1].seq, place)
 
 
 class KeptOwn(msgspec.Struct, frozen=True, array_like=True):
@@ -34,6 +35,7 @@ class KeptOwn(msgspec.Struct, frozen=True, array_like=True):
     publisher: NodeId
     first: int
     time: Time
+    is_cut: bool
     events: list[int]
 
 
@@ -53,10 +55,13 @@ class Published:
         if not self.events_max:
             return
         own = self._own.pop(publisher, None)
-        if own is None or events[0].seq <= own.events[-1].seq:  # The same numbers in another life.
-            own = Own(events[0].seq)
+        for event in events:
+            if own is None or event.seq != own.events[-1].seq + 1:
+                own = Own(event.seq)  # What is between may have come elsewhere, or in another life.
+            own.events.append(event)
+        if own is None:
+            return
         self._own[publisher] = own
-        own.events.extend(events)
         own.time = now
         self._trim(own)
         if len(self._own) > self.publishers_max:
@@ -67,7 +72,7 @@ class Published:
         if surplus > 0:
             for _ in range(surplus):
                 own.events.popleft()
-            own.first = own.events[0].seq
+            own.first, own.is_cut = own.events[0].seq, True
 
     def expire(self, before: Time) -> None:
         """Forget publishers that were silent since a time."""
@@ -91,7 +96,13 @@ class Published:
     def keep(self, writer: Writer) -> list[KeptOwn]:
         """What a snapshot has to hold."""
         return [
-            KeptOwn(publisher, own.first, own.time, [writer.event(event) for event in own.events])
+            KeptOwn(
+                publisher,
+                own.first,
+                own.time,
+                own.is_cut,
+                [writer.event(event) for event in own.events],
+            )
             for publisher, own in self._own.items()
         ]
 
@@ -100,5 +111,5 @@ class Published:
         for each in kept:
             own = Own(each.first)
             own.events.extend(reader.event(number) for number in each.events)
-            own.time = each.time
+            own.time, own.is_cut = each.time, each.is_cut
             self._own[each.publisher] = own

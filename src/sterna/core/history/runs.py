@@ -5,12 +5,13 @@ match. Whatever several brokers have is put together: as far as their runs touch
 between the first one and those that come as usual.
 """
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 
-from sterna.core.history.messages import Run
+import msgspec
+
+from sterna.core.history.messages import Place, Run
 from sterna.core.names import NodeId, Time
 from sterna.model.event import Event
 
@@ -30,12 +31,21 @@ class Runs:
             self._runs[run.publisher].append(run)
 
     def take_longest(self, events: Sequence[Event], runs: Iterable[Run]) -> None:
-        """Of each publisher, take what somebody has if that is more than is there."""
+        """Of each publisher, take what somebody has if that is more than is there.
+
+        Where a publisher was last is known in any case.
+        """
         for run in runs:
-            mine = [event for event in events if event.publisher == run.publisher]
-            if len(mine) > len(self._events.get(run.publisher, ())):
-                self._events[run.publisher] = {event.seq: event for event in mine}
-                self._runs[run.publisher] = [run]
+            publisher = run.publisher
+            mine = {event.seq: event for event in events if event.publisher == publisher}
+            is_open = any(each.place.is_open for each in self._runs[publisher])
+            there = is_open, len(self._events.get(publisher, ()))
+            if (run.place.is_open, len(mine)) > there:
+                self._events[publisher] = mine
+                self._runs[publisher] = [_ended(each) for each in self._runs[publisher]]
+                self._runs[publisher].append(run)
+            else:
+                self._runs[publisher].append(_ended(run))
 
     def events(self) -> list[Event]:
         """All events that were added."""
@@ -45,25 +55,25 @@ class Runs:
         """All runs that were added."""
         return [run for runs in self._runs.values() for run in runs]
 
-    def runs_from(
-        self, firsts: Mapping[NodeId, int], whole: Mapping[NodeId, Sequence[Event]]
-    ) -> list[Run]:
-        """What is there of some publishers, if some of the earliest events are left out."""
+    def cut(self, chosen: Iterable[Event]) -> list[Run]:
+        """The runs, if of all events only some are sent: of each publisher the last ones."""
+        firsts: dict[NodeId, int] = {}
+        for event in chosen:
+            firsts.setdefault(event.publisher, event.seq)
         found = []
-        for publisher, number in firsts.items():
-            first = self._first(publisher, is_all=True)
-            if first is None or whole[publisher][0].seq < number:
-                first = number
-            runs = self._runs[publisher]
-            is_open = any(run.last is None for run in runs)
-            last = None if is_open else max(run.last or 0 for run in runs)
-            found.append(Run(publisher, first, last, not is_open))
+        for run in self.all():
+            left = [seq for seq in self._events.get(run.publisher, ()) if seq >= run.first]
+            first = firsts.get(run.publisher, run.last + 1)
+            if left and min(left) < first:
+                found.append(msgspec.structs.replace(run, first=first))
+            else:
+                found.append(run)
         return found
 
-    def known(self) -> tuple[tuple[NodeId, int], ...]:
-        """Of which publishers the events are there, from which number on."""
-        firsts = ((publisher, self._first(publisher, is_all=False)) for publisher in self._runs)
-        return tuple((publisher, first) for publisher, first in firsts if first is not None)
+    def known(self) -> dict[NodeId, tuple[int, int]]:
+        """Of which publishers the events are there, and between which numbers."""
+        reached = {publisher: self._reach(publisher, []) for publisher in self._runs}
+        return {publisher: (first, end.last) for publisher, (first, end) in reached.items()}
 
     def without_gap(self, *, is_all: bool = True) -> dict[NodeId, list[Event]]:
         """The events of each publisher that are there without a gap up to those that come as usual.
@@ -71,28 +81,45 @@ class Runs:
         `is_all` says whether all brokers have answered. If not, one that has not may know of later
         events of a publisher that another has seen leave.
         """
-        found = {}
-        for publisher, events in self._events.items():
-            first = self._first(publisher, is_all=is_all)
-            if first is not None:
-                found[publisher] = [events[seq] for seq in sorted(events) if seq >= first]
+        return self._from({p: self._first(p, is_all=is_all) for p in self._events})
+
+    def whole(self) -> dict[NodeId, list[Event]]:
+        """The events of each publisher that are there without a gap, whatever may follow."""
+        return self._from({p: self._reach(p, [])[0] for p in self._events})
+
+    def _from(self, firsts: Mapping[NodeId, int | None]) -> dict[NodeId, list[Event]]:
+        found = {
+            publisher: [events[seq] for seq in sorted(events) if seq >= first]
+            for publisher, events in self._events.items()
+            if (first := firsts[publisher]) is not None
+        }
         return {publisher: run for publisher, run in found.items() if run}
 
     def _first(self, publisher: NodeId, *, is_all: bool) -> int | None:
-        """The number from which on nothing is missing; None if there is none."""
-        runs = self._runs.get(publisher, ())
-        firsts = [run.first for run in runs if run.last is None]
-        left = [(run.first, run.last) for run in runs if run.last is not None]
-        if not firsts:
-            gone = [(run.last or 0, run.first) for run in runs if run.is_gone]
-            if not (gone and is_all):
-                return None
-            firsts = [max(gone)[1]]
-        first = min(firsts)
-        for earlier, last in sorted(left, reverse=True):
-            if earlier < first <= last + 1:
-                first = earlier
-        return first
+        """The number from which on nothing is missing; None if there is none.
+
+        Of the brokers where a publisher is or was, the one that has its latest event counts.
+        """
+        ways = [run.first for run in self._runs.get(publisher, ()) if run.place is Place.WAY]
+        first, end = self._reach(publisher, ways)
+        if ways or end.place is Place.HERE or (end.place is Place.LEFT and is_all):
+            return first
+        return None
+
+    def _reach(self, publisher: NodeId, ways: Sequence[int]) -> tuple[int, Run]:
+        """From which number on all is there, and the end where the publisher was last."""
+        runs = self._runs[publisher]
+        end = max(runs, key=lambda run: (run.last, run.place is Place.HERE))
+        first = min([*ways, end.first])
+        for run in sorted(runs, key=lambda run: run.first, reverse=True):
+            if run.first < first <= run.last + 1:
+                first = run.first
+        return first, end
+
+
+def _ended(run: Run) -> Run:
+    """A run of which no event is used."""
+    return msgspec.structs.replace(run, first=run.last + 1)
 
 
 def latest(
@@ -129,6 +156,8 @@ def _since(run: Sequence[Event], since_us: Time | None) -> Sequence[Event]:
     return run[first:]
 
 
-def before(run: Sequence[Event], number: int) -> Sequence[Event]:
-    """The events of a publisher with smaller numbers."""
-    return run[: bisect_left(run, number, key=lambda event: event.seq)]
+def without(run: Sequence[Event], known: tuple[int, int] | None) -> Sequence[Event]:
+    """The events of a publisher but those between two numbers."""
+    if known is None:
+        return run
+    return [event for event in run if not known[0] <= event.seq <= known[1]]

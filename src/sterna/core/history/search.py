@@ -36,12 +36,13 @@ from sterna.core.history.messages import (
     HistoryExpected,
     HistoryFound,
     HistoryMessage,
+    Place,
     Run,
 )
-from sterna.core.history.options import HistoryOptions, Search
+from sterna.core.history.options import HistoryOptions
 from sterna.core.history.passed import LONG_AGO
 from sterna.core.history.published import KeptOwn, Published
-from sterna.core.history.runs import Runs, before, latest
+from sterna.core.history.runs import Runs, latest, without
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
@@ -51,6 +52,9 @@ from sterna.model.event import Event
 
 if TYPE_CHECKING:
     from sterna.core.history.recent import Recent
+
+CROSSED_MAX = 10_000
+"""Of how many clients a broker remembers when they have moved past it."""
 
 PASSING_MAX = 10_000
 """How many searches of other brokers a broker follows, to find out from when on it has all."""
@@ -113,6 +117,8 @@ class KeptSearch(msgspec.Struct, frozen=True, kw_only=True):
     passing: list[KeptPassing]
     covered: list[KeptCovered]
     published: list[KeptOwn]
+    crossed: dict[NodeId, Time]
+    crossed_before: Time
 
 
 class Searches(BrokerComponent):
@@ -133,6 +139,10 @@ class Searches(BrokerComponent):
         self._searching: dict[int, Searching] = {}
         self._passing: dict[tuple[NodeId, int], Passing] = {}
         self._number = 0
+        self._crossed: dict[NodeId, Time] = {}
+        """When clients have moved past this broker: from one side of it to another."""
+        self._crossed_before: Time = LONG_AGO
+        """When those did that are forgotten."""
 
     def configure(self, settings: Settings, now: Time) -> None:
         del now
@@ -153,42 +163,51 @@ class Searches(BrokerComponent):
 
     def _own(self, asked: HistoryAsked, link: LinkId | None) -> Runs:
         """What this broker has of which it knows that it has all, but for what is known already."""
-        matches, peers = asked.filter.matches, self.broker.peers
+        matches = asked.filter.matches
         runs = Runs()
         for publisher, own in self.published.items():
             events = [event for event in own.events if matches(event.attributes)]
-            if events:
-                runs.add(events, [own.run(is_here=publisher in peers)])
-        since = self.coverage.since(asked.filter, but_not=link)
-        if since:
+            if events or own.is_cut:  # What was before may have matched.
+                runs.add(events, [own.run(self._place(publisher))])
+        began = self._began(asked, link)
+        if began is not None:
+            crossed = self._crossed
             found = [
                 event
                 for batch in self._recent.batches()
-                if batch.time > since.get(batch.link, batch.time)
+                if batch.time > began
                 for event in batch.events
                 if matches(event.attributes)
+                and batch.time > crossed.get(event.publisher, self._crossed_before)
             ]
             firsts: dict[NodeId, int] = {}
             for event in found:
                 firsts.setdefault(event.publisher, event.seq)
-            runs.add(found, (Run(publisher, first) for publisher, first in firsts.items()))
+            lasts = {event.publisher: event.seq for event in found}
+            runs.add(found, (Run(p, first, lasts[p], Place.WAY) for p, first in firsts.items()))
         return runs
+
+    def _began(self, asked: HistoryAsked, link: LinkId | None) -> Time | None:
+        """Since when this broker has all that matches, of what others send to it."""
+        return self.coverage.since(asked.filter, self._sources(asked, link))
+
+    def _place(self, publisher: NodeId) -> Place:
+        """Whether a publisher is here, or was."""
+        if any(is_elsewhere(publisher) for is_elsewhere in self.broker.hooks.is_elsewhere):
+            return Place.BEFORE
+        return Place.HERE if publisher in self.broker.peers else Place.LEFT
 
     def _answer_to(self, asked: HistoryAsked, own: Runs) -> tuple[tuple[Event, ...], list[Run]]:
         """The events to send, and from which number on they are all that match."""
-        known = dict(asked.known)
-        whole = own.without_gap()
+        known = {publisher: (first, last) for publisher, first, last in asked.known}
         left = {
-            publisher: before(run, known[publisher]) if publisher in known else run
-            for publisher, run in whole.items()
+            publisher: without(run, known.get(publisher))
+            for publisher, run in own.whole().items()
         }
         chosen = latest(left, asked.events_max, asked.since_us)
         if asked.search.sends_more_only and len(chosen) <= asked.had:
-            return (), []
-        firsts: dict[NodeId, int] = {}
-        for event in chosen:
-            firsts.setdefault(event.publisher, event.seq)
-        return tuple(chosen), own.runs_from(firsts, whole)
+            chosen = []
+        return tuple(chosen), own.cut(chosen)
 
     def _is_enough(self, asked: HistoryAsked, own: Runs, link: LinkId | None) -> bool:
         """Whether no other broker can have an event that belongs to the answer.
@@ -196,13 +215,10 @@ class Searches(BrokerComponent):
         What this broker has lost, or never had, came before all that it has; and if clocks agree,
         it was published before that.
         """
-        since = self.coverage.since(asked.filter, but_not=link)
-        sources = self._sources(asked, link)
-        if any(source not in since for source in sources):
-            return False
-        began = max(
-            [self._recent.gone_us, *(since[source] for source in sources)], default=LONG_AGO
-        )
+        began = self._began(asked, link)
+        if began is None:
+            return not self._sources(asked, link)
+        began = max(began, self._recent.gone_us)
         if asked.since_us is not None and asked.since_us > began:
             return True
         if asked.events_max is None:
@@ -220,25 +236,25 @@ class Searches(BrokerComponent):
         ]
 
     def _to_ask(self, asked: HistoryAsked, own: Runs, link: LinkId | None) -> list[LinkId]:
-        sources = self._sources(asked, link)
-        if asked.search.stops_at_first:
-            since = self.coverage.since(asked.filter, but_not=link)
-            return [source for source in sources if source not in since]
+        if asked.search.stops_at_first and self._began(asked, link) is not None:
+            return []
         if asked.search.stops_when_enough and self._is_enough(asked, own, link):
             return []
-        return sources
+        return self._sources(asked, link)
 
     def _ask_on(self, asked: HistoryAsked, own: Runs, links: Iterable[LinkId], now: Time) -> None:
         had = asked.had
         if asked.search.sends_more_only:
             found = latest(own.without_gap(), asked.events_max, asked.since_us)
             had = max(had, len(found))
-        known = dict(asked.known)
+        known = {publisher: (first, last) for publisher, first, last in asked.known}
         if asked.search.names_known:
-            for publisher, first in own.known():
-                known[publisher] = min(first, known.get(publisher, first))
+            known |= own.known()
         onward = msgspec.structs.replace(
-            asked, path=(*asked.path, self.broker.id), known=tuple(known.items()), had=had
+            asked,
+            path=(*asked.path, self.broker.id),
+            known=tuple((publisher, *between) for publisher, between in known.items()),
+            had=had,
         )
         for link in links:
             self.broker.send(link, onward, now)
@@ -359,7 +375,19 @@ class Searches(BrokerComponent):
         onward = msgspec.structs.replace(message, path=message.path[:-1])
         self.broker.send(message.path[-1], onward, now)
 
-    # ---- Links and subscriptions
+    # ---- Links, clients and subscriptions
+
+    def client_moved(self, client: NodeId, now: Time) -> None:
+        """What it has published on another side may not have passed here."""
+        self._crossed.pop(client, None)
+        self._crossed[client] = now
+        if len(self._crossed) > CROSSED_MAX:
+            first = next(iter(self._crossed))
+            self._crossed_before = self._crossed.pop(first)
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        if self.broker.peers[link] is Peer.CLIENT:
+            self.client_moved(link, now)
 
     def subscriptions_changed(self, change: SubscriptionChange, link: LinkId, now: Time) -> None:
         del now
@@ -406,6 +434,8 @@ class Searches(BrokerComponent):
             ],
             covered=self.coverage.keep(),
             published=self.published.keep(writer),
+            crossed=dict(self._crossed),
+            crossed_before=self._crossed_before,
         )
 
     def restore(self, kept: KeptSearch, reader: Reader) -> None:
@@ -424,6 +454,7 @@ class Searches(BrokerComponent):
             )
         self.coverage.restore(kept.covered)
         self.published.restore(kept.published, reader)
+        self._crossed, self._crossed_before = dict(kept.crossed), kept.crossed_before
 
 
-SEARCH = Protocol(name="search", broker=Searches, needs=("past",))
+SEARCH = Protocol(name="search", broker=Searches)

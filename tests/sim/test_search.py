@@ -1,0 +1,263 @@
+"""Searches for the past in random networks: whatever is delivered as past has no gap up to what
+follows, none twice, in order, no more than was asked for; and each variant finds what it promises.
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.core import facts
+from sterna.core.actions import Action, Deliver
+from sterna.core.handover.options import HandoverOptions
+from sterna.core.history.options import HistoryOptions, Search
+from sterna.core.inputs import Advertise, Attach, Detach, Publish, Subscribe, Unsubscribe
+from sterna.core.names import NodeId, Time
+from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
+from sterna.model.event import Event
+from sterna.model.filters import Filter
+from sterna.sim.run import Simulation
+from sterna.sim.script import Crash, Do, LinkModel, Pause, Script
+from sterna.sim.topology import random_tree
+from tests.scale import examples
+from tests.sim.overlay import RELOCATION, Facts
+
+FILTERS = [
+    Filter("kind = 'x'"),
+    Filter("kind IN ('x', 'y')"),
+    Filter("zone <= 1"),
+    Filter("kind = 'x' AND zone = 1"),
+    Filter("TRUE"),
+]
+SEARCHES = [each for each in Search if each is not Search.NONE]
+
+
+@dataclass
+class Wish:
+    """A subscription with a past, and what was delivered for it, in order."""
+
+    filter: Filter
+    events_max: int | None
+    since_us: Time | None
+    asked_at: Time
+    past: list[Event] = field(default_factory=list)
+    all: list[Event] = field(default_factory=list)
+    ended: bool = False
+
+
+class Searched:
+    """A random network whose clients ask for the past, and what came of it."""
+
+    def __init__(self, seed: int, search: Search, *, faults: bool, moves: bool) -> None:
+        rng = self.rng = Random(seed)  # noqa: S311 - reproducible.
+        topology = random_tree(rng.randint(1, 6), seed)
+        self.brokers = topology.brokers
+        self.publishers = [f"p{number}" for number in range(1, rng.randint(1, 4) + 1)]
+        self.subscribers = [f"s{number}" for number in range(1, rng.randint(1, 4) + 1)]
+        advertises = rng.random() < 0.5
+        self.advertises = advertises
+        script = Script(
+            topology=topology,
+            clients={c: rng.choice(self.brokers) for c in (*self.publishers, *self.subscribers)},
+            steps=tuple(Crash(broker=broker, us=0) for broker in self.brokers if faults),
+            routing=RoutingOptions(strategy=rng.choice([*Strategy]), advertisements=advertises),
+            client=ClientOptions(advertisements=advertises),
+            handover=RELOCATION if moves else HandoverOptions(),
+            link=LinkModel(jitter_us=rng.choice([0, 500])),
+            protocols=("past", "search"),
+            history=HistoryOptions(
+                events_max=rng.choice([0, 3, 10, 100]),
+                publisher_events=rng.choice([0, 1, 5, 100]),
+                search=search,
+                prepares=rng.random() < 0.5,
+            ),
+            seed=seed,
+        )
+        self.facts = Facts()
+        self.simulation = Simulation(script, [self.facts])
+        self.wishes: dict[tuple[NodeId, str], Wish] = {}
+        self.names = 0
+        for client in self.subscribers:
+            self._listen(client)
+
+    def _listen(self, client: NodeId) -> None:
+        node = self.simulation.network.hosts[client].node
+        act, state = node.act, node.state
+        given: list[Deliver] = []
+
+        def listen(action: Action) -> None:
+            act(action)
+            if isinstance(action, Deliver):
+                given.append(action)
+
+        def stated(fact: facts.Fact) -> None:
+            state(fact)
+            if isinstance(fact, facts.Delivered | facts.Recalled):
+                self._deliver(client, given.pop(), is_past=isinstance(fact, facts.Recalled))
+
+        node.act, node.state = listen, stated  # type: ignore[method-assign]
+
+    def _deliver(self, client: NodeId, action: Deliver, *, is_past: bool) -> None:
+        for event, names in zip(action.events, action.subscriptions, strict=True):
+            for name in names:
+                wish = self.wishes.get((client, name))
+                if wish is not None:
+                    wish.all.append(event)
+                    if is_past:
+                        wish.past.append(event)
+
+    def do(self, client: NodeId, what: object) -> None:
+        self.simulation.do(Do(client=client, what=what))  # type: ignore[arg-type]
+
+    @property
+    def now(self) -> Time:
+        return self.simulation.network.kernel.now
+
+    def start(self) -> None:
+        self.simulation.settle()
+        if self.advertises:
+            for client in self.publishers:
+                self.do(client, Advertise(advertisement="1", filter=Filter("TRUE")))
+            self.simulation.settle()
+
+    def publish(self) -> None:
+        attributes = {"kind": self.rng.choice("xyz"), "zone": self.rng.randint(0, 2)}
+        self.do(self.rng.choice(self.publishers), Publish(attributes=attributes))
+
+    def subscribe(self, *, past: bool = True) -> Wish | None:
+        rng, client = self.rng, self.rng.choice(self.subscribers)
+        self.names += 1
+        name, filter_ = str(self.names), rng.choice(FILTERS)
+        if not past:
+            self.do(client, Subscribe(subscription=name, filter=filter_))
+            return None
+        events_max = rng.choice([1, 2, 4, 10, 1000])
+        since_us = rng.choice([None, max(0, self.now - rng.randint(0, 100_000))])
+        wish = self.wishes[client, name] = Wish(filter_, events_max, since_us, self.now)
+        self.do(
+            client,
+            Subscribe(
+                subscription=name,
+                filter=filter_,
+                past_events_max=events_max,
+                past_since_us=since_us,
+            ),
+        )
+        return wish
+
+    def unsubscribe(self) -> None:
+        known = [key for key, wish in self.wishes.items() if not wish.ended]
+        if known:
+            client, name = self.rng.choice(known)
+            self.wishes[client, name].ended = True
+            self.do(client, Unsubscribe(subscription=name))
+
+    def walk(self, steps: int, *, faults: bool, moves: bool) -> None:
+        rng, network = self.rng, self.simulation.network
+        for _ in range(steps):
+            chance = rng.random()
+            if chance < 0.6:
+                self.publish()
+            elif chance < 0.75:
+                self.subscribe(past=rng.random() < 0.7)
+            elif chance < 0.8:
+                self.unsubscribe()
+            elif chance < 0.9 and faults:
+                broker, us = rng.choice(self.brokers), rng.choice([500, 5_000, 50_000])
+                if rng.random() < 0.5:
+                    self.simulation.do(Crash(broker=broker, us=us))
+                else:
+                    self.simulation.do(Pause(broker=broker, us=us))
+            elif chance < 0.95 and moves:
+                client = rng.choice([*self.subscribers, *self.publishers])
+                if rng.random() < 0.3:
+                    self.do(client, Detach())
+                else:
+                    self.do(client, Attach(broker=rng.choice(self.brokers)))
+            if rng.random() < 0.2:
+                self.simulation.settle()
+            else:
+                network.run(self.now + rng.choice([0, 300, 1_000, 5_000]))
+        if moves:
+            for client in (*self.subscribers, *self.publishers):
+                self.do(client, Attach(broker=rng.choice(self.brokers)))
+        self.simulation.settle()
+
+    # ---- What must hold
+
+    def published(self) -> dict[NodeId, list[Event]]:
+        found: dict[NodeId, list[Event]] = defaultdict(list)
+        for fact in self.facts.all:
+            if isinstance(fact, facts.Published):
+                for event in fact.events:
+                    found[event.publisher].append(event)
+        return found
+
+    def check(self) -> None:
+        truth = self.published()
+        for key, wish in self.wishes.items():
+            past = wish.past
+            assert wish.events_max is None or len(past) <= wish.events_max, key
+            assert all(wish.filter.matches(event.attributes) for event in past), key
+            assert all(event.time_us >= (wish.since_us or 0) for event in past), key
+            last: dict[NodeId, int] = {}
+            for event in wish.all:
+                assert event.seq > last.get(event.publisher, 0), (key, wish.all)
+                last[event.publisher] = event.seq
+            if not wish.ended:
+                self._check_gaps(key, wish, truth)
+
+    def _check_gaps(
+        self, key: tuple[NodeId, str], wish: Wish, truth: dict[NodeId, list[Event]]
+    ) -> None:
+        firsts: dict[NodeId, int] = {}
+        for event in wish.past:
+            firsts.setdefault(event.publisher, event.seq)
+        got = {event.id for event in wish.all}
+        for publisher, first in firsts.items():
+            for event in truth[publisher]:
+                if event.seq >= first and wish.filter.matches(event.attributes):
+                    assert event.id in got, f"{key} lacks {event.id}: {sorted(got)}"
+
+
+@pytest.mark.spec("PA-2", "PA-3")
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("faults", [False, True], ids=["", "faults"])
+def test_the_past_has_no_gap(search: Search, faults: bool) -> None:
+    seen: Counter[str] = Counter()
+
+    @examples(60)
+    @given(st.integers(0, 2**32))
+    def runs(seed: int) -> None:
+        run = Searched(seed, search, faults=faults, moves=False)
+        run.start()
+        run.walk(40, faults=faults, moves=False)
+        run.check()
+        seen.update(runs=1, past=sum(len(wish.past) for wish in run.wishes.values()))
+
+    runs()
+    assert seen["past"] > seen["runs"]
+
+
+@pytest.mark.spec("PA-2", "PM-4")
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("faults", [False, True], ids=["", "faults"])
+def test_the_past_has_no_gap_for_those_who_roam(search: Search, faults: bool) -> None:
+    """Subscribers and publishers move to other brokers, also before their past has come."""
+    seen: Counter[str] = Counter()
+
+    @examples(60)
+    @given(st.integers(0, 2**32))
+    def runs(seed: int) -> None:
+        run = Searched(seed, search, faults=faults, moves=True)
+        run.start()
+        run.walk(40, faults=faults, moves=True)
+        run.check()
+        seen.update(runs=1, past=sum(len(wish.past) for wish in run.wishes.values()))
+
+    runs()
+    assert seen["past"] > seen["runs"]
