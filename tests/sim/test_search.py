@@ -3,8 +3,10 @@ follows, none twice, in order, no more than was asked for; and each variant find
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from sterna.core import facts
 from sterna.core.actions import Action, Deliver
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.history.options import HistoryOptions, Search
+from sterna.core.history.recent import Recent
 from sterna.core.inputs import Advertise, Attach, Detach, Publish, Subscribe, Unsubscribe
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
@@ -21,7 +24,7 @@ from sterna.core.settings import ClientOptions
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
-from sterna.sim.script import Crash, Do, LinkModel, Pause, Script
+from sterna.sim.script import Crash, Do, Doing, LinkModel, Pause, Script
 from sterna.sim.topology import random_tree
 from tests.scale import examples
 from tests.sim.overlay import RELOCATION, Facts
@@ -261,3 +264,85 @@ def test_the_past_has_no_gap_for_those_who_roam(search: Search, faults: bool) ->
 
     runs()
     assert seen["past"] > seen["runs"]
+
+
+@pytest.mark.spec("PA-5")
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("trouble", ["", "a broker is down", "an archive never answers"])
+def test_the_nth_event_is_there_no_later_than_without_a_past(search: Search, trouble: str) -> None:
+    seen: Counter[str] = Counter()
+
+    @examples(25)
+    @given(st.integers(0, 2**32))
+    def runs(seed: int) -> None:
+        plain, past = (times_of(seed, search, trouble, past=past) for past in (False, True))
+        for name, (events_max, came) in past.items():
+            _, came_plainly = plain[name]
+            if len(came_plainly) >= events_max:
+                assert came[events_max - 1] <= came_plainly[events_max - 1]
+                seen.update(compared=1, earlier=came[events_max - 1] < came_plainly[events_max - 1])
+        seen.update(runs=1)
+
+    runs()
+    assert seen["compared"] > seen["runs"] / 2
+    assert seen["earlier"] > 0
+
+
+def times_of(
+    seed: int, search: Search, trouble: str, *, past: bool
+) -> dict[str, tuple[int, list[Time]]]:
+    """How many events each subscriber asks for, and when each of its events came."""
+    rng = Random(seed)  # noqa: S311 - reproducible.
+    topology = random_tree(rng.randint(2, 6), seed)
+    subscribers = [f"s{number}" for number in range(8)]
+    clients = {name: rng.choice(topology.brokers) for name in ("p1", "p2", *subscribers)}
+    down = rng.choice(topology.brokers) if trouble == "a broker is down" else None
+    script = Script(
+        topology=topology,
+        clients=clients,
+        steps=tuple(Crash(broker=each, us=0) for each in topology.brokers),
+        latencies=tuple((a, b, rng.randint(0, 30_000)) for a, b in topology.links),
+        protocols=("past", "search"),
+        history=HistoryOptions(search=search, events_max=rng.choice([0, 10])),
+        seed=seed,
+    )
+    simulation = Simulation(script)
+    network, came = simulation.network, defaultdict[str, list[Time]](list)
+    for host in network.hosts.values():
+        recent = host.node.part("past")
+        if isinstance(recent, Recent):
+            recent.has_archive = trouble == "an archive never answers"
+    wanted: dict[str, int] = {}
+    for client in subscribers:
+        node = network.hosts[client].node
+
+        def listen(
+            action: Action, act: Callable[[Action], None] = node.act, name: str = client
+        ) -> None:
+            act(action)
+            if isinstance(action, Deliver):
+                came[name] += [network.kernel.now] * len(action.events)
+
+        node.act = listen  # type: ignore[method-assign]
+    now: Time = 1_000_000
+    network.run(now)
+    for number in range(60):
+        now += rng.choice([0, 1_000, 10_000, 50_000])
+        network.run(now)
+        if rng.random() < 0.8 or len(wanted) == len(subscribers):
+            attributes: dict[str, Any] = {"kind": rng.choice("xyz"), "zone": rng.randint(0, 2)}
+            what: Doing = Publish(attributes=attributes)
+            simulation.do(Do(client=rng.choice(["p1", "p2"]), what=what))
+        else:
+            client, events_max = subscribers[len(wanted)], rng.choice([1, 2, 4, 10])
+            wanted[client] = events_max
+            what = Subscribe(
+                subscription="1",
+                filter=rng.choice(FILTERS),
+                past_events_max=events_max if past else None,
+            )
+            simulation.do(Do(client=client, what=what))
+        if number == 30 and down is not None:
+            simulation.do(Crash(broker=down, us=60_000_000))
+    network.run(now + 120_000_000)
+    return {name: (events_max, came[name]) for name, events_max in wanted.items()}

@@ -4,6 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Self
 
 import msgspec
 
@@ -13,13 +14,25 @@ from sterna.core.component import ClientComponent, Found
 from sterna.core.history.messages import Past, PastAsked
 from sterna.core.keeping import Reader, Writer
 from sterna.core.names import NEVER, LinkId, NodeId, RouteId, Time
+from sterna.core.settings import Settings
 from sterna.model.event import Event
 
 HELD_MAX = 100_000
 """With more events that wait for the past, the client goes on without the rest of the past."""
 
+HOLD_US = 5_000_000
+"""How long events wait for earlier ones at most."""
+
 LATER_US = 1_000_000
 """A client asks again after so long if the broker has too many requests."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Events of a subscription that wait for its past: since when, and how many."""
+
+    since: Time
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +65,16 @@ class KeptRecall(msgspec.Struct, frozen=True):
     number: int
     begun: dict[str, dict[NodeId, int]] = {}
     given_up: dict[str, int] = {}
+    waiting: dict[str, tuple[Time, int]] = {}
 
 
 class Recall(ClientComponent):
     """The client's part: it asks for the past, and delivers it before later events.
 
-    Usually the past comes first by itself. If the answer got lost with a connection, or the client
-    has moved, its subscription may bring events before the past has come: they wait for it, and
-    whatever follows waits with them, so that the order of each publisher holds.
+    Its subscription may bring events before the past has come: they wait for it, and later ones of
+    the same publishers wait with them, so that their order holds. They wait until as many are there
+    as the application has asked for, past ones and others, and never longer than the settings say:
+    so the application has as many at least as early as without a past. (Cilia et al., 5.4)
 
     An answer may come in parts, and each goes to the application at once.
     """
@@ -70,7 +85,14 @@ class Recall(ClientComponent):
     Kept = KeptRecall
     older = {1: (KeptRecall, lambda kept: kept)}  # noqa: RUF012 - a class variable of its base.
 
-    def __init__(self) -> None:
+    @classmethod
+    def make(cls, settings: Settings) -> Self:
+        return cls(settings.history.hold_us)
+
+    def __init__(self, hold_us: Time = HOLD_US) -> None:
+        self._hold_us = hold_us
+        self._waiting: dict[str, Waiting] = {}
+        """For each subscription whose past has not come, which of its events wait."""
         self._asked: dict[RouteId, PastAsked] = {}
         """Requests that are not answered yet; they are sent again wherever the client goes."""
         self._requested: dict[RouteId, None] = {}
@@ -88,6 +110,10 @@ class Recall(ClientComponent):
         the client has been may have kept some of them for it."""
         self._number = 0
 
+    def configure(self, settings: Settings, now: Time) -> None:
+        del now
+        self._hold_us = settings.history.hold_us
+
     def end(self, now: Time) -> bool:
         """Go on without the past that has not come: deliver what waits for it.
 
@@ -97,12 +123,18 @@ class Recall(ClientComponent):
         self._go_on_without(now)
         return not self._recalled
 
-    def _go_on_without(self, now: Time) -> None:
-        self.client.wants.tell_again([self._name(id_) for id_ in self._asked], now)
-        self._recalled |= {name: last for name, last in self._begun.items() if last}
-        self._begun.clear()
-        self._asked.clear()
-        self._requested.clear()
+    def _go_on_without(self, now: Time, names: Iterable[str] | None = None) -> None:
+        """Go on without the past of some subscriptions, or of all."""
+        asked = {self._name(id_): id_ for id_ in self._asked}
+        going = [name for name in (asked if names is None else names) if name in asked]
+        self.client.wants.tell_again(going, now)
+        for name in going:
+            begun = self._begun.pop(name, None)
+            if begun:
+                self._recalled[name] = begun
+            self._waiting.pop(name, None)
+            del self._asked[asked[name]]
+            self._requested.pop(asked[name], None)
         self._release(now)
 
     def keep(self, writer: Writer) -> KeptRecall:
@@ -117,6 +149,7 @@ class Recall(ClientComponent):
             number=self._number,
             begun={name: dict(last) for name, last in self._begun.items()},
             given_up=dict(self._given_up),
+            waiting={name: (each.since, each.count) for name, each in self._waiting.items()},
         )
 
     def restore(self, kept: KeptRecall, reader: Reader) -> None:
@@ -132,6 +165,9 @@ class Recall(ClientComponent):
         self._number = kept.number
         for held in self._held:
             self._note_first(held.event)
+        self._waiting = {
+            name: Waiting(since, count) for name, (since, count) in kept.waiting.items()
+        }
 
     def ask(self, asked: PastAsked, now: Time) -> None:
         """Ask for the past of a subscription that the client has just made."""
@@ -148,14 +184,20 @@ class Recall(ClientComponent):
         self._send_requests(now)
 
     def wake(self, now: Time) -> None:
-        """Ask again: the broker had too many requests."""
+        """Ask again if the broker had too many requests; go on without a past that takes long."""
         self._send_requests(now)
+        late = [n for n, each in self._waiting.items() if each.since + self._hold_us <= now]
+        if late:
+            self._give_up(late, now)
+        for each in self._waiting.values():
+            self.wake_by(each.since + self._hold_us)
 
     def unsubscribed(self, name: str, now: Time) -> None:
         id_ = self.client.route(name)
         self._recalled.pop(name, None)
         self._begun.pop(name, None)
         self._given_up.pop(name, None)
+        self._waiting.pop(name, None)
         if self._asked.pop(id_, None) is not None:
             self._requested.pop(id_, None)
             self._release(now)
@@ -167,25 +209,73 @@ class Recall(ClientComponent):
         if not (self._asked or self._recalled):
             return None
         found = self._without_past(zip(events, subscriptions, strict=True), now)
-        if self._held or any(
-            self.client.route(name) in self._asked for _, names in found for name in names
-        ):
-            self._held += [Held(event, names, anywhere) for event, names in found]
-            for event, _ in found:
+        going = []
+        for event, names in found:
+            asked = [name for name in names if self.client.route(name) in self._asked]
+            if asked or event.publisher in self._first_held:
+                self._held.append(Held(event, names, anywhere))
                 self._note_first(event)
-            if len(self._held) > HELD_MAX:
-                self._give_up(now)
-            return ()
-        return found
+                for name in asked:
+                    self._waiting.setdefault(name, Waiting(now)).count += 1
+            else:
+                going.append((event, names))
+        if self._waiting:
+            self.wake_by(min(each.since for each in self._waiting.values()) + self._hold_us)
+        enough = self._with_enough()
+        if not enough and len(self._held) <= HELD_MAX:
+            return going
+        if going:  # They come before those that have waited.
+            events_, names_ = zip(*going, strict=True)
+            self.client.wants.deliver(events_, names_, now, anywhere=anywhere)
+        if enough:
+            self._go_on_without(now, self._with_blocking(enough))
+        else:
+            self._give_up(list(self._waiting), now)
+        return ()
+
+    def _with_enough(self) -> list[str]:
+        """The subscriptions of which as many events are there as were asked for.
+
+        Not those whose past has begun to come: there would be a gap behind it.
+        """
+        return [
+            name
+            for name, waiting in self._waiting.items()
+            if (events_max := self._asked[self.client.route(name)].events_max) is not None
+            and waiting.count >= events_max
+            and not self._begun.get(name)
+        ]
+
+    def _with_blocking(self, names: Sequence[str]) -> set[str]:
+        """These subscriptions, and those whose past others of their publishers wait for."""
+        chosen = set(names)
+        while True:
+            publishers = {
+                held.event.publisher for held in self._held if chosen & {*held.subscriptions}
+            }
+            more = {
+                name
+                for held in self._held
+                if held.event.publisher in publishers
+                for name in held.subscriptions
+                if self.client.route(name) in self._asked
+            }
+            if more <= chosen:
+                return chosen
+            chosen |= more
 
     def _note_first(self, event: Event) -> None:
         first = self._first_held.get(event.publisher, NEVER)
         self._first_held[event.publisher] = min(first, event.seq)
 
-    def _give_up(self, now: Time) -> None:
-        """Go on without the rest of the past, which may never come: too much waits for it."""
-        self._given_up |= {self._name(id_): each.number for id_, each in self._asked.items()}
-        self._go_on_without(now)
+    def _give_up(self, names: Sequence[str], now: Time) -> None:
+        """Go on without the rest of a past, which may never come."""
+        chosen = self._with_blocking(names)
+        for name in chosen:
+            asked = self._asked.get(self.client.route(name))
+            if asked is not None:
+                self._given_up[name] = asked.number
+        self._go_on_without(now, chosen)
 
     def _without_past(
         self, found: Iterable[tuple[Event, tuple[str, ...]]], now: Time
@@ -237,6 +327,7 @@ class Recall(ClientComponent):
         if not message.more:
             del self._asked[message.subscription], self._begun[name]
             self._requested.pop(message.subscription, None)
+            self._waiting.pop(name, None)
             if begun:
                 self._recalled[name] = begun
         early: list[Held] = []
@@ -262,11 +353,18 @@ class Recall(ClientComponent):
             del self._given_up[name]
 
     def _release(self, now: Time) -> None:
-        """Deliver what has waited, if the past of all subscriptions has arrived."""
-        if not self._asked:
-            held, self._held = self._held, []
-            self._first_held.clear()
-            self._deliver(held, now)
+        """Deliver what has waited for a past that has come, or that nobody waits for any more."""
+        held, self._held = self._held, []
+        self._first_held.clear()
+        going = []
+        for each in held:
+            is_asked = any(self.client.route(name) in self._asked for name in each.subscriptions)
+            if is_asked or each.event.publisher in self._first_held:
+                self._held.append(each)
+                self._note_first(each.event)
+            else:
+                going.append(each)
+        self._deliver(going, now)
 
     def _deliver(self, waiting: Sequence[Held], now: Time) -> None:
         """Give the application the events for subscriptions that it still has."""

@@ -201,8 +201,7 @@ class Searches(BrokerComponent):
         """The events to send, and from which number on they are all that match."""
         known = {publisher: (first, last) for publisher, first, last in asked.known}
         left = {
-            publisher: without(run, known.get(publisher))
-            for publisher, run in own.whole().items()
+            publisher: without(run, known.get(publisher)) for publisher, run in own.whole().items()
         }
         chosen = latest(left, asked.events_max, asked.since_us)
         if asked.search.sends_more_only and len(chosen) <= asked.had:
