@@ -20,8 +20,8 @@ from sterna.experiments.report import Report
 from sterna.experiments.results import ResultsError
 from sterna.experiments.runners import Here
 from sterna.experiments.sweep import Sweep
+from tests.experiments.conftest import by_another_version
 from tests.experiments.fakes import Outings, Strolls, Walks
-from tests.experiments.test_sweep import _by_another_version
 
 VOID = {"meta", "br", "link", "img", "hr"}
 
@@ -141,7 +141,7 @@ def test_results_of_another_version_are_shown_and_it_is_said(tmp_path: Path) -> 
     made(tmp_path, Walks())
     assert "another version" not in written(tmp_path, Walks())
 
-    _by_another_version(tmp_path / "walks.runs.jsonl")
+    by_another_version(tmp_path / "walks.runs.jsonl")
 
     assert "30 runs were simulated by another version of the code" in written(tmp_path, Walks())
 

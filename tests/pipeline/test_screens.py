@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
@@ -74,7 +75,7 @@ def test_ctrl_c_ends_an_audit_with_one_line(tmp_path: Path) -> None:
         while audit.poll() is None and not any(
             "pyspark.daemon" in p for p in processes_of(audit.pid)
         ):
-            pass
+            time.sleep(0.01)
         os.killpg(audit.pid, signal.SIGINT)
         printed, told = audit.communicate(timeout=SETTLE_S)
 

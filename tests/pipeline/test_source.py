@@ -154,6 +154,19 @@ def test_batches_begin_and_end_where_the_options_say(
     assert positions(read(two, **options)) == wanted
 
 
+def test_small_batches_are_joined(tmp_path: Path) -> None:
+    """Nodes write a few facts at a time; Spark is given those of a file together."""
+    recorded: Recorded = {"B1": [(number, [accepted("B1", number)]) for number in range(1, 41)]}
+    r.write(tmp_path, recorded)
+    reading = r.reader(tmp_path, table="facts")
+
+    (task,) = reading.partitions()
+    batches: list[Any] = list(reading.read(task))
+
+    assert len(batches) == 1
+    assert batches[0]["position"].to_pylist() == list(range(1, 41))
+
+
 @pytest.mark.spec("PL-1")
 @pytest.mark.parametrize(
     ("options", "sentence"),

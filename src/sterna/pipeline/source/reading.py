@@ -18,6 +18,9 @@ from sterna.pipeline.source.tables import converted, raw_columns
 ROWS_MAX = 65_536
 """Larger batches are cut, so that Spark's side never holds much at once."""
 
+JOINED_BYTES = 2**20
+"""Smaller batches are joined: nodes write a few facts at a time, and Spark takes batch by batch."""
+
 log = logging.getLogger("sterna.pipeline")
 
 
@@ -46,7 +49,7 @@ def read(task: InputPartition, query: Query) -> Iterator[pa.RecordBatch]:
 def _rows(pieces: Sequence[Piece], query: Query) -> Iterator[pa.RecordBatch]:
     columns = raw_columns(query)
     for piece in pieces:
-        for batch in piece.batches(columns):
+        for batch in _joined(piece.batches(columns)):
             if isinstance(batch, Bad):
                 _lost(batch, query)
                 continue
@@ -56,6 +59,31 @@ def _rows(pieces: Sequence[Piece], query: Query) -> Iterator[pa.RecordBatch]:
                 _unreadable(each, piece.journal, query)
             for place in range(0, len(rows), ROWS_MAX):
                 yield rows.slice(place, ROWS_MAX)
+
+
+def _joined(batches: Iterator[pa.RecordBatch | Bad]) -> Iterator[pa.RecordBatch | Bad]:
+    """The same facts in fewer batches; what cannot be read stays in its place among them."""
+    small: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if isinstance(batch, Bad):
+            yield from _as_one(small)
+            yield batch
+        else:
+            small.append(batch)
+            size += batch.nbytes
+            if size < JOINED_BYTES:
+                continue
+            yield from _as_one(small)
+        small, size = [], 0
+    yield from _as_one(small)
+
+
+def _as_one(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if len(batches) < 2:
+        yield from batches
+    else:
+        yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
 def _lost(bad: Bad, query: Query) -> None:
