@@ -16,6 +16,7 @@ from sterna.core.absence import Absence
 from sterna.core.assembly import make_broker, make_client
 from sterna.core.client import Client
 from sterna.core.handover.guests import Presence
+from sterna.core.history.recall import Recall
 from sterna.core.inputs import Input, LinkDown, LinkUp
 from sterna.core.keeping import Writer
 from sterna.core.link import LinkTiming
@@ -104,6 +105,7 @@ def test_a_converted_node_goes_on_exactly_as_the_old_one(tmp_path: Path) -> None
     """Simulated nodes of release 0.1 were pickled in the middle of something. With each input that
     came then, today's nodes do what they did, but for the order in which links are served. What
     has arrived too early is forgotten with its connection, and comes again: that differs today.
+    So does how long events wait for a past.
     """
     whole = 0
     case = RELEASE / "nodes"
@@ -119,6 +121,8 @@ def test_a_converted_node_goes_on_exactly_as_the_old_one(tmp_path: Path) -> None
             given, now = decode_record(record)
             if isinstance(given, LinkUp | LinkDown) and _has_early(node, given.link):
                 break
+            if _awaits_past(node):
+                break
             turn = _turn(node, given, now, manifest.kinds)
             assert _by_link(turn.actions) == _by_link(kept_turn.actions), (name, number)
             assert _sorted(turn.facts) == _sorted(kept_turn.facts), (name, number)
@@ -132,6 +136,11 @@ def test_a_converted_node_goes_on_exactly_as_the_old_one(tmp_path: Path) -> None
 def _has_early(node: Node, link: LinkId) -> bool:
     session = node._sessions.get(link)
     return session is not None and bool(session._early)
+
+
+def _awaits_past(node: Node) -> bool:
+    recall = node.part(Recall.name)
+    return isinstance(recall, Recall) and not recall.is_settled
 
 
 def _turn(node: Node, given: Input, now: Time, kinds: Mapping[str, Sequence[str]]) -> KeptTurn:

@@ -1,6 +1,7 @@
 """Random messages, sensible and not, for the tests of wire and brokers."""
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
@@ -91,6 +92,8 @@ def _values(hint: Any, numbers: Numbers) -> st.SearchStrategy[Any]:
         return st.sampled_from(FILTERS).map(Filter)
     if hint is Message:  # What else a client that arrives has to say.
         return messages_of(MovingChange, numbers)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return st.sampled_from(hint)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return messages_of(hint, numbers)
     if hint is EventId:

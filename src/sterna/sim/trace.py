@@ -14,6 +14,13 @@ from sterna.core.handover.messages import (
     Resubscribe,
     Welcome,
 )
+from sterna.core.history.messages import (
+    HistoryAsked,
+    HistoryExpected,
+    HistoryFound,
+    Past,
+    PastAsked,
+)
 from sterna.core.inputs import Input
 from sterna.core.link import Ack, Data, Frame, Resume
 from sterna.core.location.messages import MovingChange, MovingRoute
@@ -80,6 +87,8 @@ def fact_in_words(fact: Fact) -> str | None:
     match fact:
         case facts.Delivered():
             return f"delivers {_events(fact.events)}"
+        case facts.Recalled():
+            return f"recalls {_events(fact.events)}"
         case facts.Stray():
             return f"ignores {_events(fact.events)}"
         case facts.Quenched():
@@ -140,6 +149,23 @@ def message_in_words(message: Message) -> str:
             return f"Fetch ({known})"
         case Replay():
             return f"Replay ({message.client}) {_events(message.events)}" + _missed(message.missed)
+        case PastAsked():
+            wanted = _past(message.events_max, message.since_us)
+            return f"PastAsked +{message.route.id}: {message.route.filter}, {wanted}"
+        case Past():
+            return f"Past {message.subscription}: {_events(message.events) or 'nothing'}"
+        case HistoryAsked():
+            known = ", ".join(f"{p}#{first}-{last}" for p, first, last in message.known)
+            wanted = _past(message.events_max, message.since_us)
+            return f"HistoryAsked by {message.path[0]} {message.filter}, {wanted}" + (
+                f", but {known}" if known else ""
+            )
+        case HistoryExpected():
+            return f"HistoryExpected {message.count}"
+        case HistoryFound():
+            runs = ", ".join(f"{r.publisher}#{r.first}- {r.place}" for r in message.runs)
+            found = _events(message.events) or "nothing"
+            return f"HistoryFound {found}" + f" ({runs})" * bool(runs)
         case Unicast():
             return _unicast(message)
         case MovingChange():
@@ -152,6 +178,12 @@ def message_in_words(message: Message) -> str:
                 if (value := getattr(message, name)) is not None
             )
             return " ".join([type(message).__name__, *values])
+
+
+def _past(events_max: int | None, since_us: Time | None) -> str:
+    """How much of the past somebody asks for."""
+    last = "all" if events_max is None else f"the last {events_max}"
+    return last if since_us is None else f"{last} since {since_us / 1000:g} ms"
 
 
 def _unicast(message: Unicast) -> str:

@@ -14,7 +14,7 @@ meanwhile waits at the client.
 from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
 from operator import attrgetter
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 import msgspec
 
@@ -37,6 +37,8 @@ from sterna.model.event import Event, EventId
 
 if TYPE_CHECKING:
     from sterna.core.history.search import Searches
+
+T = TypeVar("T")
 
 __all__ = ["PAST", "QUESTIONS_MAX", "Recall", "Recent"]
 
@@ -194,8 +196,8 @@ class Recent(BrokerComponent):
             questions=[],
             number=self._number,
             sizes=[batch.size for batch in batches],
-            links=[batch.link for batch in batches],
-            times=[batch.time for batch in batches],
+            links=_unless_empty([batch.link for batch in batches]),
+            times=_unless_empty([batch.time for batch in batches]),
             gone_us=self.memory.gone_us,
             buffers=[each.keep(writer) for each in self.buffers],
             older=sum(batch.place < self.memory.first.place for batch in batches),
@@ -553,6 +555,11 @@ def part_of(answer: Sequence[Event], first: int, bytes_max: int) -> tuple[tuple[
             break
         size, end = more, end + 1
     return tuple(answer[first:end]), size
+
+
+def _unless_empty(known: list[T]) -> list[T]:
+    """Nothing, if nothing of it is known."""
+    return known if any(known) else []
 
 
 def _kept(request: Request, first: int, writer: Writer) -> KeptRequest:

@@ -39,12 +39,12 @@ from sterna.core.history.messages import (
     Place,
     Run,
 )
-from sterna.core.history.options import HistoryOptions
+from sterna.core.history.options import HistoryOptions, Search
 from sterna.core.history.passed import LONG_AGO
 from sterna.core.history.published import KeptOwn, Published
 from sterna.core.history.runs import Runs, latest, without
 from sterna.core.keeping import Reader, Writer
-from sterna.core.messages import Message, SubscriptionChange
+from sterna.core.messages import Message, Route, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.protocol import Protocol
 from sterna.core.settings import Settings
@@ -119,6 +119,7 @@ class KeptSearch(msgspec.Struct, frozen=True, kw_only=True):
     published: list[KeptOwn]
     crossed: dict[NodeId, Time]
     crossed_before: Time
+    unprepared: list[tuple[LinkId, Route]]
 
 
 class Searches(BrokerComponent):
@@ -139,6 +140,8 @@ class Searches(BrokerComponent):
         self._searching: dict[int, Searching] = {}
         self._passing: dict[tuple[NodeId, int], Passing] = {}
         self._number = 0
+        self._unprepared: list[tuple[LinkId, Route]] = []
+        """Subscriptions of clients for which nobody was asked yet."""
         self._crossed: dict[NodeId, Time] = {}
         """When clients have moved past this broker: from one side of it to another."""
         self._crossed_before: Time = LONG_AGO
@@ -295,6 +298,7 @@ class Searches(BrokerComponent):
 
     def wake(self, now: Time) -> None:
         """Go on without the answers that have not come."""
+        self._prepare(now)
         for number, searching in list(self._searching.items()):
             if searching.ends <= now:
                 self._recent.searched(number, self._end(number, is_all=False), now)
@@ -389,8 +393,27 @@ class Searches(BrokerComponent):
             self.client_moved(link, now)
 
     def subscriptions_changed(self, change: SubscriptionChange, link: LinkId, now: Time) -> None:
-        del now
         self.coverage.changed(link, change.added, change.removed)
+        if self.options.prepares and self.broker.peers.get(link) is Peer.CLIENT:
+            self._unprepared += [(link, route) for route in change.added if route.filter.is_bound]
+            self.wake_by(now)  # When neighbours have been told.
+
+    def _prepare(self, now: Time) -> None:
+        """Find out from when on brokers have everything that a client has subscribed to."""
+        unprepared, self._unprepared = self._unprepared, []
+        searched = {(each.client, each.route) for each in self._searching.values()}
+        for link, route in unprepared:
+            if (link, route.id) in searched:
+                continue
+            asked = HistoryAsked(
+                path=(),
+                number=0,
+                filter=route.filter,
+                events_max=0,
+                search=Search.NEAREST,
+            )
+            if self._began(asked, None) is None and self._sources(asked, None):
+                self.begin_search(asked, link, route.id, now)
 
     def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         del unconfirmed, now
@@ -435,6 +458,7 @@ class Searches(BrokerComponent):
             published=self.published.keep(writer),
             crossed=dict(self._crossed),
             crossed_before=self._crossed_before,
+            unprepared=list(self._unprepared),
         )
 
     def restore(self, kept: KeptSearch, reader: Reader) -> None:
@@ -454,6 +478,7 @@ class Searches(BrokerComponent):
         self.coverage.restore(kept.covered)
         self.published.restore(kept.published, reader)
         self._crossed, self._crossed_before = dict(kept.crossed), kept.crossed_before
+        self._unprepared = list(kept.unprepared)
 
 
 SEARCH = Protocol(name="search", broker=Searches)

@@ -1,0 +1,127 @@
+"""Cilia et al. 2003, sections 5.3 and 5.4: subscriptions into the past, message by message."""
+
+import pytest
+
+from sterna.core.history.options import HistoryOptions, Search
+from sterna.core.history.recent import Recent
+from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.core.settings import ClientOptions
+from sterna.sim.topology import Topology
+from tests.goldens import assert_golden
+from tests.sim.overlay import Overlay
+
+pytestmark = pytest.mark.spec("PA-2")
+
+FIGURE_2 = Topology(
+    brokers=("B3", "B1", "B2", "B4", "B5"),
+    links=(("B3", "B1"), ("B3", "B2"), ("B3", "B4"), ("B4", "B5")),
+)
+"""The brokers of the worked example."""
+
+
+def network(search: Search, *publishers: str, **more: bool) -> Overlay:
+    """X1 publishes at B1, and maybe X2 at B2; X6 is at B4, X7 at B5."""
+    at = {"X1": "B1", "X2": "B2"}
+    run = Overlay(
+        FIGURE_2,
+        {"X6": "B4", "X7": "B5", **{each: at[each] for each in publishers}},
+        RoutingOptions(strategy=Strategy.SIMPLE, advertisements=True),
+        ClientOptions(advertisements=True),
+        protocols=("past", "search"),
+        history=HistoryOptions(search=search, **more),
+    )
+    for each in publishers:
+        run.advertise(each, "light IS NOT NULL")
+    return run.settle()
+
+
+def change(run: Overlay, *lights: str, at: str = "X1") -> Overlay:
+    for light in lights:
+        run.publish(at, light=light).settle()
+    return run
+
+
+def told_since(run: Overlay, first: int) -> str:
+    return "".join(f"{line}\n" for line in run.trace.lines[first:])
+
+
+def test_the_worked_example() -> None:
+    """5.3: X6 has subscribed, so B4 is on the path; X7 gets its past from there, and no farther."""
+    run = network(Search.NEAREST, "X1", prepares=True)
+    change(run.subscribe("X6", "light IS NOT NULL").settle(), "red", "green", "amber")
+    first = len(run.trace.lines)
+
+    change(run.subscribe("X7", "light IS NOT NULL", past=2).settle(), "red")
+
+    assert run.recalled("X7") == ["X1#2", "X1#3"]
+    assert run.received("X7") == ["X1#4"]
+    assert run.sent("HistoryAsked", "B5 → B4") == 1
+    assert "B4 → B3       HistoryAsked" not in told_since(run, first)
+    assert_golden("cilia-nearest.txt", told_since(run, first))
+
+
+def test_figure_6() -> None:
+    """B4 asks B3 for four while one more is on its way; what both have comes once."""
+    run = network(Search.MERGED, "X1", prepares=True)
+    for broker, size in (("B3", 4), ("B4", 2), ("B1", 4)):
+        recent = run.broker(broker).part("past")
+        assert isinstance(recent, Recent)
+        recent.memory.events_max = size
+    run.subscribe("X6", "light IS NOT NULL").settle()
+    change(run, "a", "b", "c", "d", "e", "f")  # They have the numbers 1 to 6.
+    held = [list(recent_of(run, broker)) for broker in ("B3", "B4")]
+    assert held == [[3, 4, 5, 6], [5, 6]]
+    first = len(run.trace.lines)
+
+    run.publish("X1", light="g").wait(1_000)  # It is at B1, and goes on to B3.
+    run.subscribe("X6", "light > 'a'", name="2", past=4).settle()
+
+    assert run.recalled("X6") == ["X1#4", "X1#5", "X1#6"]
+    assert run.received("X6")[-1] == "X1#7"
+    assert_golden("cilia-figure-6.txt", told_since(run, first))
+
+
+def recent_of(run: Overlay, broker: str) -> list[int]:
+    recent = run.broker(broker).part("past")
+    assert isinstance(recent, Recent)
+    return [event.seq for event in recent.memory.events()]
+
+
+def test_a_junction() -> None:
+    """5.4: B3 has two neighbours with matching advertisements, and asks both."""
+    run = change(network(Search.JUNCTIONS, "X1", "X2"), "red", "green")
+    change(run, "off", at="X2")
+    first = len(run.trace.lines)
+
+    run.subscribe("X7", "light IS NOT NULL", past=3).settle()
+
+    assert run.recalled("X7") == ["X1#1", "X1#2", "X2#1"]
+    assert_golden("cilia-junction.txt", told_since(run, first))
+
+
+def test_the_complete_algorithm() -> None:
+    """5.4, "Putting it all together": each broker says whom it has asked before it answers."""
+    run = network(Search.COMPLETE, "X1", "X2")
+    change(change(run, "red", "green"), "off", at="X2")
+    run.subscribe("X6", "light IS NOT NULL", past=2).settle()
+    change(change(run, "amber"), "on", at="X2")
+    first = len(run.trace.lines)
+
+    run.subscribe("X7", "light IS NOT NULL", past=4).settle()
+
+    assert run.recalled("X7") == ["X1#2", "X2#1", "X1#3", "X2#2"]
+    text = told_since(run, first)
+    assert text.index("B4 → B5       HistoryExpected") < text.index("B4 → B5       HistoryFound")
+    assert_golden("cilia-complete.txt", text)
+
+
+def test_who_has_enough_asks_nobody() -> None:
+    """Two of the last events are at B4, where they came since all brokers knew what X6 wants."""
+    run = network(Search.COMPLETE, "X1")
+    change(run.subscribe("X6", "light IS NOT NULL", past=1).settle(), "red", "green", "amber")
+    before = run.sent("HistoryAsked")
+
+    run.subscribe("X7", "light IS NOT NULL", past=2).settle()
+
+    assert run.recalled("X7") == ["X1#2", "X1#3"]
+    assert run.sent("HistoryAsked") == before + 1
