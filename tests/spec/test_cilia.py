@@ -19,7 +19,7 @@ FIGURE_2 = Topology(
 """The brokers of the worked example."""
 
 
-def network(search: Search, *publishers: str, **more: bool) -> Overlay:
+def network(search: Search, *publishers: str, prepares: bool = False) -> Overlay:
     """X1 publishes at B1, and maybe X2 at B2; X6 is at B4, X7 at B5."""
     at = {"X1": "B1", "X2": "B2"}
     run = Overlay(
@@ -28,7 +28,7 @@ def network(search: Search, *publishers: str, **more: bool) -> Overlay:
         RoutingOptions(strategy=Strategy.SIMPLE, advertisements=True),
         ClientOptions(advertisements=True),
         protocols=("past", "search"),
-        history=HistoryOptions(search=search, **more),
+        history=HistoryOptions(search=search, prepares=prepares),
     )
     for each in publishers:
         run.advertise(each, "light IS NOT NULL")

@@ -43,6 +43,7 @@ from sterna.core.history.options import HistoryOptions, Search
 from sterna.core.history.passed import LONG_AGO
 from sterna.core.history.published import KeptOwn, Published
 from sterna.core.history.runs import Runs, latest, without
+from sterna.core.inputs import LinkUp
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message, Route, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
@@ -120,6 +121,7 @@ class KeptSearch(msgspec.Struct, frozen=True, kw_only=True):
     crossed: dict[NodeId, Time]
     crossed_before: Time
     unprepared: list[tuple[LinkId, Route]]
+    mute: list[LinkId]
 
 
 class Searches(BrokerComponent):
@@ -140,6 +142,8 @@ class Searches(BrokerComponent):
         self._searching: dict[int, Searching] = {}
         self._passing: dict[tuple[NodeId, int], Passing] = {}
         self._number = 0
+        self._mute: dict[LinkId, None] = {}
+        """The links whose other end does not take part in searches."""
         self._unprepared: list[tuple[LinkId, Route]] = []
         """Subscriptions of clients for which nobody was asked yet."""
         self._crossed: dict[NodeId, Time] = {}
@@ -234,7 +238,7 @@ class Searches(BrokerComponent):
         return [
             source
             for source in self.broker.router.sources(asked.filter)
-            if source != link and peers[source] is Peer.BROKER
+            if source != link and peers[source] is Peer.BROKER and source not in self._mute
         ]
 
     def _to_ask(self, asked: HistoryAsked, own: Runs, link: LinkId | None) -> list[LinkId]:
@@ -388,6 +392,13 @@ class Searches(BrokerComponent):
             first = next(iter(self._crossed))
             self._crossed_before = self._crossed.pop(first)
 
+    def link_made(self, given: LinkUp, now: Time) -> None:
+        del now
+        if given.features is not None and self.name not in given.features:
+            self._mute[given.link] = None
+        else:
+            self._mute.pop(given.link, None)
+
     def link_new(self, link: LinkId, now: Time) -> None:
         if self.broker.peers[link] is Peer.CLIENT:
             self.client_moved(link, now)
@@ -421,6 +432,7 @@ class Searches(BrokerComponent):
 
     def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         del unconfirmed, now
+        self._mute.pop(link, None)
         self.coverage.link_gone(link)
 
     @property
@@ -459,6 +471,7 @@ class Searches(BrokerComponent):
             crossed=dict(self._crossed),
             crossed_before=self._crossed_before,
             unprepared=list(self._unprepared),
+            mute=list(self._mute),
         )
 
     def restore(self, kept: KeptSearch, reader: Reader) -> None:
@@ -479,6 +492,7 @@ class Searches(BrokerComponent):
         self.published.restore(kept.published, reader)
         self._crossed, self._crossed_before = dict(kept.crossed), kept.crossed_before
         self._unprepared = list(kept.unprepared)
+        self._mute = dict.fromkeys(kept.mute)
 
 
 SEARCH = Protocol(name="search", broker=Searches)
