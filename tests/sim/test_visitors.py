@@ -17,7 +17,8 @@ from sterna.core.handover.transfer_messages import Registration
 from sterna.core.location.moving import Moving
 from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
-from sterna.core.settings import Settings
+from sterna.core.routing.options import RoutingOptions
+from sterna.core.settings import ClientOptions, Settings
 from sterna.sim.script import Crash, LiveAgain, Reconfigure
 from sterna.sim.topology import line
 from tests.sim.overlay import Overlay
@@ -69,6 +70,25 @@ def test_who_goes_back_and_forth_may_subscribe_before_it_is_welcome_at_home() ->
 
     assert run.received("ann") == numbers(1, 2)
     assert run.outcome().findings == []
+
+
+@pytest.mark.spec("DO-4", "PM-4")
+def test_what_a_visitor_stops_to_offer_before_it_is_welcome_ends_where_it_is() -> None:
+    """Its home has never heard of it, so it finds that all is as it should be."""
+    run = Overlay(
+        line(2),
+        {"ann": "B1"},
+        RoutingOptions(advertisements=True),
+        ClientOptions(advertisements=True),
+        handover=HOME,
+        latencies=[("B1", "B2", 50_000)],
+    )
+    run.detach("ann").settle().attach("ann", "B2").advertise("ann", "x > 0").wait(5_000)
+    assert "ann" in run.broker("B2").router.advertisements
+
+    run.unadvertise("ann").settle()
+
+    assert "ann" not in run.broker("B2").router.advertisements
 
 
 @pytest.mark.spec("DO-4", "LM-5")

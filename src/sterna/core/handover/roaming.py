@@ -35,6 +35,7 @@ class KeptRoaming(msgspec.Struct, frozen=True):
     been: tuple[NodeId, ...] = ()
     home: NodeId = ""
     told: list[int] = []
+    offered: tuple[Route, ...] | None = None
 
 
 class Roaming(ClientComponent):
@@ -63,6 +64,8 @@ class Roaming(ClientComponent):
         self._home: NodeId = ""
         self._told: tuple[Message, ...] = ()
         """What the last arrival told beside subscriptions and advertisements."""
+        self._offered: tuple[Route, ...] | None = None
+        """The advertisements that it told, if these are not where the subscriptions are."""
 
     def configure(self, settings: Settings, now: Time) -> None:
         del now
@@ -93,12 +96,12 @@ class Roaming(ClientComponent):
         self._is_welcome = False
         subscriptions: tuple[Route, ...] = ()
         advertisements: tuple[Route, ...] = ()
-        self._told = ()
+        self._told, self._offered = (), None
         brings = not self._born or self._subscriptions_at is SubscriptionsAt.DEVICE
         if not brings:
             self._told = self.client.told_by_components()
             if self._home:  # They are where the client publishes, not at home.
-                advertisements = self.client.offers.introduction()
+                advertisements = self._offered = self.client.offers.introduction()
         elif self._born:
             subscriptions, advertisements, self._told = self.client.introduction()
         is_known = self._born or now < self._left_at + NEWS_US
@@ -149,7 +152,8 @@ class Roaming(ClientComponent):
     def _correct(self, known: int, link: LinkId, now: Time) -> None:
         """Tell the broker what has changed since others have kept it for the client."""
         subscriptions, advertisements, others = self.client.introduction()
-        if digest(subscriptions, advertisements) != known:
+        is_new = self._offered is not None and set(self._offered) != set(advertisements)
+        if is_new or digest(subscriptions, advertisements) != known:
             introduction = Introduction(subscriptions=subscriptions, advertisements=advertisements)
             self.client.send(link, introduction, now)
         if others != self._told:
@@ -210,6 +214,7 @@ class Roaming(ClientComponent):
             been=self._been,
             home=self._home,
             told=[writer.message(message) for message in self._told],
+            offered=self._offered,
         )
 
     def restore(self, kept: KeptRoaming, reader: Reader) -> None:
@@ -218,3 +223,4 @@ class Roaming(ClientComponent):
         self._received, self._is_welcome = kept.received, kept.is_welcome
         self._left_at, self._been, self._home = kept.left_at, kept.been, kept.home
         self._told = tuple(reader.message(number) for number in kept.told)
+        self._offered = kept.offered
