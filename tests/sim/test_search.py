@@ -17,6 +17,8 @@ from sterna.core.actions import Action, Deliver
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.history.options import HistoryOptions, Search
 from sterna.core.history.recent import Recent
+from sterna.core.history.runs import latest
+from sterna.core.history.search import Searches
 from sterna.core.inputs import Advertise, Attach, Detach, Publish, Subscribe, Unsubscribe
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
@@ -55,8 +57,9 @@ class Wish:
 class Searched:
     """A random network whose clients ask for the past, and what came of it."""
 
-    def __init__(self, seed: int, search: Search, *, faults: bool, moves: bool) -> None:
+    def __init__(self, seed: int, search: Search, *, faults: bool, moves: bool = False) -> None:
         rng = self.rng = Random(seed)  # noqa: S311 - reproducible.
+        self.faults, self.moves = faults, moves
         topology = random_tree(rng.randint(1, 6), seed)
         self.brokers = topology.brokers
         self.publishers = [f"p{number}" for number in range(1, rng.randint(1, 4) + 1)]
@@ -162,8 +165,9 @@ class Searched:
             self.wishes[client, name].ended = True
             self.do(client, Unsubscribe(subscription=name))
 
-    def walk(self, steps: int, *, faults: bool, moves: bool) -> None:
+    def walk(self, steps: int) -> None:
         rng, network = self.rng, self.simulation.network
+        faults, moves = self.faults, self.moves
         for _ in range(steps):
             chance = rng.random()
             if chance < 0.6:
@@ -192,6 +196,36 @@ class Searched:
             for client in (*self.subscribers, *self.publishers):
                 self.do(client, Attach(broker=rng.choice(self.brokers)))
         self.simulation.settle()
+
+    def ask(self, search: Search, filter_: Filter, events_max: int) -> list[Event]:
+        """Have another client ask for the past, when the network has settled."""
+        for broker in self.brokers:
+            recent = self.simulation.network.hosts[broker].node.part("past")
+            assert isinstance(recent, Recent)
+            recent.search = search
+        client = self.subscribers[0]
+        wish = self.wishes[client, "last"] = Wish(filter_, events_max, None, self.now)
+        wanted = Subscribe(subscription="last", filter=filter_, past_events_max=events_max)
+        self.do(client, wanted)
+        self.simulation.settle()
+        return wish.past
+
+    def held(self, filter_: Filter, events_max: int) -> list[Event]:
+        """The latest events that any broker has, as far as nothing is missing between them."""
+        ids = set()
+        for broker in self.brokers:
+            node = self.simulation.network.hosts[broker].node
+            recent, searches = node.part("past"), node.part("search")
+            assert isinstance(recent, Recent)
+            assert isinstance(searches, Searches)
+            ids |= {event.id for event in recent.memory.events()}
+            ids |= {event.id for _, own in searches.published.items() for event in own.events}
+        runs = {}
+        for publisher, events in self.published().items():
+            matching = [event for event in events if filter_.matches(event.attributes)]
+            lost = [place for place, event in enumerate(matching) if event.id not in ids]
+            runs[publisher] = matching[lost[-1] + 1 if lost else 0 :]
+        return latest(runs, events_max, None)
 
     # ---- What must hold
 
@@ -236,12 +270,12 @@ class Searched:
 def test_the_past_has_no_gap(search: Search, faults: bool) -> None:
     seen: Counter[str] = Counter()
 
-    @examples(42)
+    @examples(42, long=3)
     @given(st.integers(0, 2**32))
     def runs(seed: int) -> None:
-        run = Searched(seed, search, faults=faults, moves=False)
+        run = Searched(seed, search, faults=faults)
         run.start()
-        run.walk(40, faults=faults, moves=False)
+        run.walk(40)
         run.check()
         seen.update(runs=1, past=sum(len(wish.past) for wish in run.wishes.values()))
 
@@ -256,12 +290,12 @@ def test_the_past_has_no_gap_for_those_who_roam(search: Search, faults: bool) ->
     """Subscribers and publishers move to other brokers, also before their past has come."""
     seen: Counter[str] = Counter()
 
-    @examples(42)
+    @examples(42, long=3)
     @given(st.integers(0, 2**32))
     def runs(seed: int) -> None:
         run = Searched(seed, search, faults=faults, moves=True)
         run.start()
-        run.walk(40, faults=faults, moves=True)
+        run.walk(40)
         run.check()
         seen.update(runs=1, past=sum(len(wish.past) for wish in run.wishes.values()))
 
@@ -349,3 +383,32 @@ def times_of(
             simulation.do(Crash(broker=down, us=60_000_000))
     network.run(now + 120_000_000)
     return {name: (events_max, came[name]) for name, events_max in wanted.items()}
+
+
+@pytest.mark.spec("PA-2")
+def test_each_variant_finds_at_least_as_much_as_the_one_before() -> None:
+    """The last one finds exactly the latest that any publisher's broker has; of what others have,
+    what they know to be all there is.
+    """
+    seen: Counter[str] = Counter()
+
+    @examples(40)
+    @given(st.integers(0, 2**32), st.sampled_from([1, 3, 10, 1000]))
+    def runs(seed: int, events_max: int) -> None:
+        filter_ = FILTERS[seed % len(FILTERS)]
+        walked = {search: Searched(seed, Search.COMPLETE, faults=False) for search in SEARCHES}
+        for run in walked.values():
+            run.start()
+            run.walk(30)
+        complete = walked[Search.COMPLETE]
+        held = complete.held(filter_, events_max)
+        found = {each: run.ask(each, filter_, events_max) for each, run in walked.items()}
+        counts = [len(found[search]) for search in SEARCHES]
+        assert counts == sorted(counts), found
+        assert counts[-1] <= len(held)
+        if not complete.simulation.script.history.events_max:
+            assert found[Search.COMPLETE] == held
+        seen.update(runs=1, nearest=counts[0], complete=counts[-1])
+
+    runs()
+    assert seen["complete"] >= seen["nearest"] > 0

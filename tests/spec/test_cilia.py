@@ -4,11 +4,12 @@ import pytest
 
 from sterna.core.history.options import HistoryOptions, Search
 from sterna.core.history.recent import Recent
+from sterna.core.history.search import Searches
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.settings import ClientOptions
-from sterna.sim.topology import Topology
+from sterna.sim.topology import Topology, line
 from tests.goldens import assert_golden
-from tests.sim.overlay import Overlay
+from tests.sim.overlay import RELOCATION, Overlay
 
 pytestmark = pytest.mark.spec("PA-2")
 
@@ -125,3 +126,51 @@ def test_who_has_enough_asks_nobody() -> None:
 
     assert run.recalled("X7") == ["X1#2", "X1#3"]
     assert run.sent("HistoryAsked") == before + 1
+
+
+def test_what_came_before_everything_came_is_no_past() -> None:
+    """B4 has two of three events, because only those were wanted there; nobody has the third."""
+    run = network(Search.NEAREST, "X1")
+    published_of(run, 0)
+    change(run.subscribe("X6", "light = 'red'").settle(), "red", "green", "red")
+    change(run.subscribe("X6", "light IS NOT NULL", name="2", past=1).settle(), "amber")
+
+    run.subscribe("X7", "light IS NOT NULL", past=10).settle()
+
+    assert recent_of(run, "B4") == [1, 3, 4]
+    assert run.recalled("X7") == ["X1#4"]
+
+
+@pytest.mark.spec("PM-4")
+def test_what_a_publisher_published_on_another_side_is_missing() -> None:
+    """X1 was at B3 for a while, and B2 has had nothing of that."""
+    run = Overlay(
+        line(4),
+        {"X1": "B1", "X6": "B3", "X7": "B4"},
+        handover=RELOCATION,
+        protocols=("past", "search"),
+        history=HistoryOptions(search=Search.MERGED),
+    )
+    published_of(run, 0)
+    recent = run.broker("B3").part("past")
+    assert isinstance(recent, Recent)
+    recent.memory.events_max = 1
+    run.subscribe("X6", "light IS NOT NULL", past=1).settle()
+    change(run, "red")
+    run.detach("X1").settle().attach("X1", "B3").settle()
+    change(run, "green")
+    run.detach("X1").settle().attach("X1", "B1").settle()
+    change(run, "amber")
+    assert recent_of(run, "B2") == [1, 3]
+
+    run.subscribe("X7", "light IS NOT NULL", past=10).settle()
+
+    assert run.recalled("X7") == ["X1#3"]
+
+
+def published_of(run: Overlay, events_max: int) -> None:
+    """Have brokers keep so many events of each of their own publishers."""
+    for broker in run.simulation.script.topology.brokers:
+        searches = run.broker(broker).part("search")
+        assert isinstance(searches, Searches)
+        searches.published.configure(events_max, 10)

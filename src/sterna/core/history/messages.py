@@ -92,8 +92,8 @@ class HistoryAsked(HistoryMessage, frozen=True, kw_only=True):
     search: Search = Search.COMPLETE
     known: tuple[tuple[NodeId, Number, Number], ...] = ()
     """Of these publishers, the events between two numbers are there. (The list L.)"""
-    had: Number = 0
-    """How many events another broker on the way has."""
+    had: tuple[tuple[NodeId, Number], ...] = ()
+    """Of these publishers, how many events another broker on the way has."""
 
 
 class HistoryExpected(HistoryMessage, frozen=True, kw_only=True):

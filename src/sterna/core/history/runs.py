@@ -35,17 +35,17 @@ class Runs:
 
         Where a publisher was last is known in any case.
         """
+        given: dict[NodeId, list[Run]] = defaultdict(list)
         for run in runs:
-            publisher = run.publisher
-            mine = {event.seq: event for event in events if event.publisher == publisher}
-            is_open = any(each.place.is_open for each in self._runs[publisher])
-            there = is_open, len(self._events.get(publisher, ()))
-            if (run.place.is_open, len(mine)) > there:
-                self._events[publisher] = mine
-                self._runs[publisher] = [_ended(each) for each in self._runs[publisher]]
-                self._runs[publisher].append(run)
+            given[run.publisher].append(run)
+        for publisher, mine in given.items():
+            known, there = self._runs[publisher], self._events.get(publisher, {})
+            found = {event.seq: event for event in events if event.publisher == publisher}
+            if (_is_open(mine), len(found)) > (_is_open(known), len(there)):
+                self._events[publisher] = found
+                self._runs[publisher] = [*map(_ended, known), *mine]
             else:
-                self._runs[publisher].append(_ended(run))
+                known += map(_ended, mine)
 
     def events(self) -> list[Event]:
         """All events that were added."""
@@ -72,7 +72,7 @@ class Runs:
 
     def known(self) -> dict[NodeId, tuple[int, int]]:
         """Of which publishers the events are there, and between which numbers."""
-        reached = {publisher: self._reach(publisher, []) for publisher in self._runs}
+        reached = {publisher: self._reach(publisher) for publisher in self._runs}
         return {publisher: (first, end.last) for publisher, (first, end) in reached.items()}
 
     def without_gap(self, *, is_all: bool = True) -> dict[NodeId, list[Event]]:
@@ -85,7 +85,7 @@ class Runs:
 
     def whole(self) -> dict[NodeId, list[Event]]:
         """The events of each publisher that are there without a gap, whatever may follow."""
-        return self._from({p: self._reach(p, [])[0] for p in self._events})
+        return self._from({p: self._reach(p)[0] for p in self._events})
 
     def _from(self, firsts: Mapping[NodeId, int | None]) -> dict[NodeId, list[Event]]:
         found = {
@@ -100,21 +100,29 @@ class Runs:
 
         Of the brokers where a publisher is or was, the one that has its latest event counts.
         """
-        ways = [run.first for run in self._runs.get(publisher, ()) if run.place is Place.WAY]
-        first, end = self._reach(publisher, ways)
-        if ways or end.place is Place.HERE or (end.place is Place.LEFT and is_all):
+        first, end = self._reach(publisher)
+        is_open = any(run.place is Place.WAY for run in self._runs[publisher])
+        if is_open or end.place is Place.HERE or (end.place is Place.LEFT and is_all):
             return first
         return None
 
-    def _reach(self, publisher: NodeId, ways: Sequence[int]) -> tuple[int, Run]:
-        """From which number on all is there, and the end where the publisher was last."""
+    def _reach(self, publisher: NodeId) -> tuple[int, Run]:
+        """From which number on all is there, and the end where the publisher was last.
+
+        All that follow a run on the way are on the way as well.
+        """
         runs = self._runs[publisher]
         end = max(runs, key=lambda run: (run.last, run.place is Place.HERE))
-        first = min([*ways, end.first])
+        first = min([end.first, *(run.first for run in runs if run.place is Place.WAY)])
         for run in sorted(runs, key=lambda run: run.first, reverse=True):
             if run.first < first <= run.last + 1:
                 first = run.first
         return first, end
+
+
+def _is_open(runs: Iterable[Run]) -> bool:
+    """Whether all that follow come as usual."""
+    return any(run.place.is_open for run in runs)
 
 
 def _ended(run: Run) -> Run:

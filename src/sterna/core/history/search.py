@@ -23,6 +23,7 @@ and number, so the list of what is known already has an entry for each publisher
 border broker.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self, cast
@@ -211,8 +212,9 @@ class Searches(BrokerComponent):
             publisher: without(run, known.get(publisher)) for publisher, run in own.whole().items()
         }
         chosen = latest(left, asked.events_max, asked.since_us)
-        if asked.search.sends_more_only and len(chosen) <= asked.had:
-            chosen = []
+        if asked.search.sends_more_only:
+            had, mine = dict(asked.had), Counter(event.publisher for event in chosen)
+            chosen = [e for e in chosen if mine[e.publisher] > had.get(e.publisher, 0)]
         return tuple(chosen), own.cut(chosen)
 
     def _is_enough(self, asked: HistoryAsked, own: Runs, link: LinkId | None) -> bool:
@@ -249,10 +251,11 @@ class Searches(BrokerComponent):
         return self._sources(asked, link)
 
     def _ask_on(self, asked: HistoryAsked, own: Runs, links: Iterable[LinkId], now: Time) -> None:
-        had = asked.had
+        had = dict(asked.had)
         if asked.search.sends_more_only:
             found = latest(own.without_gap(), asked.events_max, asked.since_us)
-            had = max(had, len(found))
+            for publisher, count in Counter(event.publisher for event in found).items():
+                had[publisher] = max(count, had.get(publisher, 0))
         known = {publisher: (first, last) for publisher, first, last in asked.known}
         if asked.search.names_known:
             known |= own.known()
@@ -260,7 +263,7 @@ class Searches(BrokerComponent):
             asked,
             path=(*asked.path, self.broker.id),
             known=tuple((publisher, *between) for publisher, between in known.items()),
-            had=had,
+            had=tuple(had.items()),
         )
         for link in links:
             self.broker.send(link, onward, now)
