@@ -111,6 +111,8 @@ class Guest:
     """The broker that keeps its subscriptions, if that is another one: then it is a visitor."""
     known: int = 0
     """Stands for what that broker has subscribed for it."""
+    is_unaware: bool = False
+    """Whether it has to be welcomed once more on this visit, to hear what is known of it now."""
     weighed: tuple[int, int] = 0, 0
     """How many events were lost when they were last weighed, and about how many bytes these are."""
 
@@ -175,6 +177,7 @@ class KeptGuest(msgspec.Struct, frozen=True):
     transfer: KeptTransfer | None = None
     home: NodeId = ""
     known: int = 0
+    is_unaware: bool = False
 
 
 class Guests(dict[NodeId, Guest]):
@@ -326,6 +329,7 @@ class Guests(dict[NodeId, Guest]):
                 transfer=None if guest.transfer is None else guest.transfer.keep(writer),
                 home=guest.home,
                 known=guest.known,
+                is_unaware=guest.is_unaware,
             )
             for client, guest in self.items()
         ]
@@ -354,6 +358,7 @@ class Guests(dict[NodeId, Guest]):
                 transfer=None if each.transfer is None else each.transfer.restored(reader),
                 home=each.home,
                 known=each.known,
+                is_unaware=each.is_unaware,
             )
             guest.cache.restore(each.cache, reader)
 

@@ -176,7 +176,7 @@ class Home(Standard):
         guest = self.answered(message, Registration, now)
         if guest is not None:
             if guest.known != message.known:
-                guest.stay = 0  # It is welcomed again, and announces what its home has forgotten.
+                guest.is_unaware = True  # It announces what its home has forgotten.
             guest.known = message.known
             self.receive(client, guest, belongings_in(message), now)
 
@@ -496,7 +496,7 @@ class Home(Standard):
     def receive(self, client: NodeId, guest: Guest, brought: Belongings, now: Time) -> None:
         self.visiting.pop(client, None)
         if brought.forgotten and guest.home and guest.transfer is not None:
-            guest.home, guest.stay = "", 0  # It has a new home here, and is welcomed again.
+            guest.home, guest.is_unaware = "", True  # It has a new home here.
             self._take_others(guest.transfer.arrival, client, now)
         super().receive(client, guest, brought, now)
         if self.guests.get(client) is guest:

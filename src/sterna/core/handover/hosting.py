@@ -168,13 +168,16 @@ class Hosting(BrokerComponent):
     def _welcome(self, client: NodeId, guest: Guest, now: Time) -> None:
         if guest.stay != guest.visit:
             guest.stay, guest.sent = guest.visit, 0
-            welcome = Welcome(
-                published=guest.published,
-                born=guest.born,
-                known=None if guest.brings else self.known_of(client, guest),
-                home=self.home_of(guest),
-            )
-            self.broker.send(client, welcome, now)
+        elif not guest.is_unaware:
+            return
+        guest.is_unaware = False
+        welcome = Welcome(
+            published=guest.published,
+            born=guest.born,
+            known=None if guest.brings else self.known_of(client, guest),
+            home=self.home_of(guest),
+        )
+        self.broker.send(client, welcome, now)
 
     def known_of(self, client: NodeId, guest: Guest) -> int:
         """A number that stands for what brokers have subscribed for a guest."""

@@ -135,7 +135,8 @@ class Roaming(ClientComponent):
 
     def on_welcome(self, message: Welcome, link: LinkId, now: Time) -> None:
         self._is_welcome = True
-        self._stay, self._received = self._visit, 0
+        if self._stay != self._visit:  # Else it is welcomed once more.
+            self._stay, self._received = self._visit, 0
         self._been, self._home = (link,), message.home
         self.client.offers.arrived(message.published, now)
         before, self._born = self._born, message.born or self._born or self._visit
