@@ -108,11 +108,19 @@ class Archived(Recent):
 
 
 class Answered(Recall):
-    """Remembers the answers that counted, but for what still waits when its subscription ends."""
+    """Remembers the answers that counted, but for what still waits when its subscription ends.
+
+    A subscription that goes on because enough is there had an answer without events.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(hold_us=10**12)
         self.answers: dict[str, tuple[Event, ...]] = {}
+
+    def _with_enough(self) -> list[str]:
+        enough = super()._with_enough()
+        self.answers |= dict.fromkeys(self._with_blocking(enough), ())
+        return enough
 
     def on_past(self, message: Past, link: LinkId, now: Time) -> None:
         before = len(self._asked)

@@ -60,7 +60,7 @@ class Collecting(Recall):
     """Remembers all parts of each answer."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(hold_us=10**12)
         self.parts: dict[tuple[str, int], list[tuple[Event, ...]]] = {}
         self.ended: dict[tuple[str, int], None] = {}
         self.answers: dict[str, tuple[Event, ...]] = {}
@@ -72,6 +72,11 @@ class Collecting(Recall):
             self.ended[key] = None
             self.answers[message.subscription.split("/")[1]] = ()
         super().on_past(message, link, now)
+
+    def _with_enough(self) -> list[str]:
+        enough = super()._with_enough()
+        self.answers |= dict.fromkeys(self._with_blocking(enough), ())
+        return enough
 
 
 class InParts(Recalling):
