@@ -111,6 +111,8 @@ class Guest:
     """The broker that keeps its subscriptions, if that is another one: then it is a visitor."""
     known: int = 0
     """Stands for what that broker has subscribed for it."""
+    has_changed: bool = False
+    """Whether that broker was told of changes since."""
     is_unaware: bool = False
     """Whether it has to be welcomed once more on this visit, to hear what is known of it now."""
     weighed: tuple[int, int] = 0, 0
@@ -177,6 +179,7 @@ class KeptGuest(msgspec.Struct, frozen=True):
     transfer: KeptTransfer | None = None
     home: NodeId = ""
     known: int = 0
+    has_changed: bool = False
     is_unaware: bool = False
 
 
@@ -329,6 +332,7 @@ class Guests(dict[NodeId, Guest]):
                 transfer=None if guest.transfer is None else guest.transfer.keep(writer),
                 home=guest.home,
                 known=guest.known,
+                has_changed=guest.has_changed,
                 is_unaware=guest.is_unaware,
             )
             for client, guest in self.items()
@@ -358,6 +362,7 @@ class Guests(dict[NodeId, Guest]):
                 transfer=None if each.transfer is None else each.transfer.restored(reader),
                 home=each.home,
                 known=each.known,
+                has_changed=each.has_changed,
                 is_unaware=each.is_unaware,
             )
             guest.cache.restore(each.cache, reader)

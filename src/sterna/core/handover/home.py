@@ -50,9 +50,6 @@ from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.protocol import Kind, Protocol
 from sterna.model.event import Event
 
-CHANGED = 1
-"""Stands for what a home broker knows of a client's subscriptions when that has changed since."""
-
 
 class Visiting(msgspec.Struct, frozen=True, array_like=True):
     """Where a client is that has its home here."""
@@ -175,9 +172,9 @@ class Home(Standard):
             return
         guest = self.answered(message, Registration, now)
         if guest is not None:
-            if guest.known != message.known:
+            if guest.has_changed or guest.known != message.known:
                 guest.is_unaware = True  # It announces what its home has forgotten.
-            guest.known = message.known
+            guest.known, guest.has_changed = message.known, False
             self.receive(client, guest, belongings_in(message), now)
 
     def on_home_events(self, message: HomeEvents, _link: LinkId, now: Time) -> None:
@@ -339,7 +336,7 @@ class Home(Standard):
             self.broker.send(message.client, answer, now)
 
     def _tell_home(self, client: NodeId, guest: Guest, now: Time, **changed: object) -> None:
-        guest.known = CHANGED
+        guest.has_changed = True
         change = HomeChange(
             to=guest.home,
             sender=self.broker.id,
