@@ -297,6 +297,9 @@ class ClientComponent(Component):
     def unsubscribed(self, name: str, now: Time) -> None:
         """The application has ended a subscription."""
 
+    def moved(self, now: Time) -> None:
+        """The client is at another location, and has told its broker if it could."""
+
     def delivering(
         self, events: Sequence[Event], subscriptions: Sequence[tuple[str, ...]], now: Time, *,
         anywhere: bool,

@@ -54,6 +54,7 @@ class ClientHooks:
     may_publish: Hook
     left: Hook
     unsubscribed: Hook
+    moved: Hook
 
 
 def find(kind: type[H], components: Sequence[Component]) -> H:

@@ -41,11 +41,7 @@ class Subscribing:
                 f"{client.id} has a subscription {name!r}; unsubscribe it first"
             )
         wants_past = given.past_events_max is not None or given.past_since_us is not None
-        if wants_past and filter_.uses_myloc:
-            raise LocalProtocolError(
-                "the past of a subscription with `myloc` depends on where the client was; "
-                "ask for places by name"
-            )
+        recall = self._recall if wants_past else None
         exact = self._exact(filter_)
         self._wanted.add(name, exact)
         self.filters[name] = filter_
@@ -54,16 +50,15 @@ class Subscribing:
             client.state(facts.Adapted(at=client.id, time=now, subscription=name, filter=exact))
         if filter_.uses_myloc:
             self.whereabouts.tell(now)
-        elif wants_past:
-            self._recall.ask(
-                PastAsked(
-                    route=self.told(name),
-                    events_max=given.past_events_max,
-                    since_us=given.past_since_us,
-                ),
-                now,
+        if recall is not None:
+            asked = PastAsked(
+                route=self.told_past(name),
+                events_max=given.past_events_max,
+                since_us=given.past_since_us,
+                is_here=filter_.uses_myloc,
             )
-        else:
+            recall.ask(asked, now)
+        elif not filter_.uses_myloc:
             self.tell_again([name], now)
 
     def unsubscribe(self, given: inputs.Unsubscribe, now: Time) -> None:
@@ -207,6 +202,13 @@ class Subscribing:
         filter_ = self.filters[name]
         told = filter_ if filter_.is_bound else self.whereabouts.context.told(filter_)
         return Route(self._client.route(name), told)
+
+    def told_past(self, name: str) -> Route:
+        """The route of whose past a subscription is to get, here and now."""
+        filter_ = self.filters[name]
+        if not filter_.uses_myloc:
+            return self.told(name)
+        return Route(self._client.route(name), self._exact_or_anywhere(filter_))
 
     # ---- Components
 

@@ -28,9 +28,12 @@ class PastAsked(Message, frozen=True, kw_only=True):
     """The number by which the client recognizes the answer."""
     in_parts: bool = False
     """Whether the client takes the answer in several messages; those of release 0.1 do not."""
+    is_here: bool = False
+    """Whether the filter stands for where the client is: its subscription moves with it, and was
+    announced already."""
 
     def claims(self) -> Iterable[Claim]:
-        return (Claim("subscription", (self.route.id,)),)
+        return () if self.is_here else (Claim("subscription", (self.route.id,)),)
 
 
 class Past(Message, frozen=True, kw_only=True):

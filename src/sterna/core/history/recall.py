@@ -66,6 +66,7 @@ class KeptRecall(msgspec.Struct, frozen=True):
     begun: dict[str, dict[NodeId, int]] = {}
     given_up: dict[str, int] = {}
     waiting: dict[str, tuple[Time, int]] = {}
+    here: dict[str, tuple[int | None, Time | None]] = {}
 
 
 class Recall(ClientComponent):
@@ -109,6 +110,9 @@ class Recall(ClientComponent):
         """For each subscription, the last event of each publisher that its past had: a broker where
         the client has been may have kept some of them for it."""
         self._number = 0
+        self._here: dict[str, tuple[int | None, Time | None]] = {}
+        """The subscriptions that begin anew wherever the client is: how many past events each
+        wants, and how far back."""
 
     def configure(self, settings: Settings, now: Time) -> None:
         del now
@@ -127,7 +131,8 @@ class Recall(ClientComponent):
         """Go on without the past of some subscriptions, or of all."""
         asked = {self._name(id_): id_ for id_ in self._asked}
         going = [name for name in (asked if names is None else names) if name in asked]
-        self.client.wants.tell_again(going, now)
+        still = [name for name in going if name not in self._here]
+        self.client.wants.tell_again(still, now)
         for name in going:
             begun = self._begun.pop(name, None)
             if begun:
@@ -150,6 +155,7 @@ class Recall(ClientComponent):
             begun={name: dict(last) for name, last in self._begun.items()},
             given_up=dict(self._given_up),
             waiting={name: (each.since, each.count) for name, each in self._waiting.items()},
+            here=dict(self._here),
         )
 
     def restore(self, kept: KeptRecall, reader: Reader) -> None:
@@ -165,15 +171,35 @@ class Recall(ClientComponent):
         self._number = kept.number
         for held in self._held:
             self._note_first(held.event)
+        self._here = dict(kept.here)
         self._waiting = {
             name: Waiting(since, count) for name, (since, count) in kept.waiting.items()
         }
 
     def ask(self, asked: PastAsked, now: Time) -> None:
-        """Ask for the past of a subscription that the client has just made."""
+        """Ask for the past of a subscription that the client has just made.
+
+        If it depends on where the client is, ask again whenever that changes.
+        """
+        if asked.is_here:
+            ago_us = None if asked.since_us is None else now - asked.since_us
+            self._here[self._name(asked.route.id)] = asked.events_max, ago_us
         self._number += 1
         self._asked[asked.route.id] = msgspec.structs.replace(asked, number=self._number)
         self._send_requests(now)
+
+    def moved(self, now: Time) -> None:
+        """Begin anew with the past of the place where the client is."""
+        for name, (events_max, ago_us) in self._here.items():
+            self._begun.pop(name, None)
+            self._recalled.pop(name, None)
+            self._given_up.pop(name, None)
+            route = self.client.wants.told_past(name)
+            self._requested.pop(route.id, None)
+            since_us = None if ago_us is None else now - ago_us
+            asked = PastAsked(route=route, events_max=events_max, since_us=since_us, is_here=True)
+            self.ask(asked, now)
+        self._release(now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
         del link
@@ -198,6 +224,7 @@ class Recall(ClientComponent):
         self._begun.pop(name, None)
         self._given_up.pop(name, None)
         self._waiting.pop(name, None)
+        self._here.pop(name, None)
         if self._asked.pop(id_, None) is not None:
             self._requested.pop(id_, None)
             self._release(now)
@@ -396,7 +423,7 @@ class Recall(ClientComponent):
         for id_, asked in self._asked.items():
             if id_ not in self._requested:
                 self._requested[id_] = None
-                route = client.wants.told(self._name(id_))
+                route = client.wants.told_past(self._name(id_))
                 client.send(
                     client.link, msgspec.structs.replace(asked, route=route, in_parts=True), now
                 )

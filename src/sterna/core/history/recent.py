@@ -292,7 +292,8 @@ class Recent(BrokerComponent):
             self._open_count >= OPEN_MAX or len(self._open.get(link, ())) >= OPEN_PER_CLIENT_MAX
         )
         marked = None if is_too_much else self.memory.marked(message, self._known(message))
-        self.broker.message_arrived(SubscriptionChange(added=(message.route,)), link, now)
+        if not message.is_here:
+            self.broker.message_arrived(SubscriptionChange(added=(message.route,)), link, now)
         if marked is None:
             later = Past(subscription=id_, number=number, events=(), later=True)
             self.broker.send(link, later, now)

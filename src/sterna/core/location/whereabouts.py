@@ -144,6 +144,8 @@ class Whereabouts(Measuring, ClientComponent):
             self._stays.ended(now - self._since)
         self._since = now
         self.tell(now)
+        for follow in self.client.hooks.moved:
+            follow(now)
 
     def set(self, given: SetVariable, now: Time) -> None:
         """Set a variable of the client."""
