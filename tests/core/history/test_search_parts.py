@@ -39,6 +39,20 @@ def test_what_a_publisher_has_published_elsewhere_is_no_part_of_a_run() -> None:
     assert kept(published) == {"pat": [5, 6]}
 
 
+def test_who_has_come_back_may_have_published_elsewhere() -> None:
+    """Until its next event shows that it has not."""
+    published = Published(10, 10)
+    published.add("pat", [event(1)], 0)
+    ((_, own),) = published.items()
+    assert own.is_last
+
+    published.came("pat")
+    assert not own.is_last
+    published.add("pat", [event(2)], 1)
+    assert own.is_last
+    assert kept(published) == {"pat": [1, 2]}
+
+
 def test_publishers_that_were_silent_longest_are_forgotten() -> None:
     published = Published(10, 2)
     for time, publisher in enumerate(("ann", "bob", "ann", "cem")):

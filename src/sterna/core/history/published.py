@@ -14,7 +14,7 @@ from sterna.model.event import Event
 class Own:
     """The last events of one publisher, and from which number on they are all there."""
 
-    __slots__ = ("events", "first", "is_cut", "time")
+    __slots__ = ("events", "first", "is_cut", "is_last", "time")
 
     def __init__(self, first: int) -> None:
         self.events: deque[Event] = deque()
@@ -23,6 +23,8 @@ class Own:
         """When the last of them came."""
         self.is_cut = False
         """Whether there were others before, which are not kept any more."""
+        self.is_last = True
+        """Whether the publisher has published nothing since; it may have, if it was elsewhere."""
 
     def run(self, place: Place) -> Run:
         """What is there of it."""
@@ -36,6 +38,7 @@ class KeptOwn(msgspec.Struct, frozen=True, array_like=True):
     first: int
     time: Time
     is_cut: bool
+    is_last: bool
     events: list[int]
 
 
@@ -59,6 +62,7 @@ class Published:
             if own is None or event.seq != own.events[-1].seq + 1:
                 own = Own(event.seq)  # What is between may have come elsewhere, or in another life.
             own.events.append(event)
+            own.is_last = True
         if own is None:
             return
         self._own[publisher] = own
@@ -73,6 +77,11 @@ class Published:
             for _ in range(surplus):
                 own.events.popleft()
             own.first, own.is_cut = own.events[0].seq, True
+
+    def came(self, publisher: NodeId) -> None:
+        """A publisher has come, maybe from elsewhere."""
+        if publisher in self._own:
+            self._own[publisher].is_last = False
 
     def expire(self, before: Time) -> None:
         """Forget publishers that were silent since a time."""
@@ -101,6 +110,7 @@ class Published:
                 own.first,
                 own.time,
                 own.is_cut,
+                own.is_last,
                 [writer.event(event) for event in own.events],
             )
             for publisher, own in self._own.items()
@@ -111,5 +121,5 @@ class Published:
         for each in kept:
             own = Own(each.first)
             own.events.extend(reader.event(number) for number in each.events)
-            own.time, own.is_cut = each.time, each.is_cut
+            own.time, own.is_cut, own.is_last = each.time, each.is_cut, each.is_last
             self._own[each.publisher] = own

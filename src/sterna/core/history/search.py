@@ -42,7 +42,7 @@ from sterna.core.history.messages import (
 )
 from sterna.core.history.options import HistoryOptions, Search
 from sterna.core.history.passed import LONG_AGO
-from sterna.core.history.published import KeptOwn, Published
+from sterna.core.history.published import KeptOwn, Own, Published
 from sterna.core.history.runs import Runs, latest, without
 from sterna.core.inputs import LinkUp
 from sterna.core.keeping import Reader, Writer
@@ -176,7 +176,7 @@ class Searches(BrokerComponent):
         for publisher, own in self.published.items():
             events = [event for event in own.events if matches(event.attributes)]
             if events or own.is_cut:  # What was before may have matched.
-                runs.add(events, [own.run(self._place(publisher))])
+                runs.add(events, [own.run(self._place(publisher, own))])
         began = self._began(asked, link)
         if began is not None:
             crossed = self._crossed
@@ -199,9 +199,11 @@ class Searches(BrokerComponent):
         """Since when this broker has all that matches, of what others send to it."""
         return self.coverage.since(asked.filter, self._sources(asked, link))
 
-    def _place(self, publisher: NodeId) -> Place:
+    def _place(self, publisher: NodeId, own: Own) -> Place:
         """Whether a publisher is here, or was."""
-        if any(is_elsewhere(publisher) for is_elsewhere in self.broker.hooks.is_elsewhere):
+        if not own.is_last or any(
+            is_elsewhere(publisher) for is_elsewhere in self.broker.hooks.is_elsewhere
+        ):
             return Place.BEFORE
         return Place.HERE if publisher in self.broker.peers else Place.LEFT
 
@@ -405,6 +407,7 @@ class Searches(BrokerComponent):
     def link_new(self, link: LinkId, now: Time) -> None:
         if self.broker.peers[link] is Peer.CLIENT:
             self.client_moved(link, now)
+            self.published.came(link)
 
     def subscriptions_changed(self, change: SubscriptionChange, link: LinkId, now: Time) -> None:
         self.coverage.changed(link, change.added, change.removed)
