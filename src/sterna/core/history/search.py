@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Self, cast
 import msgspec
 
 from sterna.core.component import BrokerComponent
+from sterna.core.handover.courier import Courier
 from sterna.core.history.coverage import Coverage, KeptCovered
 from sterna.core.history.messages import (
     HistoryAsked,
@@ -123,6 +124,7 @@ class KeptSearch(msgspec.Struct, frozen=True, kw_only=True):
     crossed_before: Time
     unprepared: list[tuple[LinkId, Route]]
     mute: list[LinkId]
+    held: dict[LinkId, list[int]]
 
 
 class Searches(BrokerComponent):
@@ -143,6 +145,8 @@ class Searches(BrokerComponent):
         self._searching: dict[int, Searching] = {}
         self._passing: dict[tuple[NodeId, int], Passing] = {}
         self._number = 0
+        self._courier = Courier()
+        """Has questions wait for a link that is down: its subscriptions are sent before."""
         self._mute: dict[LinkId, None] = {}
         """The links whose other end does not take part in searches."""
         self._unprepared: list[tuple[LinkId, Route]] = []
@@ -268,7 +272,7 @@ class Searches(BrokerComponent):
             had=tuple(had.items()),
         )
         for link in links:
-            self.broker.send(link, onward, now)
+            self._courier.send(self.broker, link, onward, now)
 
     # ---- At the broker that searches
 
@@ -404,6 +408,9 @@ class Searches(BrokerComponent):
         else:
             self._mute.pop(given.link, None)
 
+    def link_up(self, link: LinkId, now: Time) -> None:
+        self._courier.link_up(self.broker, link, now)
+
     def link_new(self, link: LinkId, now: Time) -> None:
         if self.broker.peers[link] is Peer.CLIENT:
             self.client_moved(link, now)
@@ -439,6 +446,7 @@ class Searches(BrokerComponent):
     def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         del unconfirmed, now
         self._mute.pop(link, None)
+        self._courier.take(link)
         self.coverage.link_gone(link)
 
     @property
@@ -478,6 +486,7 @@ class Searches(BrokerComponent):
             crossed_before=self._crossed_before,
             unprepared=list(self._unprepared),
             mute=list(self._mute),
+            held=self._courier.keep(writer),
         )
 
     def restore(self, kept: KeptSearch, reader: Reader) -> None:
@@ -499,6 +508,7 @@ class Searches(BrokerComponent):
         self._crossed, self._crossed_before = dict(kept.crossed), kept.crossed_before
         self._unprepared = list(kept.unprepared)
         self._mute = dict.fromkeys(kept.mute)
+        self._courier.restore(kept.held, reader)
 
 
 SEARCH = Protocol(name="search", broker=Searches)
