@@ -96,6 +96,13 @@ def test_runs_that_touch_leave_no_gap(
     assert [each.seq for each in found][:1] == ([] if first is None else [first])
 
 
+def test_what_is_beyond_a_hole_comes_as_usual() -> None:
+    """Event 3 is on its way, and 4 behind it."""
+    found = runs_of((1, 2, Place.WAY), (4, 4, Place.HERE)).without_gap()
+
+    assert [each.seq for each in found["pat"]] == [1, 2]
+
+
 def test_who_has_left_may_have_gone_to_where_nobody_has_answered() -> None:
     assert runs_of((1, 3, Place.LEFT)).without_gap(is_all=False) == {}
 

@@ -73,7 +73,7 @@ class Runs:
     def known(self) -> dict[NodeId, tuple[int, int]]:
         """Of which publishers the events are there, and between which numbers."""
         reached = {publisher: self._reach(publisher) for publisher in self._runs}
-        return {publisher: (first, end.last) for publisher, (first, end) in reached.items()}
+        return {publisher: (first, last) for publisher, (first, last, _) in reached.items()}
 
     def without_gap(self, *, is_all: bool = True) -> dict[NodeId, list[Event]]:
         """The events of each publisher that are there without a gap up to those that come as usual.
@@ -89,7 +89,9 @@ class Runs:
 
     def _from(self, firsts: Mapping[NodeId, int | None]) -> dict[NodeId, list[Event]]:
         found = {
-            publisher: [events[seq] for seq in sorted(events) if seq >= first]
+            publisher: [
+                events[seq] for seq in sorted(events) if first <= seq <= self._reach(publisher)[1]
+            ]
             for publisher, events in self._events.items()
             if (first := firsts[publisher]) is not None
         }
@@ -100,16 +102,16 @@ class Runs:
 
         Of the brokers where a publisher is or was, the one that has its latest event counts.
         """
-        first, end = self._reach(publisher)
+        first, _, end = self._reach(publisher)
         is_open = any(run.place is Place.WAY for run in self._runs[publisher])
         if is_open or end.place is Place.HERE or (end.place is Place.LEFT and is_all):
             return first
         return None
 
-    def _reach(self, publisher: NodeId) -> tuple[int, Run]:
-        """From which number on all is there, and the end where the publisher was last.
+    def _reach(self, publisher: NodeId) -> tuple[int, int, Run]:
+        """Between which numbers all is there, and the end where the publisher was last.
 
-        All that follow a run on the way are on the way as well.
+        All that follow a run on the way come as usual, so there may be a hole behind it.
         """
         runs = self._runs[publisher]
         end = max(runs, key=lambda run: (run.last, run.place is Place.HERE))
@@ -117,7 +119,11 @@ class Runs:
         for run in sorted(runs, key=lambda run: run.first, reverse=True):
             if run.first < first <= run.last + 1:
                 first = run.first
-        return first, end
+        last = first
+        for run in sorted(runs, key=lambda run: run.first):
+            if run.first <= last + 1:
+                last = max(last, run.last)
+        return first, last, end
 
 
 def _is_open(runs: Iterable[Run]) -> bool:
