@@ -7,6 +7,7 @@ from sterna.core.history.recent import Recent
 from sterna.core.history.search import Searches
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.settings import ClientOptions
+from sterna.sim.script import Drop
 from sterna.sim.topology import Topology, line
 from tests.goldens import assert_golden
 from tests.sim.overlay import RELOCATION, Overlay
@@ -174,3 +175,16 @@ def published_of(run: Overlay, events_max: int) -> None:
         searches = run.broker(broker).part("search")
         assert isinstance(searches, Searches)
         searches.published.configure(events_max, 10)
+
+
+def test_a_question_waits_for_a_link_behind_its_subscription() -> None:
+    """Else B3 would answer, and then route what follows to nobody."""
+    run = change(network(Search.COMPLETE, "X1"), "red")
+    run.fault(Drop(a="B3", b="B4", us=100_000))
+    first = len(run.trace.lines)
+
+    run.subscribe("X7", "light IS NOT NULL", past=1).settle()
+
+    sent = [line for line in run.trace.lines[first:] if "B4 → B3" in line]
+    assert ["SubscriptionChange" in sent[0], "HistoryAsked" in sent[1]] == [True, True]
+    assert run.recalled("X7") == ["X1#1"]
