@@ -16,6 +16,7 @@ from tests import java
 from tests.forking import Forking
 from tests.light import LightPython
 from tests.spec import conformance
+from tests.workers import quick_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,16 +93,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> "Iterator[SparkSession]":
-    # Two tasks after each shuffle are enough to mix rows up; more cost more than the work itself.
-    # Where in the source each part of an expression stands takes longer to find out than the part.
-    # An audit compiles more classes than Spark keeps by default, so the next one would do it again.
-    quick = {
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.codegen.cache.maxEntries": "2000",
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-    }
-    session = spark_session("sterna-tests", master="local[2]", config=quick | with_connect())
+def pyspark_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The program that Spark is to start as Python."""
+    with quick_python(tmp_path_factory.mktemp("workers")) as program:
+        yield str(program)
+
+
+@pytest.fixture(scope="session")
+def spark(pyspark_python: str) -> "Iterator[SparkSession]":
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", pyspark_python)
+        session = spark_session("sterna-tests", "local[2]", java.SETTINGS | with_connect())
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

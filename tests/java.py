@@ -22,6 +22,18 @@ QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=24
 QUIETLY = "-Xlog:disable -Xlog:all=error:stderr"
 """Java would say on standard output when it cannot use an archive."""
 
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+"""Settings of Spark with which small jobs take less time.
+
+Two tasks after each shuffle are enough to mix rows up; more cost more than the work itself. An
+audit compiles more classes than Spark keeps by default, so the next one would do it again. Where in
+the source each part of an expression stands takes longer to find out than the part.
+"""
+
 
 def options() -> str:
     """The value of JDK_JAVA_OPTIONS for tests."""

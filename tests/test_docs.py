@@ -32,9 +32,10 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def run(command: list[str | Path]) -> subprocess.CompletedProcess[str]:
+def run(command: list[str | Path], **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
+        **variables,
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "COLUMNS": "100",
         "NO_COLOR": "1",
@@ -45,9 +46,10 @@ def run(command: list[str | Path]) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("page", pages_with("python"), ids=name)
-def test_python_blocks_run(page: Path) -> None:
+def test_python_blocks_run(page: Path, pyspark_python: str) -> None:
     """The blocks of a page are one program."""
-    ended = run([sys.executable, "-c", "\n".join(blocks(page, "python"))])
+    program = "\n".join(blocks(page, "python"))
+    ended = run([sys.executable, "-c", program], PYSPARK_PYTHON=pyspark_python)
 
     assert ended.returncode == 0, ended.stderr
 
@@ -68,8 +70,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=name)
-def test_examples_run(example: Path) -> None:
-    ended = run([sys.executable, example])
+def test_examples_run(example: Path, pyspark_python: str) -> None:
+    ended = run([sys.executable, example], PYSPARK_PYTHON=pyspark_python)
 
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sterna.model.filters import Filter, FilterError, UnboundError, merge
     from sterna.model.location import HexGrid, LocationError, LocationSpace, MovementGraph
     from sterna.model.mobility import MobilityModel, MobilityModelError
+    from sterna.model.queue_policies import PolicyError
     from sterna.net import blocking
     from sterna.net.address import AddressError
     from sterna.net.admission import RefusedError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sterna.net.client.connections import Connected, Connections, Lost, Moved
     from sterna.net.client.handles import Advertisement, Receipt, Subscription
     from sterna.net.client.transport import Transport
+    from sterna.net.client.watching import WatchedSubscription, WatchingClient
     from sterna.net.config import ConfigError
     from sterna.net.second_process import CompactionFailedError
     from sterna.net.storage.errors import (
@@ -98,6 +100,7 @@ __all__ = [
     "PageUnreadableError",
     "PipelineError",
     "PluginError",
+    "PolicyError",
     "Receipt",
     "RefusedError",
     "SegmentDamagedError",
@@ -115,6 +118,8 @@ __all__ = [
     "UnconfirmedError",
     "UnknownProtocolError",
     "UnreadableSnapshotError",
+    "WatchedSubscription",
+    "WatchingClient",
     "__version__",
     "blocking",
     "connect",
@@ -136,12 +141,14 @@ _LAZY = {
     "sterna.model.filters": ("Filter", "FilterError", "UnboundError", "merge"),
     "sterna.model.location": ("HexGrid", "LocationError", "LocationSpace", "MovementGraph"),
     "sterna.model.mobility": ("MobilityModel", "MobilityModelError"),
+    "sterna.model.queue_policies": ("PolicyError",),
     "sterna.net.address": ("AddressError",),
     "sterna.net.admission": ("RefusedError",),
     "sterna.net.client": ("Client", "connect"),
     "sterna.net.client.connections": ("Connected", "Connections", "Lost", "Moved"),
     "sterna.net.client.handles": ("Advertisement", "Receipt", "Subscription"),
     "sterna.net.client.transport": ("Transport",),
+    "sterna.net.client.watching": ("WatchedSubscription", "WatchingClient"),
     "sterna.net.config": ("ConfigError",),
     "sterna.net.second_process": ("CompactionFailedError",),
     "sterna.net.storage.errors": (

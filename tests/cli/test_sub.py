@@ -40,12 +40,47 @@ def test_events_come_from_another_broker_as_they_are_published(network: LocalNet
     assert numbers(out) == [2, 3]
 
 
+@pytest.mark.spec("RE-1")
+def test_two_brokers_watch_and_each_event_is_printed_once(network: LocalNetwork) -> None:
+    with running(
+        *("sub", network.url("B1"), "topic = 'watched'", "--also", network.url("B2"), "--json"),
+        *("--watch", "2", "--client", "car", "--count", "3"),
+    ) as process:
+        for number, broker in enumerate(("B1", "B2"), 1):
+            subscribed(network, f"car~{number}", at=broker)
+        publish(network, "watched", 1, 2, 3)
+        out, err = process.communicate(timeout=WAIT_S)
+
+    assert process.returncode == 0
+    assert numbers(out) == [1, 2, 3]
+    assert err == "".join(f"watched by {each} ({network.url(each)})\n" for each in ("B1", "B2"))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--watch", "2"), "--watch 2 needs the addresses of 2 brokers: add some with --also"),
+        (("--watch", "1", "--past", "3"), "give --watch or --past, not both"),
+        (("--watch", "1", "--queue", "ring(3)"), "give --watch or --queue, not both"),
+    ],
+)
+def test_what_does_not_go_with_watching_is_refused(
+    network: LocalNetwork, options: tuple[str, ...], problem: str
+) -> None:
+    status, _, err = sterna("sub", network.url("B1"), "TRUE", *options)
+
+    assert status == 2
+    assert problem in " ".join(err.split())
+
+
 def test_past_by_number_and_by_time(network: LocalNetwork) -> None:
     publish(network, "past", *range(10))
     options = ["sub", network.url("B1"), "topic = 'past'", "--json"]
 
     assert numbers(sterna(*options, "--past", "3", "--count", "3")[1]) == [7, 8, 9]
     assert numbers(sterna(*options, "--past", "1h", "--count", "10")[1]) == [*range(10)]
+    assert numbers(sterna(*options, "--past", "3,1h", "--count", "3")[1]) == [7, 8, 9]
+    assert numbers(sterna(*options, "--past", "3,1ms", "--timeout", "1s")[1]) == []
 
 
 def test_several_filters_give_each_event_once(network: LocalNetwork) -> None:
@@ -224,6 +259,22 @@ def test_variables_and_a_location(network: LocalNetwork) -> None:
         assert numbers(process.stdout.readline()) == [2]
 
 
+@pytest.mark.spec("RE-3")
+def test_of_what_waits_for_it_only_that_is_kept_which_it_wants(
+    network: LocalNetwork, tmp_path: Path
+) -> None:
+    options = ["sub", network.url("B2"), "topic = 'keep'", "--json", "--queue", "max(n)"]
+    options += ["--client", "keeper", "--state", str(tmp_path / "state")]
+    with running(*options, "--count", "2") as process:
+        subscribed(network, "keeper", at="B2")
+        publish(network, "keep", 1, 2)
+        assert numbers(process.communicate(timeout=WAIT_S)[0]) == [1, 2]
+    publish(network, "keep", 5, 9, 7)
+    network.wait_until_settled()
+
+    assert numbers(sterna(*options, "--count", "1")[1]) == [9]
+
+
 @pytest.mark.spec("LV-2")
 def test_it_walks_and_roams(network: LocalNetwork) -> None:
     """Wherever it is when events are published, it gets them, once and in order."""
@@ -253,7 +304,12 @@ def test_it_walks_and_roams(network: LocalNetwork) -> None:
     [
         ("sterna://127.0.0.1:1", ["price <"]),
         ("sterna://127.0.0.1:1", ["a = 1", "--past", "x"]),
+        ("sterna://127.0.0.1:1", ["a = 1", "--queue", "latest(a)"]),
+        ("sterna://127.0.0.1:1", ["a = 1", "--queue", ""]),
         ("sterna://127.0.0.1:1", ["a = 1", "--past", "1.5"]),
+        ("sterna://127.0.0.1:1", ["a = 1", "--past", "5m,10"]),
+        ("sterna://127.0.0.1:1", ["a = 1", "--past", "10,10"]),
+        ("sterna://127.0.0.1:1", ["a = 1", "--past", ",5m"]),
         ("sterna://127.0.0.1:1", ["a = 1", "--every", "5"]),
         ("sterna://127.0.0.1:1", ["a = 1", "--set", "x"]),
         ("sterna://127.0.0.1:1", ["a = 1", "--timeout", "5"]),
@@ -302,6 +358,10 @@ def test_times() -> None:
     assert parse_past("10") == 10
     assert parse_past("5m") == timedelta(minutes=5)
     assert parse_past("0") == 0
+    assert parse_past("100,10m") == (100, timedelta(minutes=10))
+    for wrong in ("", "-1", "x", "10,", ",5m", "1,2,5m", "5m,10", "10, 5m", "²", "9" * 20 + "d"):
+        with pytest.raises(ValueError, match=r"--past is a number of events \(10\), a time"):
+            parse_past(wrong)
     assert [parse_duration(text) for text in ("500ms", "1.5s", "2m", "1h", "1d")] == [
         *(0.5, 1.5, 120, 3600, 86400)
     ]

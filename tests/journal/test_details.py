@@ -12,7 +12,15 @@ from pyspark.sql import SparkSession
 
 from sterna.core import protocol as protocols
 from sterna.core.component import BrokerComponent
-from sterna.core.facts import Accepted, Attached, Fact, MemoriesDiffer
+from sterna.core.facts import (
+    Accepted,
+    Attached,
+    Discarded,
+    Fact,
+    MemoriesDiffer,
+    Recalled,
+    Subscribed,
+)
 from sterna.core.names import LinkId, Peer
 from sterna.core.protocol import Protocol, register
 from sterna.journal import SCHEMA, Journal, OtherFact, facts_in, read_journal, rows_of
@@ -85,8 +93,8 @@ def test_what_has_no_column_comes_back_from_the_details(**values: Any) -> None:
 
 
 def test_a_field_stands_in_the_column_of_its_name_if_that_has_its_type() -> None:
-    """The first field that a column is for has it; Sterna's own facts need no details, but for one
-    that is younger than the columns.
+    """The first field that a column is for has it; Sterna's own facts need no details, but for
+    fields that are younger than the columns.
     """
     assert form_of(Weighed).filled == ["link", "peer", "name", "publishers", "seqs", DETAILS]
     (row,) = rows_of([(1, 0, weighed())]).to_pylist()
@@ -95,7 +103,8 @@ def test_a_field_stands_in_the_column_of_its_name_if_that_has_its_type() -> None
     assert '"name": "n"' in row[DETAILS]
     assert '"held": "firmly"' in row[DETAILS]
     own = [kind for kind in protocols.fact_types() if kind.__module__ == "sterna.core.facts"]
-    assert [kind for kind in own if DETAILS in form_of(kind).filled] == [MemoriesDiffer]
+    younger = [kind for kind in own if DETAILS in form_of(kind).filled]
+    assert younger == [Subscribed, Discarded, MemoriesDiffer]
 
 
 @pytest.mark.usefixtures("weighing")
@@ -154,6 +163,33 @@ def test_the_columns_of_version_2_are_as_release_0_1_wrote_them(tmp_path: Path) 
         with pa.ipc.open_stream(file) as stream:
             assert stream.schema.equals(SCHEMAS["2"])
             assert problem_with(stream.schema) is None
+
+
+@pytest.mark.spec("LV-9")
+def test_fields_that_release_0_1_did_not_write_have_their_defaults(tmp_path: Path) -> None:
+    """How many past events a subscription asks for, and whose past events were."""
+    unpack(RELEASE / "journal", tmp_path)
+    folders = sorted({file.parent for file in tmp_path.rglob("*.arrows")})
+    found = [fact for folder in folders for b in read_journal(folder) for fact in facts_in(b)]
+
+    asked = [fact for fact in found if isinstance(fact, Subscribed)]
+    recalled = [fact for fact in found if isinstance(fact, Recalled)]
+    assert asked
+    assert recalled
+    assert {fact.past_events_max for fact in asked} == {None}
+    assert {fact.subscription for fact in recalled} == {None}
+    assert not any(isinstance(fact, OtherFact) for fact in found)
+
+
+def test_a_request_for_the_past_is_in_the_journal() -> None:
+    asked = Subscribed(at="c", time=1, subscription="s", filter=Filter("a > 1"), past_events_max=7)
+    event = Event(publisher="p", seq=4, time_us=0)
+    recalled = Recalled(at="c", time=2, events=(event,), subscription="s")
+
+    batch = rows_of([(1, 0, asked), (2, 0, recalled)])
+
+    assert list(facts_in(batch, {event.id: event})) == [asked, recalled]
+    assert batch["name"].to_pylist() == ["s", "s"]
 
 
 def test_spark_reads_both_versions_together(spark: SparkSession, tmp_path: Path) -> None:

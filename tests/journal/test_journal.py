@@ -60,6 +60,8 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     str: ids,
     int: numbers,
     bool: st.booleans(),
+    str | None: st.none() | ids,
+    int | None: st.none() | numbers,
     Filter: st.sampled_from([Filter("a > 1"), Filter("b LIKE 'é%' OR c IS NULL"), Filter("TRUE")]),
     Peer: st.sampled_from(Peer),
     Peer | None: st.none() | st.sampled_from(Peer),
@@ -90,7 +92,7 @@ def as_kept(fact: Fact) -> Fact:
     if isinstance(fact, facts.Forwarded):
         kept = {link: tuple(map(identity, events)) for link, events in fact.to.items()}
         return replace(fact, to=kept)
-    if type(fact).__name__ in WITH_CONTENT or isinstance(fact, facts.Missed):
+    if type(fact).__name__ in WITH_CONTENT or isinstance(fact, facts.Missed | facts.Overtook):
         return fact
     if "events" in fact.__struct_fields__:
         events = fact.events  # type: ignore[attr-defined]

@@ -9,7 +9,13 @@ from typing import Any
 import msgspec
 
 from sterna.core.link import Frame, Resume
-from sterna.core.messages import AdvertisementChange, Events, InterestAsked, SubscriptionChange
+from sterna.core.messages import (
+    AdvertisementChange,
+    Events,
+    InterestAsked,
+    Message,
+    SubscriptionChange,
+)
 from sterna.model.event import Event, Scalar
 from sterna.net.local import LocalNetwork
 from sterna.wire.codec import Bodies, encode
@@ -32,10 +38,15 @@ class Attacker:
 
     @classmethod
     async def come_in(
-        cls, address: tuple[str, int], name: str = "attacker", role: Role = Role.CLIENT
+        cls,
+        address: tuple[str, int],
+        name: str = "attacker",
+        role: Role = Role.CLIENT,
+        *,
+        more_features: tuple[str, ...] = (),
     ) -> "Attacker":
         reader, writer = await asyncio.open_connection(*address)
-        features = (SETTINGS,) if role is Role.BROKER else ()
+        features = (SETTINGS, *more_features) if role is Role.BROKER else ()
         hello = Hello(versions=(VERSION, VERSION), role=role, node=name, features=features)
         writer.write(control(hello))
         await reader.readexactly(1)  # A stranger may send less than a client.
@@ -88,6 +99,10 @@ class Attacker:
         self._published += 1
         event = Event(publisher=self.name, seq=self._published, time_us=0, attributes=attributes)
         return self._framed(Events(events=(event,)))
+
+    def said(self, kind: type[Message], **fields: object) -> bytes:
+        """A frame with any message, whose fields are not looked at here."""
+        return self._framed({"type": kind.__name__, **fields})
 
     def _framed(self, message: object) -> bytes:
         self._seq += 1

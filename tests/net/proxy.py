@@ -20,6 +20,10 @@ class Proxy:
         """Whether new connections are turned away."""
         self.delay_s = 0.0
         """Up to so long a piece of what comes is held back."""
+        self.gate: asyncio.Event | None = None
+        """New connections are led on only when this is set."""
+        self.waiting = 0
+        """How many connections wait for a gate."""
         self._rng = rng
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], Wire] = {}
@@ -39,6 +43,11 @@ class Proxy:
         self.drop()
         while self._connections:
             await asyncio.wait(self._connections)
+
+    @property
+    def count(self) -> int:
+        """How many connections are led on."""
+        return len(self._connections)
 
     def drop(self) -> None:
         """Break all connections; bytes on their way are lost."""
@@ -65,6 +74,10 @@ class Proxy:
         if self.is_shut:
             writer.transport.abort()
             return
+        if self.gate is not None:
+            self.waiting += 1
+            await self.gate.wait()
+            self.waiting -= 1
         try:
             there = await asyncio.open_connection(*self.target)
         except OSError:

@@ -177,7 +177,7 @@ def test_a_client_can_ask_the_next_broker_whatever_the_first_one_can(
     hello = Hello(
         versions=(VERSION, VERSION), role=Role.BROKER, node="B1", features=features, settings=told
     )
-    assert known_settings(hello).protocols == ("past", "confirming")
+    assert known_settings(hello).protocols == ("past", "confirming", "terms")
     assert digest(known_settings(hello)) == digest(told)
 
 

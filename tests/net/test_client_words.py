@@ -53,15 +53,25 @@ def test_a_string_in_double_quotes_is_warned_about_where_it_stands(
 # ---- The past
 
 
+BOTH: list[Any] = [(10, "5m"), (1, timedelta(minutes=5)), "10,5m"]
+"""Bounds by number and time: whichever ends first."""
+
+
 def test_a_period_is_written_as_on_the_command_line(ann: sterna.blocking.Client) -> None:
     ann.publish(topic="period").wait(SETTLE_S)
 
-    for past in ("5m", timedelta(minutes=5), timedelta(days=300_000), 1):
+    for past in (*("5m", timedelta(minutes=5), timedelta(days=300_000), 1), *BOTH):
         with ann.subscribe("topic = 'period'", past=past) as begun:
             assert begun.get(SETTLE_S).attributes == {"topic": "period"}
 
 
-@pytest.mark.parametrize("wrong", [-1, "10", "5 minutes", "-5m", timedelta(-1), 1.5, True, b"5m"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(-1, "10", "5 minutes", "-5m", timedelta(-1), 1.5, True, b"5m"),
+        *((-1, "5m"), ("5m", 10), (10, 10), (10, "1,5m"), (True, "5m"), "5m,10", ",5m", ()),
+    ],
+)
 def test_a_past_that_makes_no_sense_is_told_with_the_right_call(
     network: LocalNetwork, ann: sterna.blocking.Client, wrong: Any
 ) -> None:

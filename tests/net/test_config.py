@@ -3,14 +3,19 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from sterna.core.assembly import client_settings
 from sterna.core.handover.options import Handover
+from sterna.core.history.options import BufferOptions, HistoryOptions, Search
 from sterna.core.routing.options import Strategy
+from sterna.model.filters import Filter
 from sterna.model.location import MovementGraph
 from sterna.net.address import Address, AddressError
 from sterna.net.config import (
     MIB,
     BrokerConfig,
+    BufferConfig,
     ConfigError,
     ConfigSection,
     Durability,
@@ -21,6 +26,8 @@ from sterna.net.config import (
     variable,
 )
 from sterna.net.config_reference import reference
+from sterna.net.nodes import settings_of
+from sterna.wire.frames import digest
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
@@ -194,6 +201,42 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
         ),
         ('name = "b"\n[journal]\nbytes_max = 5', "journal.bytes_max: is less than one file"),
         ('name = "b"\n[places]\ngraph = "no.csv"', "places.graph: cannot read"),
+        (
+            'name = "b"\n[history]\nsearch = "all"',
+            "history.search: is 'all'; choose one of none, nearest, largest, merged, junctions",
+        ),
+        (
+            'name = "b"\n[history]\nkeep_s = -1',
+            "history.keep_s: is -1; expected a number > 0.0",
+        ),
+        (
+            'name = "b"\n[history]\npublishers_max = 0',
+            "history.publishers_max: is 0; expected a whole number >= 1",
+        ),
+        (
+            'name = "b"\n[history]\nhold_s = 1',
+            "history.hold_s: is less than search_timeout_s: clients would not wait for a search",
+        ),
+        (
+            'name = "b"\n[[history.buffers]]\nevents_max = 1',
+            "history.buffers: is [{'events_max': 1}]; object missing required field filter",
+        ),
+        (
+            'name = "b"\n[[history.buffers]]\nfilter = "kind ="',
+            "history.buffers: line 1, column 7: expected",
+        ),
+        (
+            'name = "b"\n[[history.buffers]]\nfilter = "place IN myloc"',
+            "history.buffers: 'place IN myloc' depends on a client",
+        ),
+        (
+            'name = "b"\n[[history.buffers]]\nfilter = "a = 1"\nbytes_max = "5 m"',
+            "history.buffers: is '5 m'; write bytes as a number, or as in \"64 MiB\"",
+        ),
+        (
+            'name = "b"\nhistory.buffers = [{ filter = "a=1" }, { filter = "a = 1" }]',
+            "history.buffers: has the same filter twice: leave one of them out",
+        ),
         ('name = "b"\n[places]\ngrid = 16', "places.grid: is 16; expected a whole number <= 15"),
     ],
 )
@@ -265,6 +308,60 @@ def test_a_printed_configuration_reads_the_same(tmp_path: Path) -> None:
     every: list[type[ConfigSection]] = [BrokerConfig, *sections(BrokerConfig).values()]
     for section in every:
         assert all(f"\n{field.name} =" in text.replace("# ", "") for field in keys(section))
+
+
+@pytest.mark.spec("PA-2", "PA-3")
+def test_the_history_is_what_the_file_says(tmp_path: Path) -> None:
+    """Without a word about it, it is what the core has without any settings."""
+    assert load(tmp_path, 'name = "b"').history_options == HistoryOptions()
+    config = load(
+        tmp_path,
+        """
+        name = "b"
+        [history]
+        memory_events_max = 0
+        memory_bytes_max = "8 MiB"
+        keep_s = 90
+        publisher_events_max = 7
+        publishers_max = 3
+        search = "nearest"
+        search_timeout_s = 0.5
+        hold_s = 1.5
+        prepares = true
+        [[history.buffers]]
+        filter = "kind = 'alarm'"
+        bytes_max = "1 MiB"
+        [[history.buffers]]
+        filter = "kind = 'fire'"
+        events_max = 5
+        keep_s = 60
+        """,
+    )
+
+    assert config.history_options == HistoryOptions(
+        events_max=0,
+        bytes_max=8 * MIB,
+        age_max_us=90_000_000,
+        publisher_events=7,
+        publishers_max=3,
+        search=Search.NEAREST,
+        search_us=500_000,
+        hold_us=1_500_000,
+        prepares=True,
+        buffers=(
+            BufferOptions(filter=Filter("kind = 'alarm'"), bytes_max=MIB),
+            BufferOptions(filter=Filter("kind = 'fire'"), events_max=5, age_max_us=60_000_000),
+        ),
+    )
+    plain, told = (
+        client_settings(settings_of(each)) for each in (load(tmp_path, 'name = "b"'), config)
+    )
+    assert told.history == HistoryOptions(hold_us=1_500_000)  # Clients hold, and do nothing else.
+    assert digest(told) != digest(plain) == digest(replace(plain, history=HistoryOptions()))
+    assert load(tmp_path, config.to_toml()) == config
+    text = '[{ filter = "kind = 1", events_max = 2 }]'
+    changed = BrokerConfig.from_mapping({"name": "b"}, {"STERNA_HISTORY_BUFFERS": text})
+    assert changed.history.buffers == (BufferConfig(filter="kind = 1", events_max=2),)
 
 
 def test_places_come_from_a_file_or_a_grid(tmp_path: Path) -> None:

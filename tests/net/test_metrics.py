@@ -5,9 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from sterna.core import facts
+from sterna.core.history.facts import PastFound
+from sterna.core.presubscribing.facts import VirtualEnded
 from sterna.model.event import Event
 from sterna.net import metrics as module
 from sterna.net.metrics import Gauges, Metrics
@@ -78,6 +81,47 @@ def test_handovers_that_never_end_are_forgotten(monkeypatch: pytest.MonkeyPatch)
         metrics.facts([facts.HandoverFinished(at="b", time=1, client=client, replayed=0, held=0)])
 
     assert samples(metrics)["sterna_handover_seconds_count", ()] == 2
+
+
+@pytest.mark.spec("PA-5")
+def test_the_past_is_counted_by_where_it_was_found() -> None:
+    """How far away and for how long, only if other brokers were asked."""
+    metrics = make()
+    found = PastFound(at="b", time=9, client="c", subscription="c/1", here=2, neighbours=0)
+    far = replace(found, here=1, neighbours=5, archived=3, virtual=7, away=4, search_us=20_000)
+    metrics.facts([found, far])
+
+    seen = samples(metrics)
+
+    where = ("here", "virtual", "neighbours", "archive")
+    assert [seen["sterna_past_events_total", (w,)] for w in where] == [3, 7, 5, 3]
+    assert seen["sterna_past_search_seconds_count", ()] == 1
+    assert seen["sterna_past_search_seconds_sum", ()] == pytest.approx(0.02)
+    assert seen["sterna_past_search_links_bucket", ("3",)] == 0
+    assert seen["sterna_past_search_links_bucket", ("4",)] == 1
+
+
+@pytest.mark.spec("PA-1")
+def test_what_became_of_events_of_virtual_clients_is_counted() -> None:
+    metrics = make()
+    ended = VirtualEnded(
+        at="b",
+        time=9,
+        client="car",
+        subscription="car/1",
+        place="center",
+        came=10,
+        repeated=1,
+        handed=2,
+        dropped=3,
+        unused=4,
+    )
+    metrics.facts([ended, replace(ended, dropped=7)])
+
+    seen = samples(metrics)
+
+    ends = ("handed", "dropped", "unused")
+    assert [seen["sterna_virtual_events_total", (end,)] for end in ends] == [4, 10, 8]
 
 
 def test_bytes_frames_commits_and_ends_are_counted() -> None:

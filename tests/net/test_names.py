@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -17,6 +18,7 @@ from sterna.core.link import Data, Resume
 from sterna.core.names import Peer
 from sterna.core.settings import Settings
 from tests.net.live import SETTLE_S, connect, gather_events, network_in, until
+from tests.net.proxy import Proxy
 from tests.net.test_hostile import arrival, attacker
 
 REASON = "B2 is the name of a broker; choose another one"
@@ -74,6 +76,37 @@ def test_a_broker_gets_in_although_a_client_has_its_name(tmp_path: Path, is_away
         network.restart("B2")
         network.wait_until_whole()
         asyncio.run(exchange())
+    finally:
+        network.stop()
+
+
+@pytest.mark.spec("LV-1", "LV-6")
+def test_a_connection_that_a_client_has_left_does_not_take_over_from_its_next_one(
+    tmp_path: Path,
+) -> None:
+    """The way of the first one is longer: its handshake arrives when the second one works."""
+    network = network_in(tmp_path, 1)
+
+    async def run() -> None:
+        rng = Random(1)  # noqa: S311 - reproducible, not secret.
+        door = await Proxy(network.addresses["B1"], rng).start()
+        async with asyncio.timeout(SETTLE_S), connect(door.url, client="late") as client:
+            await client.detach()
+            gate = door.gate = asyncio.Event()
+            first = asyncio.create_task(client.attach())
+            await until(lambda: door.waiting == 1)
+            door.gate = None
+            await client.detach()
+            first.cancel()
+            await client.attach()
+            gate.set()
+            await until(lambda: (door.waiting, door.count) == (0, 1))
+            await client.publish(n=1)
+        await door.stop()
+
+    try:
+        network.start()
+        asyncio.run(run())
     finally:
         network.stop()
 

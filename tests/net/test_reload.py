@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 import sterna
 from sterna.core.facts import Accepted
+from sterna.core.history.recent import Recent
 from sterna.errors import SternaError
 from sterna.journal import facts_in, read_journal
 from sterna.net.broker import BrokerServer, native
@@ -398,6 +399,48 @@ def test_a_parent_that_is_no_neighbour_is_refused(tmp_path: Path) -> None:
             report["error"] == "network.parent: is 'B9', which is no neighbour; there are none yet"
         )
         assert broker.server.node.settings.routing.parent is None
+        await broker.server.stop()
+
+    run(reload())
+
+
+@pytest.mark.spec("PA-2", "PA-3")
+def test_what_is_remembered_of_the_past_changes_at_once(tmp_path: Path) -> None:
+    """What the broker has stays, as far as there is room; its clients hold for another time."""
+    text = """
+    [history]
+    memory_events_max = 5
+    search = "nearest"
+    publisher_events_max = 2
+    hold_s = 3
+    [[history.buffers]]
+    filter = "n < 3"
+    """
+
+    async def reload() -> None:
+        broker = Reloading(tmp_path)
+        await broker.server.start()
+        async with connect(broker.server.address.url, client="ann") as ann:
+            await ann.publish_all({"n": n} for n in range(10))
+            subscription = ann.subscribe("n >= 0", past=8)
+            assert [e.attributes["n"] for e in await gather_events(subscription, 8)] == [
+                *range(2, 10)
+            ]
+
+            report = await broker.reload(text)
+
+            assert report["applied"] == [
+                *("history.memory_events_max", "history.buffers"),
+                *("history.publisher_events_max", "history.search", "history.hold_s"),
+            ]
+            await until(lambda: ann._driver.node.settings.history.hold_us == 3_000_000)
+            again = ann.subscribe("n >= 0", name="again", past=8)
+            (first, second) = await gather_events(again, 2)
+            assert 5 <= first.attributes["n"] == second.attributes["n"] - 1
+            await ann.publish(n=1)
+            recent = broker.server.node.part("past")
+            assert isinstance(recent, Recent)
+            assert [event.attributes for event in recent.buffers[0].passed.events()] == [{"n": 1}]
         await broker.server.stop()
 
     run(reload())

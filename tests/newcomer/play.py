@@ -30,6 +30,7 @@ from tests.newcomer import spark
 from tests.newcomer.given import write_given
 from tests.newcomer.pages import Command, CtrlC, Screen, Step, steps_of
 from tests.newcomer.terminal import NotSeenError, Terminal
+from tests.workers import quick_python
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -362,21 +363,23 @@ def one_spark(work: Path, directory: Path) -> Iterator[None]:
     command.chmod(0o755)
     serving = [sys.executable, "-m", "tests.newcomer.spark", "serve", str(address)]
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    with (work / "spark.log").open("wb") as log:
-        process = subprocess.Popen(
-            serving,
-            cwd=directory,  # Java has the directory in which it was started, for ever.
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**environment(work), "PYTHONPATH": os.pathsep.join(path)},
-        )
-    try:
-        wait_for(address.exists, "the process for Spark does not start", limit_s=60)
-        yield
-    finally:
-        process.kill()
-        process.wait()
+    with quick_python(work) as python:
+        own = {"PYTHONPATH": os.pathsep.join(path), "PYSPARK_PYTHON": str(python)}
+        with (work / "spark.log").open("wb") as log:
+            process = subprocess.Popen(
+                serving,
+                cwd=directory,  # Java has the directory in which it was started, for ever.
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**environment(work), **own},
+            )
+        try:
+            wait_for(address.exists, "the process for Spark does not start", limit_s=60)
+            yield
+        finally:
+            process.kill()
+            process.wait()
 
 
 def play(work: Path, pages: list[Path], first_port: int) -> Report:

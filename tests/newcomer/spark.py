@@ -15,12 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUICK = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
-}
-"""Settings with which small jobs take less time; other tests on Spark have them, too."""
-
 _REQUEST_BYTES_MAX = 65536
 
 LOST = "lost"
@@ -31,12 +25,12 @@ def serve(path: str) -> None:
     """Run commands one after the other, until this process is ended."""
     from sterna.cli.main import app
     from sterna.pipeline.session import spark_session, with_connect
+    from tests.java import SETTINGS
 
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
         listening.listen()
-        config = QUICK | with_connect()
-        session = spark_session("sterna-newcomer", master="local[2]", config=config)
+        session = spark_session("sterna-newcomer", "local[2]", SETTINGS | with_connect())
         session.sparkContext.setLogLevel("ERROR")
         own = [os.dup(number) for number in range(3)]
         while True:

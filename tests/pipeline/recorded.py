@@ -57,6 +57,8 @@ def one_of_each(node: str) -> list[Fact]:
         str: node,
         int: 7,
         bool: True,
+        str | None: node,
+        int | None: 7,
         Filter: Filter("a > 1"),
         Scalar: 0.5,
         Peer: Peer.CLIENT,
@@ -219,6 +221,7 @@ def _deliveries(fact: Fact) -> list[Row]:
             "kind": type(fact).__name__,
             "place": place,
             "anywhere": isinstance(fact, facts.Delivered) and fact.anywhere,
+            "subscription": fact.subscription if isinstance(fact, facts.Recalled) else None,
         }
         for place, event in enumerate(events)
     ]

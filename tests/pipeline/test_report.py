@@ -273,10 +273,24 @@ def test_numbers_are_gathered_from_tables(spark: SparkSession, tmp_path: Path) -
     assert waits["handover"]["seconds"][0] == pytest.approx(0.5)
     assert waits["handover"]["seconds"][-1] == pytest.approx(2)
     assert waits["first event: attached"]["count"] == 1
+    assert len(waits) == 2, "this table is of a release that did not know when the n-th event came"
     lines = gathering.traffic(tables) or []
     assert len({row["link"] for row in lines}) == gathering.LINKS_MAX + 1
     assert sum(row["events"] for row in lines) == sum(row["events"] for row in ROWS["traffic"])
     assert (gathering.audit(tables) or {})["deliveries"] is None
+
+
+def test_how_long_the_nth_event_took_is_gathered(spark: SparkSession, tmp_path: Path) -> None:
+    """Of subscriptions that asked for a past, and got as many events."""
+    latencies = (0.5, 1.5, None)
+    rows = [{"cause": "subscribed", "asked": 3, "nth_latency_s": each} for each in latencies]
+    (tmp_path / "bootstrap_latency").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "bootstrap_latency" / "part.parquet")
+
+    (waits,) = gathering.waiting(ReportTables(spark, gathering.folders_in(tmp_path)))
+
+    assert waits["name"] == "as many events as asked for: subscribed"
+    assert (waits["count"], waits["seconds"][0], waits["seconds"][-1]) == (2, 0.5, 1.5)
 
 
 def test_places_are_drawn_where_they_are() -> None:

@@ -132,6 +132,7 @@ PREDICATES = {
         *predicates_on("kind", ["Stray"]),
         *predicates_on("place", [0]),
         *predicates_on("anywhere", [True], ordered=False),
+        *predicates_on("subscription", ["s"]),
     ],
     "movements": [
         *predicates_on("kind", ["moved"]),
@@ -168,6 +169,9 @@ def journals(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     facts.Accepted(at=node, time=time, link="c", events=events),
                     facts.Delivered(at="c", time=time, events=events[:2], anywhere=position == 3),
                     facts.Stray(at="d", time=time, events=events[:1]),
+                    facts.Recalled(
+                        at="d", time=time, events=events[:1], subscription="st"[position % 2]
+                    ),
                     facts.Moved(at="c", time=time, location="here" if position % 2 else ""),
                     facts.Attached(at=node, time=time, link="d", peer=Peer.CLIENT),
                     facts.HandoverFinished(at=node, time=time, client="c", replayed=1, held=7),

@@ -97,23 +97,32 @@ def test_handovers_and_subscriptions_are_their_facts(spark: SparkSession) -> Non
         spark,
         schemas.FACTS,
         [
-            {"at": "c", "kind": "Subscribed", "name": "s", "filter": "a > 1", **place},
+            {
+                "at": "c", "kind": "Subscribed", "name": "s", "filter": "a > 1",
+                "details": '{"past_events_max": 9}', **place,
+            },
+            {
+                "at": "c", "kind": "Subscribed", "name": "t", "filter": "a > 1",
+                "details": '{"past_events_max": null}', **place,
+            },
             {"at": "c", "kind": "Adapted", "name": "s", "filter": "a > 2", **place},
             {"at": "c", "kind": "Unsubscribed", "name": "s", **place},
             {"at": "c", "kind": "Advertised", "name": "s", "filter": "a > 1", **place},
         ],
-    )
+    )  # fmt: skip
 
     handed = rows(archive.handovers(statistics).select("client", "broker", "kind", "replayed"))
-    asked = rows(archive.subscriptions(facts).select("client", "subscription", "kind", "filter"))
+    columns = ("client", "subscription", "kind", "filter", "past_events_max")
+    asked = rows(archive.subscriptions(facts).select(*columns))
 
     assert handed == [
         ("c", "B1", "started", None), ("c", "B1", "junction", None), ("c", "B1", "finished", 4)
     ]  # fmt: skip
     assert asked == [
-        ("c", "s", "subscribed", "a > 1"),
-        ("c", "s", "adapted", "a > 2"),
-        ("c", "s", "unsubscribed", None),
+        ("c", "s", "subscribed", "a > 1", 9),
+        ("c", "t", "subscribed", "a > 1", None),
+        ("c", "s", "adapted", "a > 2", None),
+        ("c", "s", "unsubscribed", None, None),
     ]
 
 
@@ -230,7 +239,7 @@ def test_bootstrap_latency_is_the_time_to_the_first_delivery(spark: SparkSession
             frame(spark, SUBSCRIPTIONS, asks),
             frame(spark, schemas.MOVEMENTS, moves),
             frame(spark, schemas.DELIVERIES, delivered),
-        )
+        ).drop("asked", "nth_delivered", "nth_latency_s", "nth_past")
     )
 
     def first(client: str, start: datetime, ends: list[datetime]) -> tuple[datetime | None, Any]:
@@ -277,3 +286,68 @@ def test_bootstrap_latency_is_the_time_to_the_first_delivery(spark: SparkSession
     )  # fmt: skip
     assert Counter(found) == expected
     assert len({latency for *_, latency in found}) > 5
+
+
+@pytest.mark.spec("PA-5")
+def test_bootstrap_latency_is_the_time_to_the_nth_event(spark: SparkSession) -> None:
+    """Past events of the same subscription count, and all that came as usual."""
+    rng = random.Random(SEED)  # noqa: S311
+    asks: list[dict[str, Any]] = []
+    given: list[dict[str, Any]] = []
+    for number in range(60):
+        client = f"c{number}"
+        for position, time in enumerate(sorted(rng.choices(range(60), k=30))):
+            place = {"client": client, "journal": client, "position": position, "turn": 0}
+            place["time"] = at(time)
+            name = rng.choice("st")
+            match rng.randrange(8):
+                case 0 | 1:
+                    kind = rng.choice(["subscribed", "subscribed", "unsubscribed"])
+                    asked = rng.choice([None, 0, 1, 2, 3, 5, 2**62])
+                    n = asked if kind == "subscribed" else None
+                    asks.append({**place, "subscription": name, "kind": kind, "past_events_max": n})
+                case 2 | 3:
+                    past = {**place, "kind": "Recalled", "subscription": name}
+                    given += [{**past, "place": part} for part in range(rng.randint(1, 3))]
+                case 4:
+                    given.append({**place, "kind": rng.choice(["Stray", "Repeated", "Missed"])})
+                case _:
+                    live = {**place, "kind": "Delivered"}
+                    given += [{**live, "place": part} for part in range(rng.randint(1, 2))]
+
+    found = rows(
+        bootstrap.bootstrap_latency(
+            frame(spark, SUBSCRIPTIONS, asks),
+            frame(spark, schemas.MOVEMENTS, []),
+            frame(spark, schemas.DELIVERIES, given),
+        ).select("client", "subscription", "started", "asked", "nth_delivered", "nth_latency_s",
+                 "nth_past")
+    )  # fmt: skip
+
+    def nth(row: dict[str, Any]) -> Row:
+        own = [row["client"], row["subscription"]]
+        same = [ask for ask in asks if [ask["client"], ask["subscription"]] == own]
+        later = [ask for ask in same if ask["position"] > row["position"]]
+        until = min((ask["time"] for ask in later), default=at(10**6))
+        counting = [
+            each
+            for each in given
+            if each["client"] == row["client"]
+            and row["time"] <= each["time"] < until
+            and (each["kind"] == "Delivered" or each.get("subscription") == row["subscription"])
+        ]
+        n = row["past_events_max"]
+        if not n or len(counting) < n:
+            return None, None, None
+        first = sorted(counting, key=lambda each: (each["time"], each["position"], each["place"]))
+        came = first[n - 1]["time"]
+        past = sum(each["kind"] == "Recalled" for each in first[:n])
+        return came, (came - row["time"]).total_seconds(), past
+
+    expected = Counter(
+        (row["client"], row["subscription"], row["time"], row["past_events_max"], *nth(row))
+        for row in asks
+        if row["kind"] == "subscribed"
+    )
+    assert Counter(found) == expected
+    assert len({(latency, past) for *_, latency, past in found}) > 10

@@ -38,7 +38,7 @@ def test_tables_grow_with_journals_of_a_later_version(spark: SparkSession, tmp_p
         [
             Weighed(at=node, time=0, weight_kg=1.5),
             Accepted(at=node, time=0, link="later", events=(event,)),
-            Subscribed(at=node, time=0, subscription="s", filter=Filter("TRUE")),
+            Subscribed(at=node, time=0, subscription="s", filter=Filter("TRUE"), past_events_max=3),
         ],
     )
     journal.close()
@@ -50,3 +50,13 @@ def test_tables_grow_with_journals_of_a_later_version(spark: SparkSession, tmp_p
     for name in GROWING:
         count = manifest.rows[name] + new.get(name, 0)
         assert read(spark, tmp_path / "tables", name).count() == count, name
+    asked = read(spark, tmp_path / "tables", "subscriptions").select("past_events_max").collect()
+    assert [row[0] for row in asked if row[0] is not None] == [3], "release 0.1 did not write it"
+    given = read(spark, tmp_path / "tables", "deliveries")
+    assert given.where("subscription IS NOT NULL").count() == 0
+
+    run(spark, tmp_path / "journals", tmp_path / "tables", only=["bootstrap_latency"])
+
+    latencies = read(spark, tmp_path / "tables", "bootstrap_latency")
+    assert latencies.count() > 1
+    assert [row.asked for row in latencies.where("asked IS NOT NULL").collect()] == [3]

@@ -2,6 +2,7 @@
 
 import hashlib
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,11 +55,13 @@ class Once(Observer):
         self._wishes: dict[tuple[NodeId, str], Filter] = {}
         self._known: dict[tuple[NodeId, str], Time] = {}
         """Since when all brokers know a wish, once they do."""
+        self._links: dict[NodeId, set[NodeId]] = defaultdict(set)
 
     def settled(self, now: Time) -> None:
-        """The network has settled: all brokers know all wishes."""
+        """The network has settled: all brokers know all wishes of those that are connected."""
         for wish in self._wishes:
-            self._known.setdefault(wish, now)
+            if self._links[wish[0]]:
+                self._known.setdefault(wish, now)
 
     def fact(self, fact: Fact) -> None:
         match fact:
@@ -84,6 +87,10 @@ class Once(Observer):
             case facts.Unsubscribed():
                 del self._wishes[fact.at, fact.subscription]
                 self._known.pop((fact.at, fact.subscription), None)
+            case facts.Attached():
+                self._links[fact.at].add(fact.link)
+            case facts.Detached():
+                self._links[fact.at].discard(fact.link)
             case facts.Forgotten():  # It may have missed what was published before.
                 self._known = {wish: at for wish, at in self._known.items() if wish[0] != fact.at}
             case _:

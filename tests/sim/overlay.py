@@ -26,6 +26,7 @@ from sterna.core.mobility import MobilityOptions
 from sterna.core.names import Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import ClientOptions, HistoryOptions
+from sterna.core.terms.messages import DEFAULT, Terms
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.sim.network import Observer
@@ -120,6 +121,7 @@ class Overlay:
         *,
         past: int | None = None,
         since_us: Time | None = None,
+        terms: Terms = DEFAULT,
     ) -> "Overlay":
         return self._do(
             client,
@@ -128,6 +130,7 @@ class Overlay:
                 filter=Filter(text),
                 past_events_max=past,
                 past_since_us=since_us,
+                terms=terms,
             ),
         )
 

@@ -70,13 +70,20 @@ def test_the_pictures_in_the_documentation_are_up_to_date(page: str, figure: str
     assert drawn == (ROOT / "docs/figures" / figure).read_text(encoding="utf-8")
 
 
-def test_the_pictures_of_strategies_in_the_documentation_are_up_to_date() -> None:
+@pytest.mark.parametrize(
+    ("page", "paper"),
+    [
+        ("concepts/disconnected.md", "burcea"),
+        ("concepts/past.md", "cilia"),
+        ("concepts/delivery-order.md", "huang"),
+    ],
+)
+def test_the_pictures_of_papers_in_the_documentation_are_up_to_date(page: str, paper: str) -> None:
     program: dict[str, dict[str, Picture]] = {}
-    page = ROOT / "docs/concepts/disconnected.md"
-    exec("\n".join(blocks(page, "python")), program)  # noqa: S102
+    exec("\n".join(blocks(ROOT / "docs" / page, "python")), program)  # noqa: S102
 
     for name, picture in program["pictures"].items():
-        figure = ROOT / "docs/figures" / f"burcea-{name}.svg"
+        figure = ROOT / "docs/figures" / f"{paper}-{name}.svg"
         assert picture.svg() == figure.read_text(encoding="utf-8")
 
 

@@ -204,6 +204,10 @@ class Recalling:
                 assert {event.id for event in answer} <= {
                     event.id for event in subscriptions.get(name, [])
                 }
+        for fact in self.facts.all:
+            if isinstance(fact, facts.Recalled):
+                given = self.given[fact.at][str(fact.subscription)]
+                assert {event.id for event in fact.events} <= {event.id for event in given}
 
 
 def network(
@@ -345,6 +349,27 @@ def test_a_subscription_begins_with_what_its_broker_has() -> None:
     run.publish("pat", "y").settle().subscribe("ann").publish("pat").settle()
 
     assert run.numbers("ann") == [*range(4, RING + 3), RING + 4]
+
+
+@pytest.mark.spec("LV-2", "PA-5")
+def test_facts_say_how_much_was_asked_for_and_whose_past_came() -> None:
+    """The past of the second waits with an event that came as usual, for that of the first."""
+    run = network(line(1), {"ann": "B1", "pat": "B1"}).settle()
+    run.do("ann", Subscribe(subscription="0", filter=Filter("TRUE"))).settle()
+    run.publish("pat", "x").publish("pat", "y").settle()
+    run.subscribe("ann", "1").subscribe("ann", "2", kind="y").publish("pat", "x").settle()
+
+    said = [fact for fact in run.facts.all if isinstance(fact, facts.Subscribed)]
+    assert [(fact.subscription, fact.past_events_max) for fact in said] == [
+        ("0", None),
+        ("1", RING),
+        ("2", RING),
+    ]
+    recalled = [fact for fact in run.facts.all if isinstance(fact, facts.Recalled)]
+    assert [(fact.subscription, [event.seq for event in fact.events]) for fact in recalled] == [
+        ("1", [1]),
+        ("2", [2]),
+    ]
 
 
 @pytest.mark.spec("LV-2")

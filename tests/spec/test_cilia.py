@@ -2,12 +2,14 @@
 
 import pytest
 
+from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.history.facts import PastHeld
 from sterna.core.history.options import HistoryOptions, Search
 from sterna.core.history.recent import Recent
 from sterna.core.history.search import Searches
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.settings import ClientOptions
-from sterna.sim.script import Drop
+from sterna.sim.script import Drop, Pause
 from sterna.sim.topology import Topology, line
 from tests.goldens import assert_golden
 from tests.sim.overlay import RELOCATION, Overlay
@@ -169,6 +171,78 @@ def test_what_a_publisher_published_on_another_side_is_missing() -> None:
     assert run.recalled("X7") == ["X1#3"]
 
 
+def test_what_came_from_where_the_question_comes_from_is_no_past() -> None:
+    """B2 has what comes from B3; of what B1 sends, it has only what is wanted there."""
+    run = Overlay(
+        line(3),
+        {"X1": "B1", "X7": "B1", "X6": "B3"},
+        protocols=("past", "search"),
+        history=HistoryOptions(search=Search.MERGED),
+    )
+    published_of(run, 0)
+    recent = run.broker("B1").part("past")
+    assert isinstance(recent, Recent)
+    recent.memory.events_max = 1
+    run.subscribe("X7", "light IS NOT NULL", past=1).subscribe("X6", "light = 'red'").settle()
+    change(run, "red", "green", "red", "amber")
+    assert recent_of(run, "B2") == [1, 3]
+
+    run.subscribe("X7", "light IS NOT NULL", name="2", past=10).settle()
+
+    assert run.recalled("X7") == ["X1#4"]
+
+
+def test_a_subscription_that_ends_during_its_search_shows_nothing() -> None:
+    """B5 has what was wanted there, which is less than everything."""
+    run = network(Search.NEAREST, "X1")
+    published_of(run, 0)
+    run.subscribe("X7", "light = 'red'").settle()
+    run.subscribe("X7", "light IS NOT NULL", name="2", past=1).unsubscribe("X7", "2").settle()
+    change(run, "red", "green", "red")
+    assert recent_of(run, "B5") == [1, 3]
+
+    run.subscribe("X7", "light IS NOT NULL", name="3", past=10).settle()
+
+    assert run.recalled("X7") == []
+
+
+@pytest.mark.spec("DO-4")
+def test_the_past_of_a_visitor_comes_over_its_home_broker() -> None:
+    """B3 has red at once; green is published before B1, the home of X7, has subscribed."""
+    run = Overlay(
+        line(3),
+        {"X1": "B3", "X7": "B1"},
+        handover=HandoverOptions(protocol=Handover.HOME),
+        protocols=("past", "search"),
+    )
+    run.detach("X7").settle().attach("X7", "B3").settle()
+    change(run, "red").subscribe("X7", "light IS NOT NULL", past=5).wait(3_000)
+
+    change(run, "green")
+
+    assert run.recalled("X7") + run.received("X7") == ["X1#1", "X1#2"]
+
+
+@pytest.mark.spec("DO-4")
+def test_who_has_its_home_here_and_is_elsewhere_may_have_published_there() -> None:
+    """Green was published at B3, which nobody asks, for X1 has gone on to B2."""
+    run = Overlay(
+        line(3),
+        {"X1": "B1", "X7": "B1"},
+        RoutingOptions(advertisements=True),
+        ClientOptions(advertisements=True),
+        handover=HandoverOptions(protocol=Handover.HOME),
+        protocols=("past", "search"),
+    )
+    change(run.advertise("X1", "light IS NOT NULL").settle(), "red")
+    change(run.detach("X1").settle().attach("X1", "B3").settle(), "green")
+    run.detach("X1").settle().attach("X1", "B2").settle()
+
+    run.subscribe("X7", "light IS NOT NULL", past=5).settle()
+
+    assert run.recalled("X7") == []
+
+
 def published_of(run: Overlay, events_max: int) -> None:
     """Have brokers keep so many events of each of their own publishers."""
     for broker in run.simulation.script.topology.brokers:
@@ -188,3 +262,19 @@ def test_a_question_waits_for_a_link_behind_its_subscription() -> None:
     sent = [line for line in run.trace.lines[first:] if "B4 → B3" in line]
     assert ["SubscriptionChange" in sent[0], "HistoryAsked" in sent[1]] == [True, True]
     assert run.recalled("X7") == ["X1#1"]
+
+
+@pytest.mark.spec("PA-5")
+@pytest.mark.parametrize(("past", "held", "waits_us"), [(5, 1, 50_000), (1, 1, 0)])
+def test_how_long_events_wait_for_the_past_is_stated(past: int, held: int, waits_us: int) -> None:
+    """One comes while B1 is silent: it waits for the past, unless it is all that was asked for."""
+    run = change(network(Search.COMPLETE, "X1", "X2"), "red")
+    run.fault(Pause(broker="B1", us=100_000))
+    run.subscribe("X7", "light IS NOT NULL", past=past).wait(20_000)
+
+    change(run, "off", at="X2")
+
+    (fact,) = run.facts_of(PastHeld)
+    assert isinstance(fact, PastHeld)
+    assert (fact.subscription, fact.held) == ("1", held)
+    assert waits_us <= fact.held_us <= 100_000

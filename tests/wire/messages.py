@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 from hypothesis import strategies as st
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sterna.core.link import Ack, Data, Frame, Resume
 from sterna.core.location.messages import MovingChange
 from sterna.core.messages import Message
+from sterna.core.terms.messages import TermsChange
 from sterna.model.event import CheckedEvent, Event, EventId
 from sterna.model.filters import Filter
 from sterna.model.ranges import INT_MAX, Range
@@ -84,20 +85,23 @@ def raw(frame: Frame) -> bytes:
 
 def _values(hint: Any, numbers: Numbers) -> st.SearchStrategy[Any]:
     ranges = [each for each in get_args(hint) if isinstance(each, Range)]
-    if get_origin(hint) is Annotated and ranges:
-        return numbers(ranges[0])
+    if get_origin(hint) is Annotated:
+        return numbers(ranges[0]) if ranges else _values(get_args(hint)[0], numbers)
     if hint is Event:
         return EVENTS
     if hint is Filter:
         return st.sampled_from(FILTERS).map(Filter)
     if hint is Message:  # What else a client that arrives has to say.
-        return messages_of(MovingChange, numbers)
+        return messages_of(MovingChange, numbers) | messages_of(TermsChange, numbers)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return st.sampled_from(hint)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return messages_of(hint, numbers)
     if hint is EventId:
         return st.builds(EventId, TEXTS, numbers(Range(0, INT_MAX)))
+    if isinstance(hint, type) and issubclass(hint, tuple):
+        fields = get_type_hints(hint, include_extras=True).values()
+        return st.builds(hint, *(_values(each, numbers) for each in fields))
     if get_origin(hint) is tuple:
         first, *others = get_args(hint)
         if others and others[0] is not Ellipsis:

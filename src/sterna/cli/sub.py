@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from string import Formatter
@@ -20,13 +20,16 @@ from sterna.cli.addressing import split
 from sterna.cli.attributes import parse_assignments
 from sterna.cli.output import advise, fail
 from sterna.cli.talking import Also, ClientName, Journal, brokers_of, talk
+from sterna.core.terms.messages import Order
 from sterna.errors import FilterWarning, SternaError
 from sterna.model.duration import parse_duration
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter, FilterError
+from sterna.model.queue_policies import parse_policy
 from sterna.net.client import Client, connect
 from sterna.net.client.connections import Change, Connected, Lost
 from sterna.net.client.handles import Subscription
+from sterna.net.client.watching import WatchedSubscription, WatchingClient
 
 _EXPECTED = ("the client is closed", "the client has detached", "the broker refuses")
 """Why connections end on purpose, or with an error that the command ends with."""
@@ -44,7 +47,24 @@ def sub(
     past: Annotated[
         str | None,
         typer.Option(
-            metavar="10|5m", help="Begin with the last so many events, or those of so long."
+            metavar="10|5m|10,5m",
+            help="Begin with the last so many events, or those of so long, or the last so many of "
+            "so long.",
+        ),
+    ] = None,
+    order: Annotated[
+        Order,
+        typer.Option(
+            help="`available`: let new events overtake older ones that a broker out of reach has."
+        ),
+    ] = Order.STRICT,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            "--queue",
+            metavar="POLICY",
+            help="What to keep of the events that wait while the client is away: `ttl(30s)`, "
+            "`last_per(attribute)`, `max(expression)`, `min(expression)` or `ring(100)`; else all.",
         ),
     ] = None,
     count: Annotated[
@@ -61,6 +81,16 @@ def sub(
             metavar="TEXT",
             help="Print this for each event, with the values of its attributes for `{name}`; also "
             "`{_publisher}`, `{_seq}`, `{_time}` and `{_payload}`.",
+        ),
+    ] = None,
+    watch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Have so many of the given brokers serve it at once; when one is lost, another "
+            "takes its place. Not with the options about state, past, place and roaming.",
+            show_default=False,
         ),
     ] = None,
     quiet: Annotated[
@@ -115,6 +145,8 @@ def sub(
     try:
         context = parse_assignments(variables or [])
         beginning = parse_past(past)
+        if keep is not None:
+            parse_policy(keep)
         stay_s = parse_duration(every)
         limit_s = None if timeout is None else parse_duration(timeout)
         write = write_json if as_json else write_text if form is None else formatted(form)
@@ -122,8 +154,18 @@ def sub(
         fail(str(error), as_json=as_json)
     if as_json and form is not None:
         fail("give --json or --format, not both", as_json=as_json)
-    if state is not None and client is None:
-        fail("a state belongs to a client: give its name with --client", as_json=as_json)
+    alone: dict[str, object] = {
+        "--state": state,
+        "--journal": journal,
+        "--past": past,
+        "--at": at,
+        "--set": variables,
+        "--walk": walk,
+        "--roam": roam,
+        "--order": order is not Order.STRICT,
+        "--queue": keep,
+    }
+    _check_client(client, state, watch, urls, alone, as_json=as_json)
 
     async def subscribe() -> None:
         connecting = connect(*urls, client=client, state=state, journal=journal)
@@ -138,18 +180,29 @@ def sub(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FilterWarning)  # The user has read it above.
                 subscription = connected.subscribe(
-                    where, past=beginning, acknowledge="auto" if state is None else "manual"
+                    where,
+                    past=beginning,
+                    acknowledge="auto" if state is None else "manual",
+                    order=order.value,
+                    keep=keep,
                 )
             movements: list[Awaitable[None]] = []
             movements += [_walk(connected, places, stay_s)] if places else []
             movements += [_roam(connected, roads, stay_s)] if roads else []
-            writer = Writer(write, confirms=state is not None, count=count)
             if limit_s is not None:
                 movements.append(asyncio.sleep(limit_s))
             await _first(writer.write_all(subscription), *movements)
 
     try:
-        talk(subscribe(), as_json=as_json)
+        writer = Writer(write, confirms=state is not None, count=count)
+        work = (
+            subscribe()
+            if watch is None
+            else _watch(
+                connect(*urls, client=client, watch=watch), where, writer, limit_s, quiet=quiet
+            )
+        )
+        talk(work, as_json=as_json)
         sys.stdout.flush()
     except BrokenPipeError:  # The reader, such as head, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -180,6 +233,58 @@ class Reporter:
                 pass
 
 
+def _check_client(
+    client: str | None,
+    state: Path | None,
+    brokers: int | None,
+    urls: Sequence[str],
+    alone: Mapping[str, object],
+    *,
+    as_json: bool,
+) -> None:
+    """Refuse a state without a name, and what does not go with `--watch`."""
+    both = [option for option, value in alone.items() if value]
+    if state is not None and client is None:
+        fail("a state belongs to a client: give its name with --client", as_json=as_json)
+    if brokers is not None and both:
+        fail(f"give --watch or {both[0]}, not both", as_json=as_json)
+    if brokers is not None and len({*urls}) < brokers:
+        problem = (
+            f"--watch {brokers} needs the addresses of {brokers} brokers: add some with --also"
+        )
+        fail(problem, as_json=as_json)
+
+
+async def _watch(
+    connecting: WatchingClient,
+    where: Filter,
+    writer: "Writer",
+    limit_s: float | None,
+    *,
+    quiet: bool,
+) -> None:
+    """Write what several brokers bring."""
+    if not quiet:
+        connecting.on_connection(_report_watching)
+    async with connecting as connected:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FilterWarning)  # The user has read it above.
+            subscription = connected.subscribe(where)
+        limit = [] if limit_s is None else [asyncio.sleep(limit_s)]
+        await _first(writer.write_all(subscription), *limit)
+
+
+def _report_watching(change: Change) -> None:
+    """Report that a broker watches, or that it is lost."""
+    match change:
+        case Connected(broker, address):
+            _say(f"watched by {broker} ({address})")
+        case Lost(broker, reason) if not reason.startswith(_EXPECTED):
+            _say(f"lost {broker}: {reason}")
+        case _:
+            pass
+
+
 class Writer:
     """Writes events to standard output."""
 
@@ -189,7 +294,7 @@ class Writer:
         """Whether each event is acknowledged once it is written: then it is not printed again."""
         self._count = count
 
-    async def write_all(self, subscription: Subscription) -> None:
+    async def write_all(self, subscription: Subscription | WatchedSubscription) -> None:
         """Write events until there are enough, or the subscription ends."""
         written = 0
         async for event in subscription:
@@ -197,7 +302,7 @@ class Writer:
             written += 1
             if self._confirms or not subscription.waiting:
                 sys.stdout.flush()
-            if self._confirms:
+            if self._confirms and isinstance(subscription, Subscription):
                 subscription.acknowledge(event)
             if written == self._count:
                 return
@@ -256,18 +361,25 @@ def write_json(event: Event) -> str:
     return msgspec.json.encode(document).decode()
 
 
-def parse_past(text: str | None) -> int | timedelta | None:
-    """Parse `--past`: `10` is a number of events, `5m` a time."""
+def parse_past(text: str | None) -> int | timedelta | tuple[int, timedelta] | None:
+    """Parse `--past`: `10` is a number of events, `5m` a time, `10,5m` both."""
     if text is None:
         return None
-    if text.isascii() and text.isdigit():
-        return int(text)
+    count, comma, period = text.rpartition(",")
     try:
-        return timedelta(seconds=parse_duration(text))
-    except ValueError:
+        if comma:
+            return _number(count), timedelta(seconds=parse_duration(period))
+        return _number(text) if text.isdigit() else timedelta(seconds=parse_duration(text))
+    except (ValueError, OverflowError):
         raise ValueError(
-            f"--past is a number of events (10) or a time (30s, 5m, 1h), not {text!r}"
+            f"--past is a number of events (10), a time (30s, 5m, 1h) or both (10,5m), not {text!r}"
         ) from None
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(text)
+    return int(text)
 
 
 def _moment(event: Event) -> str:

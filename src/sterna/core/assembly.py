@@ -14,6 +14,7 @@ from sterna.core.broker import Broker
 from sterna.core.client import Client
 from sterna.core.component import Component
 from sterna.core.handover.options import Handover
+from sterna.core.history.options import HistoryOptions
 from sterna.core.link import LinkTiming
 from sterna.core.names import NodeId
 from sterna.core.protocol import Kind, Protocol, named, registered
@@ -83,6 +84,7 @@ def client_settings(settings: Settings) -> Settings:
         client=settings.client,
         handover=handover,
         places=settings.places,
+        history=HistoryOptions(hold_us=settings.history.hold_us),
         protocols=shared,
         options={name: settings.options[name] for name in known if name in settings.options},
     )
@@ -91,7 +93,9 @@ def client_settings(settings: Settings) -> Settings:
 def used(settings: Settings) -> list[Protocol]:
     """The protocols that the settings ask for, in the order in which their components work."""
     handover = named(settings.handover.protocol)
-    listed = [named(name) for name in dict.fromkeys((*settings.protocols, *handover.needs))]
+    asked = [named(name) for name in settings.protocols]
+    needed = [name for each in (*asked, handover) for name in each.needs]
+    listed = [named(name) for name in dict.fromkeys((*settings.protocols, *needed))]
     return [
         *(each for each in listed if not each.is_last),
         *(each for each in registered() if each.kind is Kind.PLACES and each.is_used(settings)),

@@ -9,13 +9,15 @@ from sterna.core.handover.prefetching import PREFETCHING
 from sterna.core.handover.relocation import RELOCATION
 from sterna.core.handover.standard import STANDARD
 from sterna.core.history.recent import PAST
-from sterna.core.history.search import SEARCH
+from sterna.core.history.search import PROTOCOL as SEARCH
 from sterna.core.location.moving import MOVING
 from sterna.core.overlay.members import OVERLAY
 from sterna.core.overlay.post import POST
+from sterna.core.presubscribing.replicator import PRESUBSCRIBING
 from sterna.core.protocol import Kind, Protocol, register
+from sterna.core.terms.agreements import PROTOCOL as TERMS
 
-LIVE = (OVERLAY.name, PAST.name, CONFIRMING.name, POST.name)
+LIVE = (OVERLAY.name, PAST.name, SEARCH.name, CONFIRMING.name, POST.name, TERMS.name)
 """The protocols that every broker on sockets takes part in, whatever else is configured."""
 
 LIVE_0_1 = (OVERLAY.name, PAST.name)
@@ -25,7 +27,9 @@ PROTOCOLS = (
     OVERLAY,
     PAST,
     SEARCH,
+    PRESUBSCRIBING,
     CONFIRMING,
+    TERMS,
     MOVING,
     POST,
     Protocol(name=Handover.NONE, kind=Kind.HANDOVER),

@@ -268,11 +268,12 @@ class Client(Node):
     def introduce(self, now: Time) -> None:
         """Send a new broker all that it has to know."""
         subscriptions, advertisements, others = self.introduction()
-        messages: list[Message] = [*others]
-        if advertisements:
-            messages.insert(0, AdvertisementChange(added=advertisements))
+        messages: list[Message] = [each for each in others if each.precedes_subscriptions]
         if subscriptions:
-            messages.insert(0, SubscriptionChange(added=subscriptions))
+            messages.append(SubscriptionChange(added=subscriptions))
+        if advertisements:
+            messages.append(AdvertisementChange(added=advertisements))
+        messages += [each for each in others if not each.precedes_subscriptions]
         for message in messages:
             self.send(self._broker(), message, now)
         self.introduction_sent(now)

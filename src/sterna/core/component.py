@@ -188,6 +188,15 @@ class BrokerComponent(Component):
     def client_moved(self, client: NodeId, now: Time) -> None:
         """A client has moved, and this broker lies between where it was and where it is."""
 
+    def moving_changed(self, link: LinkId, now: Time) -> None:
+        """The subscriptions with `myloc` that came over a link have changed, or where they are."""
+
+    def terms_changed(self, client: NodeId, now: Time) -> None:
+        """The terms of a client's subscriptions have changed; see `Agreements.of`."""
+
+    def overlay_changed(self, now: Time) -> None:
+        """There are other brokers than before, or other ways to them."""
+
     def archive_changed(self, *, is_there: bool, now: Time) -> None:
         """There is an archive of events now, or none any more."""
 
@@ -302,9 +311,13 @@ class ClientComponent(Component):
 
     def delivering(
         self, events: Sequence[Event], subscriptions: Sequence[tuple[str, ...]], now: Time, *,
-        anywhere: bool,
+        anywhere: bool, overtakes: bool,
     ) -> "Found | None":  # fmt: skip
-        """Events are about to go to the application; return those that may go now, if not all."""
+        """Events are about to go to the application; return those that may go now, if not all.
+
+        They may have been kept for a place where the client was then (`anywhere`); and earlier ones
+        of their publishers may follow (`overtakes`).
+        """
 
     def may_publish(self) -> bool:
         """Whether events can go out now; when that changes, call `client.flush`."""

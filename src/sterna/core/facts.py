@@ -33,6 +33,14 @@ class Delivered(Fact, frozen=True, kw_only=True):
     """Whether they were kept for the client, for a place where it was then."""
 
 
+class Overtook(Fact, frozen=True, kw_only=True):
+    """The application was given these events before earlier ones of their publishers that may still
+    come, as their subscriptions permit. A `Delivered` has just stated that they came.
+    """
+
+    events: tuple[EventId, ...]
+
+
 class Stray(Fact, frozen=True, kw_only=True):
     """Events arrived that match no subscription (any more); the application never saw them."""
 
@@ -44,6 +52,13 @@ class Subscribed(Fact, frozen=True, kw_only=True):
 
     subscription: str
     filter: Filter
+    past_events_max: int | None = None
+    """How many past events it asks for; None if it wants none, or does not say how many."""
+    keep: str = ""
+    """What is to be kept of the events that wait for the client; empty if all are."""
+    order: str = ""
+    """In which order it wants what other brokers have kept, if not strictly in that of each
+    publisher."""
 
 
 class Unsubscribed(Fact, frozen=True, kw_only=True):
@@ -107,6 +122,8 @@ class Recalled(Fact, frozen=True, kw_only=True):
     """The application was given events from before its subscription, as it had asked."""
 
     events: tuple[Event, ...]
+    subscription: str | None = None
+    """The subscription whose past this is; earlier releases did not write it."""
 
 
 class Missed(Fact, frozen=True, kw_only=True):
@@ -200,6 +217,8 @@ class Discarded(Fact, frozen=True, kw_only=True):
 
     client: NodeId
     events: tuple[Event, ...]
+    policy: str = ""
+    """The queue policy of the client that does without them; empty if a bound was reached."""
 
 
 # ---- At both.

@@ -27,6 +27,9 @@ class BrokerHooks:
     goes_elsewhere: Hook
     is_elsewhere: Hook
     client_moved: Hook
+    moving_changed: Hook
+    terms_changed: Hook
+    overlay_changed: Hook
     archive_changed: Hook
     looked_up: Hook
     keeps: Hook

@@ -11,6 +11,7 @@ from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import AdvertisementChange, InterestAsked, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer
 from sterna.core.settings import Settings
+from sterna.core.terms.messages import Terms
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 from sterna.model.ranges import Instant, Number
@@ -150,6 +151,7 @@ class Subscribe(Input, frozen=True, kw_only=True):
     """Begin with at most so many events that the broker still has, the newest ones."""
     past_since_us: Instant | None = None
     """Begin with events that the broker still has and that were published at this time or later."""
+    terms: Terms = Terms()
 
 
 class Unsubscribe(Input, frozen=True, kw_only=True):

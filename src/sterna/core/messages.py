@@ -35,6 +35,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """Whether clients may send it. All other messages are for brokers among themselves."""
     with_arrival: ClassVar[bool] = False
     """Whether it may be part of what a roaming client sends to a new broker at once."""
+    precedes_subscriptions: ClassVar[bool] = False
+    """Whether a client that introduces itself sends it before its subscriptions."""
     is_said_once: ClassVar[bool] = False
     """Whether nobody says it again: if two brokers begin a link anew, what was not confirmed of it
     is sent again. What announces a state need not be, for all of that is announced anew."""

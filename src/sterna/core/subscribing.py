@@ -13,9 +13,12 @@ from sterna.core.history.recall import Recall
 from sterna.core.location.whereabouts import Whereabouts
 from sterna.core.messages import Route, SubscriptionChange
 from sterna.core.names import LocalProtocolError, RouteId, Time
+from sterna.core.terms.messages import DEFAULT, Order, Terms
+from sterna.core.terms.stating import Stating
 from sterna.matching import MatchIndex
 from sterna.model.event import Event
 from sterna.model.filters import Filter
+from sterna.model.queue_policies import PolicyError, parse_policy
 
 if TYPE_CHECKING:
     from sterna.core.client import Client
@@ -42,13 +45,30 @@ class Subscribing:
             )
         wants_past = given.past_events_max is not None or given.past_since_us is not None
         recall = self._recall if wants_past else None
+        stating = None if given.terms == DEFAULT else self._stating
+        if given.terms.keep:
+            _check_policy(given.terms.keep)
         exact = self._exact(filter_)
         self._wanted.add(name, exact)
         self.filters[name] = filter_
-        client.state(facts.Subscribed(at=client.id, time=now, subscription=name, filter=filter_))
+        client.state(
+            facts.Subscribed(
+                at=client.id,
+                time=now,
+                subscription=name,
+                filter=filter_,
+                past_events_max=given.past_events_max,
+                keep=given.terms.keep,
+                order=_stated(given.terms.order),
+            )
+        )
+        if stating is not None:
+            stating.state(name, given.terms, now)
         if not filter_.is_bound:
             client.state(facts.Adapted(at=client.id, time=now, subscription=name, filter=exact))
         if filter_.uses_myloc:
+            if recall is not None:
+                recall.begin_here(name, given.past_events_max, given.past_since_us, now)
             self.whereabouts.tell(now)
         if recall is not None:
             asked = PastAsked(
@@ -100,20 +120,32 @@ class Subscribing:
         """What the application wants, as if it had just asked for it."""
         at = self._client.id
         for name, filter_ in self.filters.items():
-            yield facts.Subscribed(at=at, time=now, subscription=name, filter=filter_)
+            terms = self.terms(name)
+            yield facts.Subscribed(
+                at=at,
+                time=now,
+                subscription=name,
+                filter=filter_,
+                keep=terms.keep,
+                order=_stated(terms.order),
+            )
             if not filter_.is_bound:
                 exact = self._exact_or_anywhere(filter_)
                 yield facts.Adapted(at=at, time=now, subscription=name, filter=exact)
 
     # ---- To the application
 
-    def take(self, events: Sequence[Event], now: Time, *, kept_for: KeptFor | None = None) -> None:
+    def take(
+        self, events: Sequence[Event], now: Time, *,
+        kept_for: KeptFor | None = None, overtakes: bool = False,
+    ) -> None:  # fmt: skip
         """Give the application what it wants of these events.
 
-        What was kept for the client may be for a moving subscription at a place where it was.
+        What was kept for the client may be for a moving subscription at a place where it was. What
+        `overtakes` earlier events is only for subscriptions that permit it.
         """
         client = self._client
-        if len(events) == 1 and kept_for is None:  # Mostly it is so.
+        if len(events) == 1 and kept_for is None and not overtakes:  # Mostly it is so.
             only = (events[0],)
             names = self.wanting(events[0])
             if names:
@@ -122,6 +154,8 @@ class Subscribing:
                 client.state(facts.Stray(at=client.id, time=now, events=only))
             return
         found = [self.wanting(event) for event in events]
+        if overtakes:
+            found = [tuple(filter(self._permits_overtaking, names)) for names in found]
         if kept_for is not None:
             kept = dict(kept_for)
             found = [
@@ -130,31 +164,35 @@ class Subscribing:
             ]
         wanted = tuple(event for event, names in zip(events, found, strict=True) if names)
         if wanted:
-            self._deliver(wanted, tuple(filter(None, found)), now, anywhere=kept_for is not None)
+            anywhere, names_ = kept_for is not None, tuple(filter(None, found))
+            self._deliver(wanted, names_, now, anywhere=anywhere, overtakes=overtakes)
         if len(wanted) < len(events):
             stray = tuple(event for event, names in zip(events, found, strict=True) if not names)
             client.state(facts.Stray(at=client.id, time=now, events=stray))
 
     def _deliver(
         self, events: tuple[Event, ...], subscriptions: tuple[tuple[str, ...], ...], now: Time, *,
-        anywhere: bool,
+        anywhere: bool, overtakes: bool = False,
     ) -> None:  # fmt: skip
         for delivering in self._client.hooks.delivering:
-            going = delivering(events, subscriptions, now, anywhere=anywhere)
+            going = delivering(events, subscriptions, now, anywhere=anywhere, overtakes=overtakes)
             if going is not None:
                 events = tuple(event for event, _ in going)
                 subscriptions = tuple(names for _, names in going)
         if events:
-            self.deliver(events, subscriptions, now, anywhere=anywhere)
+            self.deliver(events, subscriptions, now, anywhere=anywhere, overtakes=overtakes)
 
     def deliver(
         self, events: tuple[Event, ...], subscriptions: tuple[tuple[str, ...], ...], now: Time, *,
-        anywhere: bool = False,
+        anywhere: bool = False, overtakes: bool = False,
     ) -> None:  # fmt: skip
         """Give the application events, each for the subscriptions that want it."""
         client = self._client
         client.act(Deliver(events, subscriptions))
         client.state(facts.Delivered(at=client.id, time=now, events=events, anywhere=anywhere))
+        if overtakes:
+            ids = tuple(event.id for event in events)
+            client.state(facts.Overtook(at=client.id, time=now, events=ids))
 
     def wanting(self, event: Event) -> tuple[str, ...]:
         """The subscriptions that want an event, here and now, by name."""
@@ -212,6 +250,29 @@ class Subscribing:
 
     # ---- Components
 
+    def terms(self, name: str) -> Terms:
+        """The terms of a subscription."""
+        part = self._client.part(Stating.name)
+        return DEFAULT if part is None else cast("Stating", part).of(name)
+
+    @property
+    def may_overtake(self) -> bool:
+        """Whether a subscription lets new events overtake earlier ones."""
+        return any(map(self._permits_overtaking, self.filters))
+
+    def _permits_overtaking(self, name: str) -> bool:
+        return self.terms(name).order is Order.AVAILABLE
+
+    @property
+    def _stating(self) -> Stating:
+        part = self._client.part(Stating.name)
+        if part is None:
+            raise LocalProtocolError(
+                f"{self._client.id} cannot subscribe on terms of its own: its network has no "
+                f"protocol {Stating.name!r}; list it among the network's protocols"
+            )
+        return cast("Stating", part)
+
     @property
     def _recall(self) -> Recall:
         part = self._client.part(Recall.name)
@@ -247,3 +308,15 @@ class Subscribing:
     def _exact_or_anywhere(self, filter_: Filter) -> Filter:
         """The same; the places may have become more than a filter can hold."""
         return self.whereabouts.context.exact_or_anywhere(filter_)
+
+
+def _check_policy(text: str) -> None:
+    try:
+        parse_policy(text)
+    except PolicyError as error:
+        raise LocalProtocolError(str(error)) from None
+
+
+def _stated(order: Order) -> str:
+    """The order of a subscription as a fact states it."""
+    return "" if order is DEFAULT.order else str(order)

@@ -9,4 +9,8 @@ BURCEA = (
     "Burcea, Jacobsen, de Lara, Muthusamy and Petrovic 2004: Disconnected operation in "
     "publish/subscribe middleware"
 )
+CILIA = (
+    "Cilia, Fiege, Haul, Zeidler and Buchmann 2003: Looking into the past: enhancing mobile "
+    "publish/subscribe middleware"
+)
 ROUTING = "Routing strategies, in the manner of Carzaniga et al. 2001 and Mühl 2002"

@@ -46,7 +46,7 @@ MEANINGS: Final = {
     "location": "The location of a client.",
     "value": "A variable's value as JSON (with `NaN`, `Infinity` and `-Infinity`).",
     "replayed": "How many events a handover fetched.",
-    "held": "How many events waited for those that a handover fetched.",
+    "held": "How many events waited for those that a handover fetched, or for those of the past.",
     "given_up": "How many messages a link gave up.",
     "published": "The number of the last event of a client that has left.",
     "anywhere": "Whether delivered events were kept for a place where the client was then.",

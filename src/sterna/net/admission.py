@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from sterna.core.link import Data, Frame
 from sterna.core.messages import Events, Message, OtherMessage
 from sterna.core.names import LinkId, RouteId
+from sterna.core.terms.messages import TERMS
 from sterna.errors import SternaError
 
 
@@ -40,6 +41,11 @@ class Admission:
                     if claims is None:
                         claims = _Claims(self._claimed(link))
                     claims.add(message)
+        if claims is not None and claims.terms > self.subscriptions_max:
+            raise RefusedError(
+                f"{link} would state terms for {claims.terms:,} subscriptions, and "
+                f"{self.subscriptions_max:,} are the limit (subscriptions_per_client_max)"
+            )
         if claims is not None and claims.count > self.subscriptions_max:
             raise RefusedError(
                 f"{link} would have {claims.count:,} subscriptions and advertisements, and "
@@ -57,11 +63,17 @@ class _Claims:
 
     @property
     def count(self) -> int:
-        return (
-            sum(map(len, self._known.values()))
-            + sum(map(len, self._added.values()))
-            - sum(map(len, self._removed.values()))
-        )
+        """How many filters there are."""
+        return sum(self._of(kind) for kind in {*self._known, *self._added} if kind != TERMS)
+
+    @property
+    def terms(self) -> int:
+        """How many subscriptions have terms of their own."""
+        return self._of(TERMS)
+
+    def _of(self, kind: str) -> int:
+        known, added = self._known.get(kind, ()), self._added.get(kind, ())
+        return len(known) + len(added) - len(self._removed.get(kind, ()))
 
     def add(self, message: Message) -> None:
         for kind, added, removed, replaces in message.claims():

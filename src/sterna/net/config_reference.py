@@ -9,6 +9,7 @@ from msgspec.structs import FieldInfo
 
 from sterna.net.config import (
     BrokerConfig,
+    BufferConfig,
     ConfigSection,
     choices,
     description,
@@ -40,7 +41,8 @@ listen = "127.0.0.1:7480"
 ```
 
 - Each key can be overridden by an environment variable: `STERNA_<SECTION>_<KEY>`, in capitals. A
-  list is written there with commas between its items, a table as `{ name = { key = 1 } }`.
+  list is written there with commas between its items, a table as `{ name = { key = 1 } }`, a list
+  of tables as `[{ key = 1 }, { key = 2 }]`.
 - Sizes are numbers of bytes, or strings such as `"64 MiB"` (`KiB`, `MiB`, `GiB`). Keys that end in
   `_s` are in seconds, keys that end in `_us` in microseconds.
 - A relative path starts at the directory of the file.
@@ -107,6 +109,7 @@ _WORDS: dict[object, str] = {
     bool: "`true`, `false`",
     tuple[str, ...]: "list of strings",
     dict[str, dict[str, Any]]: "table of tables",
+    tuple[BufferConfig, ...]: "list of tables",
 }
 
 

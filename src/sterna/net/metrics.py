@@ -17,7 +17,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from sterna.core.facts import Fact, HandoverFinished, HandoverStarted
+from sterna.core.history.facts import PastFound
 from sterna.core.names import NodeId, Time
+from sterna.core.presubscribing.facts import VirtualEnded
 from sterna.journal.rows import events_in, is_about_events
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -27,6 +29,10 @@ UNFINISHED_MAX = 100_000
 
 SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """The upper bounds of the histograms: about three for each power of ten."""
+
+
+LINKS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)
+"""The upper bounds of histograms of how far away something is."""
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +97,10 @@ class Metrics(Collector):
         self._handovers: dict[NodeId, Time] = {}
         self._handover_seconds = Histogram()
         self._replayed = self._held = 0
+        self._past: Counter[str] = Counter()
+        self._virtual: Counter[str] = Counter()
+        self._past_seconds = Histogram()
+        self._past_away = Histogram(LINKS)
         self._received_bytes = self._received_frames = 0
         self._sent_bytes = self._sent_frames = 0
         self._commit_seconds = Histogram()
@@ -111,6 +121,10 @@ class Metrics(Collector):
             self._facts[name] += 1
             if is_about_events(kind):
                 self._events[name] += events_in(fact)
+            elif isinstance(fact, PastFound):
+                self._past_found(fact)
+            elif isinstance(fact, VirtualEnded):
+                self._virtual.update(handed=fact.handed, dropped=fact.dropped, unused=fact.unused)
             elif isinstance(fact, HandoverStarted):
                 self._handovers[fact.client] = fact.time
                 if len(self._handovers) > UNFINISHED_MAX:
@@ -121,6 +135,17 @@ class Metrics(Collector):
                 started = self._handovers.pop(fact.client, None)
                 if started is not None:
                     self._handover_seconds.observe((fact.time - started) / 1e6)
+
+    def _past_found(self, fact: PastFound) -> None:
+        self._past.update(
+            here=fact.here,
+            virtual=fact.virtual,
+            neighbours=fact.neighbours,
+            archive=fact.archived,
+        )
+        if fact.search_us is not None:
+            self._past_seconds.observe(fact.search_us / 1e6)
+            self._past_away.observe(fact.away)
 
     @property
     def events(self) -> int:
@@ -171,6 +196,14 @@ class Metrics(Collector):
             "From a client's arrival, or the news that it is expected, until all that it missed is "
             "here.",
         )
+        yield self._past_seconds.family(
+            "sterna_past_search_seconds",
+            "How long searches for the past at other brokers took, one for each subscription.",
+        )
+        yield self._past_away.family(
+            "sterna_past_search_links",
+            "How many links away the farthest broker was that had some of it; 0 if none had.",
+        )
         yield self._commit_seconds.family(
             "sterna_commit_seconds", "How long it took to make inputs durable."
         )
@@ -190,6 +223,16 @@ class Metrics(Collector):
         yield _labelled("sterna_facts", facts, "kind", self._facts)
         events = "Events that those facts are about, by kind; Forwarded counts each link."
         yield _labelled("sterna_events", events, "kind", self._events)
+        past = (
+            "Past events that subscriptions began with: had here, by a virtual client, by "
+            "neighbours, by the archive."
+        )
+        yield _labelled("sterna_past_events", past, "where", self._past)
+        virtual = (
+            "Events of virtual clients that have ended: their clients got them, they were dropped, "
+            "or nobody came for them."
+        )
+        yield _labelled("sterna_virtual_events", virtual, "end", self._virtual)
         closed = "Connections that ended, by reason."
         yield _labelled("sterna_connections_closed", closed, "reason", self._closed)
         snapshots = "Snapshots of the state: made inline, by the second process, or failed."

@@ -41,6 +41,7 @@ def settings_of(config: BrokerConfig) -> Settings:
         handover=config.handover_options,
         places=config.places_options(mobility),
         mobility=mobility,
+        history=config.history_options,
         protocols=(*LIVE, *(protocol.name for protocol in more)),
         options=config.protocols,
         modules={plugins.find(each).name: each for each in named if plugins.is_in_module(each)},

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import sterna
 from sterna.core.names import LinkId, Peer
+from sterna.core.terms.messages import TERMS
 from sterna.wire.frames import Role
 
 if TYPE_CHECKING:
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
 PAGE = 1_000
 """About how many clients, or subscriptions of clients, one answer has: the loop is for all."""
+
+_NO_FILTERS = frozenset({"advertisement", TERMS})
+"""What clients announce besides what they subscribe to."""
 
 
 def status(server: "BrokerServer") -> dict[str, Any]:
@@ -104,7 +108,7 @@ def queues(server: "BrokerServer") -> dict[str, Any]:
                 "kept_events": node.kept(link).events,
                 "unsent_bytes": 0 if session is None else session.waiting_bytes,
                 "subscriptions": sum(
-                    len(names) for kind, names in node.claimed(link) if kind != "advertisement"
+                    len(names) for kind, names in node.claimed(link) if kind not in _NO_FILTERS
                 ),
             }
         )
@@ -148,7 +152,7 @@ def _filters(server: "BrokerServer", link: LinkId) -> list[dict[str, str]]:
     """What a client subscribes to; a subscription that follows it, as the client has written it."""
     known: dict[str, str] = {}
     for kind, routes in server.node.claimed(link):
-        if kind != "advertisement" and isinstance(routes, Mapping):
+        if kind not in _NO_FILTERS and isinstance(routes, Mapping):
             for id_, route in routes.items():
                 known[str(id_).removeprefix(f"{link}/")] = str(route.filter)
     return [{"name": name, "filter": filter_} for name, filter_ in known.items()]

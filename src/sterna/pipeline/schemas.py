@@ -83,9 +83,11 @@ DELIVERIES = _schema(
     anywhere=BooleanType(),
     place=IntegerType(),
     **_PLACE,
+    subscription=_TEXT,
 )
 """Events that reached clients, one a row: Delivered, Stray, Recalled, Repeated or Missed (`kind`).
-`place` counts the events of one fact, from 0."""
+`place` counts the events of one fact, from 0. `subscription` is the one whose past a Recalled is
+from; for the others it is not recorded."""
 
 MOVEMENTS = _schema(
     client=_STRING,

@@ -23,6 +23,7 @@ from sterna.core.mobility import MobilityOptions
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import ClientOptions
+from sterna.core.terms.messages import Order, Terms
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
 from sterna.sim.script import (
@@ -86,6 +87,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     clients: int = 10
     subscriptions: int = 20
     """How many subscriptions are made; about a third of them end before the run does."""
+    available: float = 0.0
+    """The share of subscriptions that let new events overtake earlier ones."""
     events: int = 50
     moves: int = 0
     """How many times a client goes to another broker (or back to the one it came from)."""
@@ -195,7 +198,10 @@ class _Generator:
         client = self._some_client()
         name = self._free_name([name for c, name in self._subscriptions if c == client])
         self._subscriptions.append((client, name))
-        return Do(client=client, what=Subscribe(subscription=name, filter=self.filter()))
+        what = Subscribe(subscription=name, filter=self.filter())
+        if self._plan.available and self._rng.random() < self._plan.available:
+            what = msgspec.structs.replace(what, terms=Terms(order=Order.AVAILABLE))
+        return Do(client=client, what=what)
 
     def _unsubscribe(self) -> Do | None:
         if not self._subscriptions:

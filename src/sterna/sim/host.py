@@ -36,6 +36,8 @@ class Host:
         self.wakes_now = 0
         """How often the node was woken at this very time."""
         self.is_down = False
+        self.is_dead = False
+        """Whether it is down for good."""
         self.life = 0
         """Which of its lives this is."""
         self.lives = 1

@@ -206,7 +206,7 @@ class Network:
         return f"after ten minutes there is still something on its way at {', '.join(busy)}"
 
     def _is_settled(self) -> bool:
-        return all(host.node.is_settled for host in self.hosts.values())
+        return all(host.node.is_settled or host.is_dead for host in self.hosts.values())
 
     def _turn(self, host: Host, given: Input) -> None:
         if host.waiting is not None:
@@ -370,6 +370,8 @@ class Network:
         self.kernel.at(self.kernel.now + us, self._go_on, host)
 
     def _go_on(self, host: Host) -> None:
+        if host.is_dead:
+            return
         self._report(f"{host.node.id} goes on")
         waiting, host.waiting = host.waiting or [], None
         host.behind.update(given.link for given in waiting if isinstance(given, LinkUp))
@@ -395,7 +397,18 @@ class Network:
             self._burden(pipe.connection)
         self.kernel.at(self.kernel.now + us, self._restart, host, forgets)
 
+    def die(self, broker: NodeId) -> None:
+        """A broker stops for good, even if it is down or paused already."""
+        host = self.hosts[broker]
+        self._report(f"{broker} dies for good")
+        host.waiting = None
+        host.is_down = host.is_dead = True
+        for pipe in host.pipes.values():
+            self._burden(pipe.connection)
+
     def _restart(self, host: Host, forgets: bool) -> None:  # noqa: FBT001 - planned, not called.
+        if host.is_dead:
+            return
         self._report(f"{host.node.id} starts again")
         if forgets:
             host.forget()

@@ -9,6 +9,7 @@ from sterna.core import facts
 from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.facts import Fact
 from sterna.core.names import NodeId
+from sterna.core.terms.messages import Order
 from sterna.model.delivery import (
     FOREVER,
     Fault,
@@ -47,6 +48,8 @@ class Ask:
 
     filter: Filter
     span: Lifetime
+    order: str = ""
+    """The order of a subscription's events, if it is not the usual one."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class Oracle(Observer):
         self._unsettled: list[tuple[NodeId, Ask]] = []
         self._published: dict[EventId, tuple[Event, int]] = {}
         self._arrived: dict[NodeId, list[ArrivedEvent]] = defaultdict(list)
+        self._overtook: dict[NodeId, dict[EventId, int]] = defaultdict(dict)
+        """When clients got events that earlier ones of their publishers may follow."""
         self._purged: set[tuple[NodeId, EventId]] = set()
         self._settled: list[int] = []
         self._away = set(clients)
@@ -128,15 +133,13 @@ class Oracle(Observer):
             case facts.Published():
                 self._published |= {event.id: (event, self._moment) for event in fact.events}
             case facts.Subscribed() if fact.filter.is_bound:
-                self._subscribe(fact.at, fact.subscription, fact.filter)
+                self._subscribe(fact.at, fact.subscription, fact.filter, fact.order)
             case facts.Subscribed():
-                ask = self._ask(fact.at, fact.filter.widen({}).anywhere)
+                ask = self._ask(fact.at, fact.filter.widen({}).anywhere, fact.order)
                 self._following[fact.at][fact.subscription] = ask
                 self._strays[fact.at].append(ask)
             case facts.Adapted():
-                if fact.subscription in self._subscribed[fact.at]:
-                    self._end(fact.at, self._subscribed[fact.at].pop(fact.subscription))
-                self._subscribe(fact.at, fact.subscription, fact.filter)
+                self._adapt(fact)
             case facts.Unsubscribed():
                 self._end(fact.at, self._subscribed[fact.at].pop(fact.subscription))
                 if fact.subscription in self._following[fact.at]:
@@ -151,6 +154,8 @@ class Oracle(Observer):
                 self._end(fact.at, self._advertised[fact.at].pop(fact.advertisement))
             case facts.Accepted() | facts.Quenched():
                 self._take_over(fact)
+            case facts.Overtook():
+                self._overtook[fact.at] |= dict.fromkeys(fact.events, self._moment)
             case facts.Purged():
                 self._purged |= {(fact.at, event.id) for event in fact.events}
             case facts.Missed():
@@ -168,13 +173,20 @@ class Oracle(Observer):
             case _:
                 pass
 
-    def _subscribe(self, client: NodeId, subscription: str, filter_: Filter) -> None:
-        ask = self._ask(client, filter_)
+    def _adapt(self, fact: facts.Adapted) -> None:
+        subscribed = self._subscribed[fact.at]
+        if fact.subscription in subscribed:
+            self._end(fact.at, subscribed.pop(fact.subscription))
+        order = self._following[fact.at][fact.subscription].order
+        self._subscribe(fact.at, fact.subscription, fact.filter, order)
+
+    def _subscribe(self, client: NodeId, subscription: str, filter_: Filter, order: str) -> None:
+        ask = self._ask(client, filter_, order)
         self._subscribed[client][subscription] = ask
         self._subscriptions[client].append(ask)
 
-    def _ask(self, client: NodeId, filter_: Filter) -> Ask:
-        ask = Ask(filter_, Lifetime(self._moment))
+    def _ask(self, client: NodeId, filter_: Filter, order: str = "") -> Ask:
+        ask = Ask(filter_, Lifetime(self._moment), order)
         self._unsettled.append((client, ask))
         return ask
 
@@ -199,7 +211,7 @@ class Oracle(Observer):
         self._forgotten[client].append(self._moment)
         for name, ask in list(self._subscribed[client].items()):
             self._end(client, ask)
-            self._subscribe(client, name, ask.filter)
+            self._subscribe(client, name, ask.filter, ask.order)
         for name, ask in list(self._advertised[client].items()):
             self._end(client, ask)
             anew = self._advertised[client][name] = self._ask(client, ask.filter)
@@ -236,7 +248,7 @@ class Oracle(Observer):
 
     def _judge(self, client: NodeId) -> Iterator[tuple[Fault, EventId]]:
         received = self.received(client)
-        yield from faults_of_order(received)
+        yield from faults_of_order(received, self._may_overtake(client))
         for arrival in self._arrived[client]:
             published, moment = self._published.get(arrival.event.id, (None, 0))
             if published != arrival.event or not was_published(moment, arrival.moment):
@@ -245,6 +257,26 @@ class Oracle(Observer):
                 yield Fault.UNASKED, arrival.event.id
         got = set(received)
         yield from ((Fault.LOST, id_) for id_ in self._owed(client) if id_ not in got)
+
+    def _may_overtake(self, client: NodeId) -> set[EventId]:
+        """The events that came before earlier ones, but for those that a strict subscription wants.
+
+        If the network did not know that one yet, it could not know that they have to wait.
+        """
+        asks = self._subscriptions[client]
+        strict = [ask for ask in asks if ask.order != Order.AVAILABLE]
+        return {
+            id_
+            for id_, moment in self._overtook[client].items()
+            if id_ in self._published and not self._is_wanted(id_, moment, strict)
+        }
+
+    def _is_wanted(self, id_: EventId, delivered: int, asks: list[Ask]) -> bool:
+        event, published = self._published[id_]
+        return any(
+            is_owed(ask.span, published, delivered) and ask.filter.matches(event.attributes)
+            for ask in asks
+        )
 
     def _is_permitted(self, arrival: ArrivedEvent, published: int, client: NodeId) -> bool:
         asks = self._subscriptions[client] + self._strays[client] * arrival.is_stray

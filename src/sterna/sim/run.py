@@ -20,6 +20,7 @@ from sterna.sim.script import (
     AnyStep,
     ClockJump,
     Crash,
+    Die,
     Do,
     Drop,
     LiveAgain,
@@ -158,6 +159,8 @@ class Simulation:
                     back_us=step.back_us,
                     twin=step.twin,
                 )
+            case Die():
+                network.die(step.broker)
             case ClockJump():
                 network.jump(step.node, step.us)
             case LiveAgain():

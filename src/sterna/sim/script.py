@@ -1,5 +1,6 @@
 """A script: everything that determines a run, as one record that can be kept and replayed."""
 
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from sterna.core.mobility import MobilityOptions
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import ClientOptions, HistoryOptions, Settings
+from sterna.core.terms.messages import TERMS, Terms
 from sterna.sim.topology import Topology
 
 
@@ -114,6 +116,15 @@ class Crash(Step, frozen=True, kw_only=True):
     """Another broker of the same name comes in its place; the next such crash brings it back."""
 
 
+class Die(Step, frozen=True, kw_only=True):
+    """A broker stops for good, and what it held is lost.
+
+    Its neighbours keep waiting for it. So a network may not settle any more; let time pass instead.
+    """
+
+    broker: NodeId
+
+
 class Partition(Step, frozen=True, kw_only=True):
     """All connections between these brokers and the others break for a while."""
 
@@ -162,6 +173,7 @@ AnyStep = (
     | Drop
     | Pause
     | Crash
+    | Die
     | Partition
     | Slow
     | Reconfigure
@@ -170,7 +182,7 @@ AnyStep = (
 )
 
 
-class Script(msgspec.Struct, frozen=True, kw_only=True):
+class Script(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """All of a run: its nodes, what happens, and the seed of all randomness."""
 
     topology: Topology
@@ -213,9 +225,20 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
             places=self.places,
             mobility=self.mobility,
             history=self.history,
-            protocols=self.protocols,
+            protocols=self._needed,
             options=self.options,
         )
+
+    @cached_property
+    def _needed(self) -> tuple[str, ...]:
+        """The protocols that are listed, and what the subscriptions of the script need."""
+        has_terms = any(
+            isinstance(step, Do) and isinstance(step.what, Subscribe) and step.what.terms != Terms()
+            for step in self.steps
+        )
+        if not has_terms or TERMS in self.protocols:
+            return self.protocols
+        return (*self.protocols, TERMS)
 
     def __post_init__(self) -> None:
         brokers = set(self.topology.brokers)
@@ -233,7 +256,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
         for number, step in enumerate(self.steps, 1):
             problem = ""
             match step:
-                case Pause() | Crash() if self.link.known_arrivals:
+                case Pause() | Crash() | Die() if self.link.known_arrivals:
                     problem = "a broker that stops: its neighbours cannot know what has arrived"
                 case Crash() if self.itinerary:
                     problem = "a crash: a broker that recovers would predict by another time"
@@ -258,7 +281,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
                     step.a,
                 ) not in links:
                     problem = f"no link {step.a} - {step.b}"
-                case Pause() | Crash() | Reconfigure() if step.broker not in brokers:
+                case Pause() | Crash() | Die() | Reconfigure() if step.broker not in brokers:
                     problem = f"no broker {step.broker}"
                 case Partition() if not brokers.issuperset(step.brokers):
                     unknown = [broker for broker in step.brokers if broker not in brokers]

@@ -9,6 +9,7 @@ from sterna.core.handover.messages import (
     Arrival,
     Fetch,
     Located,
+    Overtaking,
     Replay,
     Replayed,
     Resubscribe,
@@ -27,6 +28,7 @@ from sterna.core.location.messages import MovingChange, MovingRoute
 from sterna.core.messages import AdvertisementChange, Events, Message, Route, SubscriptionChange
 from sterna.core.names import NodeId, RouteId, Time
 from sterna.core.overlay.messages import Unicast
+from sterna.core.presubscribing.messages import VirtualWanted
 from sterna.model.event import Event, EventId
 from sterna.sim.network import Fate, Observer, Pipe
 
@@ -95,12 +97,15 @@ def fact_in_words(fact: Fact) -> str | None:
             return f"quenches {_events(fact.events)}"
         case facts.Purged():
             return f"purges {_events(fact.events)}"
+        case facts.Overtook():
+            return f"has {_events(fact.events)} before what it has missed"
         case facts.Repeated():
             return f"has {_events(fact.events)} already"
         case facts.Missed():
             return f"has missed {_events(fact.events)}"
         case facts.Discarded():
-            return f"discards {_events(fact.events)} for {fact.client}"
+            why = f": {fact.policy}" if fact.policy else ""
+            return f"discards {_events(fact.events)} for {fact.client}{why}"
         case SubscriptionKnown():
             unasked = f", but not to {', '.join(fact.but_not)}" * bool(fact.but_not)
             return f"has heard that {fact.subscription} is known{unasked}"
@@ -133,11 +138,15 @@ def message_in_words(message: Message) -> str:
             return "Arrival for the first time"
         case Arrival():
             routes = [*message.subscriptions, *message.advertisements]
-            return f"Arrival, received {message.received} {_change(routes, ())}".rstrip()
+            words = f"Arrival, received {message.received} {_change(routes, ())}".rstrip()
+            been = ", ".join(f"{b} until {t / 1000:g} ms" for t, b in message.connections)
+            return f"{words} (at {been})" if been else words
         case Welcome():
             return f"Welcome, published {message.published}"
         case Replayed():
             return f"Replayed {_events(message.events)}" + _missed(message.missed)
+        case Overtaking():
+            return f"Overtaking {_events(message.events)}"
         case Located():
             return f"Located {message.client}"
         case Resubscribe():
@@ -189,11 +198,15 @@ def _past(events_max: int | None, since_us: Time | None) -> str:
 def _unicast(message: Unicast) -> str:
     """A message to a broker by name, such as `EventsFound to B4 (ann) pat#2`."""
     told = {name: getattr(message, name) for name in message.__struct_fields__}
-    words = [f"{type(message).__name__} to {message.to} ({told['client']})"]
+    about = f" ({told['client']})" if "client" in told else ""
+    words = [f"{type(message).__name__} to {message.to}{about}"]
     if told.get("is_here") is False:
         words.append("nothing")
     elif "events" in told or "ids" in told:
         words.append(_events(told["events" if "events" in told else "ids"]))
+    if isinstance(message, VirtualWanted):
+        wanted = (f"{each.filter} @ {each.place}" for each in message.routes)
+        words.append("; ".join(wanted) or "nothing")
     if told.get("subscriptions") or told.get("added"):
         words.append(_change(told.get("subscriptions") or told["added"], ()))
     for name, text in (("elsewhere", "but at"), ("logged", "without"), ("others", "as well as")):

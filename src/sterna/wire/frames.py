@@ -16,9 +16,12 @@ import msgspec
 from sterna.core.assembly import client_settings
 from sterna.core.catalogue import LIVE
 from sterna.core.confirming.messages import CONFIRMING
+from sterna.core.history.messages import SEARCH
+from sterna.core.history.options import HistoryOptions
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.protocol import named
 from sterna.core.settings import Settings
+from sterna.core.terms.messages import TERMS
 from sterna.model.ranges import INT_MAX
 from sterna.wire.codec import LENGTH_BYTES, MalformedError, to_json
 
@@ -28,7 +31,7 @@ VERSION = 1
 SETTINGS = "settings"
 """The feature of brokers whose settings may differ and change, and of clients that follow them."""
 
-FEATURES: tuple[str, ...] = (SETTINGS, CONFIRMING)
+FEATURES: tuple[str, ...] = (SETTINGS, CONFIRMING, SEARCH, TERMS)
 """Features beyond the version, which the sides use if both announce them."""
 
 
@@ -63,9 +66,11 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=10):
     advertises: bool | None = None
     """Whether a broker routes by advertisements; None if it does not announce that."""
     run: str = ""
-    """Different for each start of a broker: two brokers may have the same name by mistake."""
+    """Different for each start of the sender: two nodes may have the same name by mistake."""
     earlier: Earlier = NOTHING_KNOWN
     """What a broker knows of earlier lives of the client that it greets."""
+    attempt: Natural = 0
+    """Which connection of its run a client makes: they may arrive in another order."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=11):
@@ -118,6 +123,8 @@ def digest(settings: Settings) -> str:
     more = [name for name in settings.protocols if name not in LIVE]
     if more or settings.options:
         parts |= {"protocols": more, "options": settings.options}
+    if settings.history.hold_us != HistoryOptions().hold_us:  # Older releases do not know it.
+        parts |= {"hold_us": settings.history.hold_us}
     return sha256(to_json(parts)).hexdigest()
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.core.depot import Depot, MemoryDepot, NoDepot
-from sterna.core.handover.cache import Cache, KeptCache, after, read
+from sterna.core.handover.cache import Cache, Gone, KeptCache, after, read
 from sterna.core.handover.spilled import InPage
 from sterna.core.keeping import Reader, Writer
 from sterna.core.names import NEVER
@@ -21,6 +21,11 @@ def event(seq: int, publisher: str = "p") -> Event:
 
 def seqs(events: list[Event | InPage], depot: Depot) -> list[int]:
     return [each.seq for each in read(events, depot)]
+
+
+def gone_seqs(gone: list[Gone], depot: Depot) -> list[int]:
+    assert not any(each.policy for each in gone)
+    return seqs([each.event for each in gone], depot)
 
 
 def spill(cache: Cache, depot: MemoryDepot) -> None:
@@ -65,11 +70,11 @@ def test_rings_and_times(
             cache = restored(cache, Cache(events_max, ttl_us)) if step else cache
         elif isinstance(step, int):
             now += step
-            gone += seqs(cache.expire(now), depot)
+            gone += gone_seqs(cache.expire(now), depot)
             for ring in rings.values():
                 ring[:] = [each for each in ring if ttl_us is None or each[1] + ttl_us > now]
         else:
-            gone += seqs(cache.keep(event(seq), step, now), depot)
+            gone += gone_seqs(cache.keep(event(seq), step, now), depot)
             kept.add(seq)
             for name in step:
                 rings[name] = [*rings[name], (seq, now)][-events_max:]
@@ -113,7 +118,7 @@ def test_so_many_bytes(kept_for: list[tuple[set[str], int]], bytes_max: int) -> 
     gone, left = [], []
     for seq, (names, size) in enumerate(kept_for, 1):
         kept = Event(publisher="p", seq=seq, time_us=0, payload=b"x" * size)
-        gone += seqs(cache.keep(kept, sorted(names), 0), NoDepot())
+        gone += gone_seqs(cache.keep(kept, sorted(names), 0), NoDepot())
         left.append(kept)
         while sum(map(weight, left)) > bytes_max:
             left.pop(0)

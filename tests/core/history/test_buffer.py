@@ -1,14 +1,18 @@
 """History buffers: some events are kept however many others pass. (Cilia et al., 5.2)"""
 
+import msgspec
 import pytest
 
 from sterna.core.broker import Broker
 from sterna.core.history.options import BufferOptions, HistoryOptions
 from sterna.core.history.recent import Recent
-from sterna.core.settings import Settings
+from sterna.core.settings import ClientOptions, Settings
 from sterna.model.event import Event
 from sterna.model.filters import Filter
+from sterna.sim.script import Crash, Reconfigure
+from sterna.sim.topology import line
 from sterna.wire.snapshots import encode_node, restore_node
+from tests.sim.overlay import Overlay
 
 pytestmark = pytest.mark.spec("PA-2")
 
@@ -77,3 +81,42 @@ def test_what_is_in_buffers_survives_a_restart() -> None:
     restore_node(encode_node(recent.broker), restored.broker)
 
     assert kept(restored) == kept(recent) == {1, 3, 4}
+
+
+@pytest.mark.spec("QU-1")
+def test_publishers_do_not_discard_what_buffers_keep() -> None:
+    """Nobody wants anything at first; what no buffer keeps is discarded at its source."""
+    run = Overlay(
+        line(2),
+        {"pat": "B1", "sue": "B2"},
+        client=ClientOptions(quenching=True),
+        protocols=("past", "search"),
+        history=HistoryOptions(buffers=(alarms(),)),
+        crashing=["B1"],
+    ).settle()
+    for kind in ("alarm", "car", "alarm"):
+        run.publish("pat", kind=kind).settle()
+    assert run.outcome().quenched == 1
+    run.fault(Crash(broker="B1", us=10_000)).settle().publish("pat", kind="alarm").settle()
+    assert run.outcome().quenched == 1
+
+    run.subscribe("sue", "kind IS NOT NULL", past=10).settle()
+
+    assert run.recalled("sue") == ["pat#3", "pat#4"]  # Between 1 and 3 there was something.
+
+
+def test_buffers_that_are_given_up_are_no_interest_any_more() -> None:
+    run = Overlay(
+        line(1),
+        {"pat": "B1"},
+        client=ClientOptions(quenching=True),
+        protocols=("past",),
+        history=HistoryOptions(buffers=(alarms(),)),
+    ).settle()
+    settings = run.broker("B1").settings
+    changed = msgspec.structs.replace(settings, history=HistoryOptions())
+
+    run.simulation.do(Reconfigure(broker="B1", settings=changed))
+    run.settle().publish("pat", kind="alarm").settle()
+
+    assert run.outcome().quenched == 1

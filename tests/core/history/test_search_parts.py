@@ -2,10 +2,13 @@
 
 import pytest
 
+from sterna.core.history.coverage import Coverage
 from sterna.core.history.messages import Place, Run
 from sterna.core.history.published import Published
 from sterna.core.history.runs import Runs, latest
+from sterna.core.messages import Route
 from sterna.model.event import Event
+from sterna.model.filters import Filter
 
 pytestmark = pytest.mark.spec("PA-2")
 
@@ -31,7 +34,7 @@ def test_a_loud_publisher_does_not_erase_the_others() -> None:
         published.add("loud", [event(seq, "loud")], seq)
 
     assert kept(published) == {"pat": [1], "loud": [97, 98, 99]}
-    runs = [own.run(Place.HERE) for _, own in published.items()]
+    runs = [own.run(own.first, Place.HERE) for _, own in published.items()]
     assert runs == [Run("pat", 1, 1, Place.HERE), Run("loud", 97, 99, Place.HERE)]
 
 
@@ -66,6 +69,21 @@ def test_publishers_that_were_silent_longest_are_forgotten() -> None:
     assert list(kept(published)) == ["cem"]
 
 
+@pytest.mark.spec("LV-6")
+def test_what_is_kept_of_publishers_is_bounded_in_bytes() -> None:
+    """For each of them, and for all; those that were silent longest are forgotten first."""
+    published = Published(100, 100, bytes_max=64_000)
+    for publisher in ("loud", *(f"p{number}" for number in range(80))):
+        for seq in range(1, 4):
+            published.add(publisher, [event(seq, publisher)], seq, 400)
+
+    assert len(published) == 80
+    assert kept(published)["p79"] == [2, 3]
+    published.configure(100, 100, bytes_max=6_400)
+    assert all(len(seqs) == 1 for seqs in kept(published).values())
+    assert 0 < len(published) < 20
+
+
 def runs_of(*runs: tuple[int, int, Place]) -> Runs:
     """Everything between the first and the last number of each, all of it matching."""
     made = Runs()
@@ -94,6 +112,15 @@ def test_runs_that_touch_leave_no_gap(
     found = runs_of(*runs).without_gap().get("pat", [])
 
     assert [each.seq for each in found][:1] == ([] if first is None else [first])
+
+
+def test_what_the_asker_has_closes_a_gap() -> None:
+    """Of a publisher that has moved, who asks has 4; nobody here knows what was between 3 and 9."""
+    there = runs_of((1, 3, Place.BEFORE), (5, 4, Place.WAY))
+
+    assert "pat" not in there.whole()
+    assert [each.seq for each in there.whole_with({"pat": (4, 4)})["pat"]] == [1, 2, 3]
+    assert "pat" not in there.whole_with({"pat": (9, 9), "other": (1, 4)})
 
 
 def test_what_is_beyond_a_hole_comes_as_usual() -> None:
@@ -137,3 +164,40 @@ def test_a_clock_that_was_set_back_leaves_no_gap() -> None:
 
     assert [each.seq for each in latest({"ann": ann}, 3, None)] == [2, 3, 4]
     assert [each.seq for each in latest({"ann": ann}, None, 60)] == [4]
+
+
+RED, ANY = Filter("light = 'red'"), Filter("light IS NOT NULL")
+
+
+def test_a_search_shows_from_when_on_everything_comes() -> None:
+    coverage = Coverage()
+    number = coverage.begin(RED, "B5", "1")
+    assert coverage.since(RED, ["B3"]) is None
+
+    coverage.complete(number, ["B3"], 7)
+
+    assert coverage.since(RED, ["B3"]) == 7
+    assert coverage.since(RED, ["B3", "B4"]) is None
+    assert coverage.since(ANY, ["B3"]) is None
+
+
+def test_a_subscription_like_one_that_has_ended_is_another_one() -> None:
+    """The search that has ended since was about the first one."""
+    coverage = Coverage()
+    number = coverage.begin(RED, "B5", "1")
+    coverage.changed("B5", (), ["1"])
+    coverage.begin(RED, "B5", "1")
+
+    coverage.complete(number, ["B3"], 7)
+
+    assert coverage.since(RED, ["B3"]) is None
+
+
+def test_a_wider_subscription_takes_the_place_of_another() -> None:
+    coverage = Coverage()
+    number = coverage.begin(RED, "B5", "1")
+    coverage.changed("B5", [Route("2", ANY)], ["1"])
+
+    coverage.complete(number, ["B3"], 7)
+
+    assert coverage.since(RED, ["B3"]) == 7

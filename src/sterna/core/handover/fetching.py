@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 
 from sterna.core import facts
+from sterna.core.handover import overtaking
 from sterna.core.handover.cache import after
-from sterna.core.handover.guests import Guest, events_in, missed_in, moving_in
+from sterna.core.handover.guests import Ages, Guest, events_in, missed_in, moving_in
 from sterna.core.handover.hosting import Hosting
 from sterna.core.handover.messages import Arrival
 from sterna.core.handover.missed import Missed
 from sterna.core.handover.options import HandoverOptions
-from sterna.core.handover.promises import Belongings, Promise, Promises
+from sterna.core.handover.promises import Belongings, Promise, Promises, latest, queued
 from sterna.core.lives import life_of
 from sterna.core.messages import Message
 from sterna.core.names import NodeId, Time
@@ -39,9 +40,19 @@ class Fetching(Hosting):
         guest.moving |= moving_in(unconfirmed)
         lost = [*guest.lost, *events_in(unconfirmed)]
         lost = self.guests.not_received(self.broker, client, stay, received, lost)
-        kept = self.take(client, now)
+        waited: Ages = {}
+        kept = self.take(client, now, waited)
+        has_policies = bool(self.policies_of(client))
+        if has_policies:
+            since = now if guest.away_since is None else guest.away_since
+            waited = {**{event.id: now - since for event in lost}, **waited}
+        if has_policies and guest.awaits is None:
+            lost, kept = [], self.sift(client, [*lost, *kept], waited, now)
+        if guest.ahead:
+            kept = overtaking.without_known(self.broker, client, guest, kept)
         missed = [*missed_in(unconfirmed), *guest.missed]
         visit = max(guest.visit, guest.latest)
+        purged = latest(map(EventId._make, guest.purged.items()))
         if guest.awaits is None:
             return Belongings(
                 events=(*lost, *kept),
@@ -49,6 +60,8 @@ class Fetching(Hosting):
                 moving=tuple(guest.moving.items()),
                 published=guest.published,
                 visit=visit,
+                queue=queued((*lost, *kept), waited) if has_policies else (),
+                purged=purged,
             )
         transfer = guest.transfer
         self.promises[client, guest.awaits] = Promise(
@@ -64,6 +77,8 @@ class Fetching(Hosting):
             question=None if transfer is None else transfer.question,
             since=0 if transfer is None else transfer.since,
             copies=() if transfer is None else transfer.copies,
+            waited=waited if has_policies else {},
+            purged=purged,
         )
         return None
 
@@ -75,11 +90,15 @@ class Fetching(Hosting):
             self.broker, client, message.stay, message.received, guest.lost
         )
         guest.stay, guest.sent = 0, len(guest.lost)
+        since = now if guest.away_since is None else guest.away_since
         guest.arrive(message)
         self.introduce(message, client, now)
         if not guest.waits:
             lost, guest.lost = guest.lost, []
-            self.serve(client, guest, [*lost, *self.take(client, now)], now)
+            waited = {event.id: now - since for event in lost}
+            kept = self.take(client, now, waited)
+            events = self.sift(client, [*lost, *kept], waited, now) if lost else kept
+            self.serve(client, guest, events, now)
 
     def receive_belongings(
         self, client: NodeId, guest: Guest, brought: Belongings, now: Time
@@ -89,7 +108,8 @@ class Fetching(Hosting):
         guest.moving |= dict(brought.moving)
         guest.published = max(guest.published, brought.published)
         guest.latest = brought.last_visit
-        held = after(brought.events, self.take(client, now))
+        waited = dict(brought.queue)
+        held = after(brought.events, self.take(client, now, waited), brought.purged)
         guest.missed = Missed((*brought.missed, *_without(guest.missed, brought.events)))
         events = [*guest.lost, *brought.events, *held]
         guest.lost = []
@@ -100,9 +120,11 @@ class Fetching(Hosting):
         elif brought.forgotten and not self.bear(client, guest, now):
             self.forget(client, now)
         elif guest.is_here:
-            self.serve(client, guest, events, now)
+            self.serve(client, guest, self.sift(client, events, waited, now), now)
         else:
-            self.keep_for(client, events, now, again=True)
+            for publisher, seq in brought.purged:
+                guest.purged[publisher] = max(seq, guest.purged.get(publisher, 0))
+            self.keep_for(client, events, now, again=True, waited=waited)
             self.look_for(guest, now)
 
     def finished(self, client: NodeId, guest: Guest, replayed: int, held: int, now: Time) -> None:

@@ -13,15 +13,23 @@ import msgspec
 
 from sterna.core import facts
 from sterna.core.broker import Broker
-from sterna.core.handover.cache import Cache, KeptCache, read
+from sterna.core.handover.cache import (
+    NO_POLICIES,
+    NOT_DUE,
+    Cache,
+    Due,
+    Gone,
+    KeptCache,
+    Policies,
+    read,
+)
 from sterna.core.handover.messages import Arrival, Replayed
-from sterna.core.handover.missed import Missed
+from sterna.core.handover.missed import PUBLISHER_BYTES, Missed
 from sterna.core.handover.options import HandoverOptions
-from sterna.core.handover.spilled import InPage
 from sterna.core.handover.transfers import KeptTransfer, Transfer
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Events, Message
-from sterna.core.names import NodeId, RouteId, Time
+from sterna.core.names import NEVER, NodeId, RouteId, Time
 from sterna.core.sizes import Load, weight
 from sterna.model.event import Event, EventId
 from sterna.model.ranges import VISIT_MAX
@@ -30,9 +38,15 @@ KeptForMoving = dict[EventId, tuple[RouteId, ...]]
 """The moving subscriptions that each event is kept for, by where the client was then."""
 
 
+Ages = dict[EventId, Time]
+"""For how long events have waited, here and elsewhere, as far as a policy counts that."""
+
 ONE_BY_ONE_MAX = 32
 """Up to so many subscriptions of a client are tested one by one: that is faster then."""
 
+
+WHATEVER = ""
+"""Stands for no subscription: the event is kept as long as it may be."""
 
 VISITOR = ""
 """Stands for all subscriptions of a visitor, which its home broker knows."""
@@ -89,7 +103,9 @@ class Guest:
     lost: list[Event] = field(default_factory=list)
     """Events that the guest had not confirmed when its link was reset."""
     missed: Missed = field(default_factory=Missed)
-    """Events that were discarded while they were kept for the guest."""
+    """Events that were discarded while they were kept for the guest, because of a bound."""
+    purged: dict[NodeId, int] = field(default_factory=dict)
+    """The last event of each publisher that a policy of the guest did without."""
     moving: KeptForMoving = field(default_factory=dict)
     published: int = 0
     """The number of the guest's last event that came through here."""
@@ -115,6 +131,10 @@ class Guest:
     """Whether that broker was told of changes since."""
     is_unaware: bool = False
     """Whether it has to be welcomed once more on this visit, to hear what is known of it now."""
+    new_after: Time = NEVER
+    """What was published later than this is surely new to the guest; NEVER if nothing surely is."""
+    ahead: dict[EventId, None] = field(default_factory=dict)
+    """The events that were sent to the guest ahead of what it waits for; they are kept as well."""
     weighed: tuple[int, int] = 0, 0
     """How many events were lost when they were last weighed, and about how many bytes these are."""
 
@@ -128,7 +148,8 @@ class Guest:
         """What cannot be discarded: events that may be lost, and the news of those that are."""
         if self.weighed[0] != len(self.lost):
             self.weighed = len(self.lost), sum(map(weight, self.lost))
-        return Load(len(self.lost), self.weighed[1] + self.missed.memory_bytes)
+        news_bytes = self.missed.memory_bytes + PUBLISHER_BYTES * len(self.purged)
+        return Load(len(self.lost), self.weighed[1] + news_bytes)
 
     def pass_through(self, moment: Moment) -> None:
         """Follow a moment that changes the guest's presence."""
@@ -181,6 +202,9 @@ class KeptGuest(msgspec.Struct, frozen=True):
     known: int = 0
     has_changed: bool = False
     is_unaware: bool = False
+    new_after: Time = NEVER
+    ahead: tuple[EventId, ...] = ()
+    purged: dict[NodeId, int] = {}
 
 
 class Guests(dict[NodeId, Guest]):
@@ -216,38 +240,87 @@ class Guests(dict[NodeId, Guest]):
     # ---- What is kept
 
     def keep(
-        self, broker: Broker, client: NodeId, events: Sequence[Event], now: Time, *,
-        again: bool = False,
-    ) -> None:  # fmt: skip
-        """Keep the events that are wanted; `again` if that was decided when they arrived."""
-        guest = self[client]
+        self, broker: Broker, client: NodeId, events: Sequence[Event], now: Time,
+        policies: Policies = NO_POLICIES, *, again: bool = False, waited: Ages | None = None,
+    ) -> Due:  # fmt: skip
+        """Keep the events that are wanted; `again` if that was decided when they arrived.
+
+        They may have `waited` elsewhere before. Return when policies do without the first.
+        """
+        guest, waited, due = self[client], waited or {}, NOT_DUE
         for event in events:
-            wanting = [VISITOR] if guest.home else _matching(broker, client, event)
+            wanting = [VISITOR] if guest.home else matching(broker, client, event)
             if again:
                 wanting += guest.moving.get(event.id, ())
             else:
                 wanting += _matching_here(broker, client, guest, event)
             if wanting:
-                self._discard(broker, client, guest.cache.keep(event, wanting, now), now)
+                gone = guest.cache.keep(event, wanting, now, policies, waited.get(event.id, 0))
+                self._discard(broker, client, gone, now)
+                time, lifetime_us = guest.cache.due(wanting)
+                due = Due(min(due.time, time), min(due.lifetime_us, lifetime_us))
+        return due
 
-    def kept(self, broker: Broker, client: NodeId) -> list[Event]:
-        """All that is kept for a guest, and stays here: what it did not confirm comes first."""
+    def sift(
+        self, broker: Broker, client: NodeId, events: Sequence[Event], now: Time,
+        policies: Policies, waited: Ages,
+    ) -> list[Event]:  # fmt: skip
+        """Of events that have waited at several places, those that one queue would have kept."""
+        if not policies:
+            return [*events]
+        guest, queue = self[client], Cache(len(events) + 1, None)
+        gone: list[Gone] = []
+        for event in {event.id: event for event in events}.values():
+            wanting = [*matching(broker, client, event), *guest.moving.get(event.id, ())]
+            wanting = wanting or [WHATEVER]
+            gone += queue.keep(event, wanting, now, policies, waited.get(event.id, 0))
+        self._discard(broker, client, gone, now)
+        return read(queue.take(), broker.depot)
+
+    def kept(
+        self, broker: Broker, client: NodeId, now: Time, waited: Ages | None = None
+    ) -> list[Event]:
+        """All that is kept for a guest, and stays here: what it did not confirm comes first.
+
+        Those that have `waited` are entered there.
+        """
         guest = self[client]
         unconfirmed = broker.unconfirmed(client) if client in broker.peers else ()
         cached = read(guest.cache.events(), broker.depot)
+        if waited is not None:
+            ages = guest.cache.waited(now)
+            waited.update(zip((event.id for event in cached), ages, strict=True))
         return [*guest.lost, *events_in(unconfirmed), *cached]
 
-    def take(self, broker: Broker, client: NodeId, now: Time) -> list[Event]:
-        """Take what is kept for a guest, without what has just expired."""
+    def take(
+        self, broker: Broker, client: NodeId, now: Time, waited: Ages | None = None
+    ) -> list[Event]:
+        """Take what is kept for a guest, without what has just expired.
+
+        Those that have `waited` are entered there.
+        """
         guest = self[client]
         self._discard(broker, client, guest.cache.expire(now), now)
-        return read(guest.cache.take(), broker.depot)
+        ages = () if waited is None else guest.cache.waited(now)
+        events = read(guest.cache.take(), broker.depot)
+        if waited is not None:
+            waited.update(zip((event.id for event in events), ages, strict=True))
+        return events
 
     def expire(self, broker: Broker, now: Time, look_again: Callable[[Time], None]) -> None:
         """Discard what has expired, and ask to be called when the next expiry is due."""
         for client, guest in self.items():
             self._discard(broker, client, guest.cache.expire(now), now)
             look_again(guest.cache.expires_at)
+
+    def expire_by_policy(
+        self, broker: Broker, now: Time, look_again: Callable[[Due], None]
+    ) -> None:
+        """The same for events to which policies give a time."""
+        for client, guest in self.items():
+            if guest.cache.due().time <= now:
+                self._discard(broker, client, guest.cache.expire(now), now)
+            look_again(guest.cache.due())
 
     def away(self) -> list[NodeId]:
         """The guests whose connections are lost."""
@@ -288,21 +361,30 @@ class Guests(dict[NodeId, Guest]):
             event
             for event in lost
             if event.id in guest.moving
-            or (not guest.home and _matching(broker, client, event))
+            or (not guest.home and matching(broker, client, event))
             or _matching_here(broker, client, guest, event)
             or guest.home
         ]
 
-    def _discard(
-        self, broker: Broker, client: NodeId, discarded: list[Event | InPage], now: Time
-    ) -> None:
-        if discarded:
-            guest, events = self[client], read(discarded, broker.depot)
-            guest.missed.add(event.id for event in events)
-            for event in events:
-                guest.moving.pop(event.id, None)
+    def _discard(self, broker: Broker, client: NodeId, gone: Sequence[Gone], now: Time) -> None:
+        """State which events are kept no longer. The guest misses those that no policy named."""
+        guest = self[client]
+        events = read([each.event for each in gone], broker.depot)
+        by_policy: dict[str, list[Event]] = {}
+        for event, each in zip(events, gone, strict=True):
+            guest.moving.pop(event.id, None)
+            by_policy.setdefault(each.policy, []).append(event)
+        for policy, found in by_policy.items():
+            if policy:
+                for event in found:
+                    last = guest.purged.get(event.publisher, 0)
+                    guest.purged[event.publisher] = max(event.seq, last)
+            else:
+                guest.missed.add(event.id for event in found)
             broker.state(
-                facts.Discarded(at=broker.id, time=now, client=client, events=tuple(events))
+                facts.Discarded(
+                    at=broker.id, time=now, client=client, events=tuple(found), policy=policy
+                )
             )
 
     # ---- Snapshots
@@ -334,6 +416,9 @@ class Guests(dict[NodeId, Guest]):
                 known=guest.known,
                 has_changed=guest.has_changed,
                 is_unaware=guest.is_unaware,
+                new_after=guest.new_after,
+                ahead=tuple(guest.ahead),
+                purged=dict(guest.purged),
             )
             for client, guest in self.items()
         ]
@@ -364,6 +449,9 @@ class Guests(dict[NodeId, Guest]):
                 known=each.known,
                 has_changed=each.has_changed,
                 is_unaware=each.is_unaware,
+                new_after=each.new_after,
+                ahead=dict.fromkeys(each.ahead),
+                purged=dict(each.purged),
             )
             guest.cache.restore(each.cache, reader)
 
@@ -404,7 +492,7 @@ def moving_in(messages: Iterable[Message]) -> KeptForMoving:
     }
 
 
-def _matching(broker: Broker, client: NodeId, event: Event) -> list[RouteId]:
+def matching(broker: Broker, client: NodeId, event: Event) -> list[RouteId]:
     """The client's subscriptions that want an event."""
     table, texts = broker.router.subscriptions, broker.texts
     routes = table.routes(client)

@@ -13,7 +13,7 @@ A client whose home is gone is handed over as in the standard algorithm, and has
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -34,6 +34,8 @@ from sterna.core.handover.transfer_messages import (
     HomeChange,
     HomeEvents,
     MemoryLost,
+    PastBrought,
+    PastSought,
     Question,
     Registered,
     Registration,
@@ -42,13 +44,21 @@ from sterna.core.handover.transfer_messages import (
     UnsubscribeAsked,
 )
 from sterna.core.handover.transfers import Transfer
+from sterna.core.history.messages import SEARCH, HistoryAsked, PastAsked
+from sterna.core.history.searching import Found
 from sterna.core.keeping import Reader, Writer
 from sterna.core.location.messages import MovingChange
 from sterna.core.location.moving import OTHER_PLACES, Moving
 from sterna.core.messages import Events, Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.protocol import Kind, Protocol
+from sterna.core.sizes import batches
+from sterna.core.terms.messages import TermsChange
 from sterna.model.event import Event
+
+if TYPE_CHECKING:
+    from sterna.core.history.search import Searches
+    from sterna.core.presubscribing.replicator import Presubscribing
 
 
 class Visiting(msgspec.Struct, frozen=True, array_like=True):
@@ -66,10 +76,20 @@ class Visiting(msgspec.Struct, frozen=True, array_like=True):
         return self.is_connected and mine == (asked.sender, asked.visit, asked.number)
 
 
+class Sought(msgspec.Struct, frozen=True, array_like=True):
+    """Who waits for what a search finds: a broker where a client is that has its home here."""
+
+    broker: NodeId
+    client: NodeId
+    number: int
+    """The number of the search there."""
+
+
 class KeptHome(KeptStandard, frozen=True, kw_only=True):
     """What a snapshot holds of the brokers' part."""
 
     visiting: dict[NodeId, Visiting]
+    sought: tuple[tuple[int, Sought], ...] = ()
 
 
 class Home(Standard):
@@ -80,6 +100,7 @@ class Home(Standard):
         *Standard.handles,
         *(Registration, Registered, HomeEvents, Suspended, HomeChange),
         *(ConfirmationSought, ConfirmationFound, MemoryLost),
+        *(PastSought, PastBrought),
     )
     Kept = KeptHome
 
@@ -87,6 +108,8 @@ class Home(Standard):
         super().__init__(handover)
         self.visiting: dict[NodeId, Visiting] = {}
         """Where the clients are that have their home here, and are not here."""
+        self.sought: dict[int, Sought] = {}
+        """The searches for these clients, by number."""
 
     # ---- Where the client is: register it at home
 
@@ -220,8 +243,13 @@ class Home(Standard):
         self, client: NodeId, guest: Guest, *, home: NodeId = "", before: tuple[NodeId, ...] = ()
     ) -> Arrival:
         """What a visitor would send if it arrived now."""
-        moving = self.broker.part("moving")
+        moving, terms = self.broker.part("moving"), self.terms_of(client)
         routes = moving.announced_by(client) if isinstance(moving, Moving) else {}
+        others: list[Message] = []
+        if routes:
+            others.append(MovingChange(added=tuple(routes.values()), anew=True))
+        if terms:
+            others.append(TermsChange(added=tuple(terms.items()), anew=True))
         return Arrival(
             visit=guest.visit,
             born=guest.born,
@@ -231,7 +259,7 @@ class Home(Standard):
             home=home,
             before=before,
             advertisements=self.broker.router.announced_by(client)[1],
-            others=(MovingChange(added=tuple(routes.values()), anew=True),) if routes else (),
+            others=tuple(others),
         )
 
     def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
@@ -293,6 +321,9 @@ class Home(Standard):
             link, guest, now, added=subscriptions, advertisements=advertisements, replaces=True
         )
 
+    def is_elsewhere(self, client: NodeId) -> bool:
+        return client in self.visiting or super().is_elsewhere(client)
+
     def is_kept_elsewhere(self, link: LinkId) -> bool:
         guest = self.guests.get(link)
         return guest is not None and bool(guest.home)
@@ -316,6 +347,8 @@ class Home(Standard):
             return False
         elif isinstance(message, MovingChange):
             self._tell_home(link, guest, now, moving=message.added)
+        elif isinstance(message, TermsChange):
+            self._send_home(link, guest, now, terms=message.added)
         elif isinstance(message, ConfirmationAsked):
             sought = ConfirmationSought(
                 to=guest.home,
@@ -326,7 +359,26 @@ class Home(Standard):
                 number=message.number,
             )
             self.broker.post.send(sought, now)
+        elif isinstance(message, PastAsked):
+            past_sought = PastSought(
+                to=guest.home,
+                sender=self.broker.id,
+                client=link,
+                visit=guest.visit,
+                route=message.route,
+                number=message.number,
+                events_max=message.events_max,
+                since_us=message.since_us,
+                is_here=message.is_here,
+            )
+            self.broker.post.send(past_sought, now)
         return True
+
+    def on_past_brought(self, message: PastBrought, _link: LinkId, now: Time) -> None:
+        """What a visitor's subscription begins with."""
+        guest, searches = self.guests.get(message.client), self._searches
+        if guest is not None and guest.home == message.sender and searches is not None:
+            searches.brought(message.number, message.client, message.events, now, more=message.more)
 
     def on_confirmation_found(self, message: ConfirmationFound, _link: LinkId, now: Time) -> None:
         """Every broker that matters knows a subscription of a visitor."""
@@ -337,6 +389,9 @@ class Home(Standard):
 
     def _tell_home(self, client: NodeId, guest: Guest, now: Time, **changed: object) -> None:
         guest.has_changed = True
+        self._send_home(client, guest, now, **changed)
+
+    def _send_home(self, client: NodeId, guest: Guest, now: Time, **changed: object) -> None:
         change = HomeChange(
             to=guest.home,
             sender=self.broker.id,
@@ -448,6 +503,10 @@ class Home(Standard):
         client, guest = message.client, self.guests.get(message.client)
         if guest is None or guest.home or message.visit < guest.visit:
             return
+        if message.terms is not None:
+            if self.agreements is not None:
+                self.agreements.replace(client, message.terms, now)
+            return
         if message.moving is not None:
             # Nobody knows how soon a move is known here, so the client may be anywhere.
             moving = [msgspec.structs.replace(each, places=OTHER_PLACES) for each in message.moving]
@@ -469,6 +528,66 @@ class Home(Standard):
         if guest is not None and not guest.home and message.visit >= guest.visit:
             asked = ConfirmationAsked(subscription=message.subscription, number=message.number)
             self.broker.message_arrived(asked, message.client, now)
+
+    def on_past_sought(self, message: PastSought, _link: LinkId, now: Time) -> None:
+        """A client begins a subscription elsewhere, and this broker has announced it."""
+        client, searches = message.client, self._searches
+        guest = self.guests.get(client)
+        sought = Sought(message.sender, client, message.number)
+        is_known = guest is not None and not guest.home and message.visit >= guest.visit
+        if not is_known or searches is None or not message.route.filter.is_bound:
+            self._bring(sought, (), now)
+            return
+        expected = self._expected(message)
+        if expected is not None:
+            self._bring(sought, expected, now)
+            return
+        asked = HistoryAsked(
+            path=(),
+            number=0,
+            filter=message.route.filter,
+            events_max=message.events_max,
+            since_us=message.since_us,
+            search=searches.options.search,
+        )
+        number = searches.begin_search(asked, client, message.route.id, now, self.name)
+        self.sought[number] = sought
+        found = searches.result(number)
+        if found is not None:
+            self.searched(number, found, now)
+
+    def _expected(self, sought: PastSought) -> list[Event] | None:
+        """What was kept for a client that was expected at a place; None if that is not all."""
+        part = self.broker.part("presubscribing") if sought.is_here else None
+        if part is None:
+            return None
+        asked = PastAsked(
+            route=sought.route, events_max=sought.events_max, since_us=sought.since_us
+        )
+        return cast("Presubscribing", part).answer(asked, sought.client)
+
+    def searched(self, number: int, found: Found, now: Time) -> None:
+        """A search for a client that is elsewhere has ended."""
+        sought = self.sought.pop(number, None)
+        if sought is not None:
+            self._bring(sought, found.events, now)
+
+    def _bring(self, sought: Sought, events: Sequence[Event], now: Time) -> None:
+        *parts, last = list(batches(events)) or [()]
+        for part, more in (*((part, True) for part in parts), (last, False)):
+            brought = PastBrought(
+                to=sought.broker,
+                sender=self.broker.id,
+                client=sought.client,
+                number=sought.number,
+                events=part,
+                more=more,
+            )
+            self.broker.post.send(brought, now)
+
+    @property
+    def _searches(self) -> "Searches | None":
+        return cast("Searches | None", self.broker.part(SEARCH))
 
     # ---- Both
 
@@ -551,11 +670,12 @@ class Home(Standard):
 
     def keep(self, writer: Writer) -> KeptHome:
         kept = msgspec.structs.asdict(super().keep(writer))
-        return KeptHome(**kept, visiting=dict(self.visiting))
+        return KeptHome(**kept, visiting=dict(self.visiting), sought=tuple(self.sought.items()))
 
     def restore(self, kept: KeptStandard, reader: Reader) -> None:
         super().restore(kept, reader)
         self.visiting = dict(cast("KeptHome", kept).visiting)
+        self.sought = dict(cast("KeptHome", kept).sought)
 
 
 HOME = Protocol(

@@ -6,15 +6,19 @@ client that sends a farewell, or is away for too long, is forgotten, and its dep
 to all brokers.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import ClassVar, Self
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import ClassVar, Self, cast
 
 from sterna.core import facts
 from sterna.core.actions import Disconnect
 from sterna.core.component import BrokerComponent
 from sterna.core.depot import PageId
+from sterna.core.handover import overtaking
+from sterna.core.handover.cache import NO_POLICIES, NOT_DUE, Due, Policies
+from sterna.core.handover.connection_log import new_after
 from sterna.core.handover.courier import Courier
 from sterna.core.handover.guests import (
+    Ages,
     Guest,
     Guests,
     Moment,
@@ -39,12 +43,17 @@ from sterna.core.handover.trails import Trails
 from sterna.core.lives import Earlier
 from sterna.core.location.messages import MovingChange
 from sterna.core.messages import Events, Message, Route, SubscriptionChange
-from sterna.core.names import LinkId, NodeId, Peer, Time
+from sterna.core.names import NEVER, LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.routing.offers import MANY
 from sterna.core.routing.router import PAUSE_US
 from sterna.core.settings import Settings
 from sterna.core.sizes import NO_LOAD, Load, batches
+from sterna.core.terms.agreements import Agreements
+from sterna.core.terms.messages import TERMS, Terms, TermsChange
 from sterna.model.event import Event
+
+BESIDES: tuple[type[MovingChange] | type[TermsChange], ...] = (MovingChange, TermsChange)
+"""What clients announce besides subscriptions and advertisements; with `anew`, all of it."""
 
 
 class Hosting(BrokerComponent):
@@ -138,6 +147,8 @@ class Hosting(BrokerComponent):
             guest.sent += len(events)
             return events
         self.keep_for(link, events, now)
+        if guest.new_after != NEVER:
+            overtaking.send(self.broker, link, guest, events, self.terms_of(link), now)
         return ()
 
     def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
@@ -145,22 +156,50 @@ class Hosting(BrokerComponent):
         if link in self.guests:
             self.guests[link].published = events[-1].seq
 
+    @property
+    def agreements(self) -> Agreements | None:
+        """Knows the terms of clients, if the broker takes part in that."""
+        return cast("Agreements | None", self.broker.part(TERMS))
+
+    def terms_of(self, client: NodeId) -> Mapping[RouteId, Terms]:
+        """The terms of a client's subscriptions that have other ones than the default."""
+        agreements = self.agreements
+        return {} if agreements is None else agreements.of(client)
+
+    def policies_of(self, client: NodeId) -> Policies:
+        """The queue policies of a client's subscriptions, as far as they have such."""
+        agreements = self.agreements
+        return NO_POLICIES if agreements is None else agreements.policies_of(client)
+
     def keep_for(
-        self, client: NodeId, events: Sequence[Event], now: Time, *, again: bool = False
-    ) -> None:
+        self, client: NodeId, events: Sequence[Event], now: Time, *, again: bool = False,
+        waited: Ages | None = None,
+    ) -> None:  # fmt: skip
         """Keep the events that a guest wants; `again` if that was decided when they arrived."""
-        self.guests.keep(self.broker, client, events, now, again=again)
+        policies = self.policies_of(client)
+        due = self.guests.keep(
+            self.broker, client, events, now, policies, again=again, waited=waited
+        )
+        self._look_at(due, now)
         ttl_us = self.guests.options.cache_ttl_us
         if ttl_us is not None:
             self.look_again_by(self.guests[client].cache.expires_at, ttl_us, now)
 
-    def take(self, client: NodeId, now: Time) -> list[Event]:
-        """Take what is kept for a guest."""
-        return self.guests.take(self.broker, client, now)
+    def take(self, client: NodeId, now: Time, waited: Ages | None = None) -> list[Event]:
+        """Take what is kept for a guest; for how long it has `waited` is entered there."""
+        return self.guests.take(self.broker, client, now, waited)
+
+    def sift(self, client: NodeId, events: Sequence[Event], waited: Ages, now: Time) -> list[Event]:
+        """Of a guest's events from several places, those that its policies keep."""
+        policies = self.policies_of(client)
+        return self.guests.sift(self.broker, client, events, now, policies, waited)
 
     def serve(self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time) -> None:
         """Begin to send a guest its events: everything it waited for has arrived."""
         self._welcome(client, guest, now)
+        if guest.ahead:
+            events = overtaking.without_known(self.broker, client, guest, events)
+            guest.ahead.clear()
         if events or guest.missed:
             guest.sent += len(events)
             self.replay(client, guest, events, now)
@@ -193,6 +232,7 @@ class Hosting(BrokerComponent):
         """Send a guest what was kept for it, and the news of what was discarded."""
         missed, guest.missed = tuple(guest.missed), Missed()
         moving, guest.moving = tuple(guest.moving.items()), {}
+        guest.purged = {}
         self.broker.send(client, Replayed(events=tuple(events), missed=missed, moving=moving), now)
 
     # ---- Births
@@ -272,12 +312,35 @@ class Hosting(BrokerComponent):
 
     def introduce(self, message: Arrival, client: NodeId, now: Time) -> None:
         """Subscribe and advertise what a client brings along, and nothing else."""
+        # What it has never told of, another life that was here may have told of.
+        told = {type(other) for other in message.others}
+        others = (*message.others, *(kind(anew=True) for kind in BESIDES if kind not in told))
+        for other in others:
+            if other.precedes_subscriptions:
+                self.broker.message_arrived(other, client, now)
         if message.brings:
             router = self.broker.router
             router.introduced(message.subscriptions, message.advertisements, client, now)
-        # If it has never had a moving subscription, another life that was here may have had some.
-        for other in message.others or (MovingChange(anew=True),):
-            self.broker.message_arrived(other, client, now)
+        for other in others:
+            if not other.precedes_subscriptions:
+                self.broker.message_arrived(other, client, now)
+        guest = self.guests.get(client)
+        if guest is not None:
+            guest.new_after = self._new_after(message, now)
+            overtaking.send_kept(self.broker, client, guest, self.terms_of(client), now)
+
+    def _new_after(self, arrival: Arrival, now: Time) -> Time:
+        """From when on events are surely new to a client that arrives."""
+        agreements = self.agreements
+        if agreements is None:
+            return NEVER
+        return new_after(
+            arrival.connections,
+            self.broker.id,
+            now,
+            kept_us=self.guests.options.cache_ttl_us,
+            clocks_differ_us=agreements.clocks_differ_us,
+        )
 
     def enter(
         self, client: NodeId, subscriptions: Sequence[Route], advertisements: Sequence[Route],
@@ -354,7 +417,8 @@ class Hosting(BrokerComponent):
     def clear(self, client: NodeId, now: Time) -> None:
         """End everything that a client has announced."""
         self.broker.router.introduced((), (), client, now)
-        self.broker.message_arrived(MovingChange(anew=True), client, now)
+        for kind in BESIDES:
+            self.broker.message_arrived(kind(anew=True), client, now)
 
     # ---- Links
 
@@ -370,6 +434,8 @@ class Hosting(BrokerComponent):
             guest.pass_through(Moment.LINK_UP)
             if guest.is_served:
                 self.serve(link, guest, self.take(link, now), now)
+            else:
+                overtaking.send_kept(self.broker, link, guest, self.terms_of(link), now)
 
     def link_down(self, link: LinkId, now: Time) -> None:
         guest = self.guests.get(link)
@@ -391,6 +457,7 @@ class Hosting(BrokerComponent):
             guest.lost += events_in(unconfirmed)
             guest.moving |= moving_in(unconfirmed)
             guest.missed = Missed((*missed_in(unconfirmed), *guest.missed))
+            overtaking.lost(guest, unconfirmed)
 
     def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         """A neighbour that has left, and its news with it; or a guest that the driver has sent away
@@ -498,6 +565,8 @@ class Hosting(BrokerComponent):
             self.guests.expire(
                 self.broker, now, lambda time: self.look_again_by(time, lifetime_us, now)
             )
+        if self.agreements is not None and self.agreements.has_policies:
+            self.guests.expire_by_policy(self.broker, now, lambda due: self._look_at(due, now))
         if away_max_us is None:
             return
         routes = 0
@@ -512,6 +581,10 @@ class Hosting(BrokerComponent):
                 self.depart(client, guest.visit, now)
             else:
                 self.look_for(guest, now)
+
+    def _look_at(self, due: Due, now: Time) -> None:
+        if due != NOT_DUE:
+            self.look_again_by(due.time, due.lifetime_us, now)
 
     def look_for(self, guest: Guest, now: Time) -> None:
         """Check again when a guest that is away will have been away for too long."""

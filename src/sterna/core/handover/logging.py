@@ -42,7 +42,7 @@ class Logging(Standard):
             self._send_ids(message, now)
 
     def _send_ids(self, question: Question, now: Time) -> None:
-        ids = tuple(event.id for event in self.guests.kept(self.broker, question.client))
+        ids = tuple(event.id for event in self.guests.kept(self.broker, question.client, now))
         found = IdsFound(
             to=question.sender,
             sender=self.broker.id,

@@ -3,14 +3,18 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
+from sterna.core.handover.connection_log import Connection
 from sterna.core.messages import Claim, Message, Route
 from sterna.core.names import NodeId, RouteId
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
-from sterna.model.ranges import Digest, Number, Visit
+from sterna.model.ranges import Digest, Duration, Number, Visit
 
 BEFORE_MAX = 32
 """How many brokers a client names at most where it has been; those beyond are ignored."""
+
+Queued = tuple[tuple[EventId, Duration], ...]
+"""Events in the order in which they wait, and for how long they have waited."""
 
 KeptFor = tuple[tuple[EventId, tuple[RouteId, ...]], ...]
 """The moving subscriptions that wanted an event where the client was when it was kept."""
@@ -45,6 +49,9 @@ class Arrival(Message, frozen=True, kw_only=True):
     there are more than `BEFORE_MAX`, some in the middle are left out."""
     home: NodeId = ""
     """Its home broker; empty if it has none."""
+    connections: tuple[Connection, ...] = ()
+    """When its last connections ended, the latest first; see `connection_log.py`. Only a client
+    that lets new events overtake what it has missed says so."""
 
     @property
     def places(self) -> tuple[NodeId, ...]:
@@ -96,6 +103,16 @@ class Replayed(Message, frozen=True, kw_only=True):
     missed: tuple[EventId, ...] = ()
     """Events that were discarded before they could be replayed."""
     moving: KeptFor = ()
+
+
+class Overtaking(Message, frozen=True, kw_only=True):
+    """Border broker -> client: new events, which need not wait for what you have missed.
+
+    Earlier ones may follow. Those of these that the client has not confirmed by then follow again,
+    in their order. (Huang and Garcia-Molina, 4.3)
+    """
+
+    events: tuple[Event, ...]
 
 
 class Located(Message, frozen=True, kw_only=True):
@@ -163,6 +180,10 @@ class Replay(Message, frozen=True, kw_only=True):
     """The visit on which the client sent a farewell meanwhile; 0 if it did not."""
     visit: Visit | None = None
     """The client's last visit to a broker that this comes from; None if that did not say."""
+    queue: Queued = ()
+    """All events that wait, if a policy decides which of them are kept; else nothing."""
+    purged: tuple[EventId, ...] = ()
+    """The last event of each publisher that a policy did without."""
 
 
 class Farewell(Message, frozen=True, kw_only=True):

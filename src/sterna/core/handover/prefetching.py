@@ -23,10 +23,10 @@ from typing import cast
 import msgspec
 
 from sterna.core import facts
-from sterna.core.handover.guests import Guest, Presence, missed_in
+from sterna.core.handover.guests import Ages, Guest, Presence, missed_in
 from sterna.core.handover.messages import Arrival
 from sterna.core.handover.options import HandoverOptions
-from sterna.core.handover.promises import Belongings
+from sterna.core.handover.promises import Belongings, latest, queued
 from sterna.core.handover.roaming import Roaming
 from sterna.core.handover.standard import KeptStandard, Standard
 from sterna.core.handover.transfer_messages import (
@@ -41,6 +41,7 @@ from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
 from sterna.core.names import LinkId, NodeId, Time
 from sterna.core.protocol import Kind, Protocol
+from sterna.model.event import EventId
 
 
 class Predicted(msgspec.Struct, frozen=True, array_like=True):
@@ -132,6 +133,7 @@ class Prefetching(Standard):
                 subscriptions=subscriptions,
                 advertisements=advertisements,
                 others=tuple(other for other in brokers if other != broker),
+                terms=tuple(self.terms_of(client).items()),
             )
             self.broker.post.send(prefetch, now)
 
@@ -155,6 +157,8 @@ class Prefetching(Standard):
             self.forget(client, now)
         guest = self.guests.admit(client, message.visit, message.born, is_here=False)
         guest.presence, guest.away_since = Presence.FORGETFUL, now  # It has to introduce itself.
+        if self.agreements is not None:
+            self.agreements.replace(client, message.terms, now)
         self.enter(client, message.subscriptions, message.advertisements, now)
         self.look_for(guest, now)
         self.copies[client] = Copy(message.number, message.sender, message.others)
@@ -189,12 +193,16 @@ class Prefetching(Standard):
         """Send a copy of what was kept for a client; after the last one, nothing of it is here."""
         client = asked.client
         unconfirmed = missed_in(self.broker.unconfirmed(client))
+        waited: Ages = {}
+        events = tuple(self.guests.kept(self.broker, client, now, waited))
         copy = Belongings(
-            events=tuple(self.guests.kept(self.broker, client)),
+            events=events,
             missed=(*unconfirmed, *guest.missed),
             moving=tuple(guest.moving.items()),
             published=guest.published,
             visit=max(guest.visit, guest.latest),
+            queue=queued(events, waited) if self.policies_of(client) else (),
+            purged=latest(map(EventId._make, guest.purged.items())),
         )
         self.send_events_found(asked, copy, now)
         waiting = tuple(broker for broker in predicted.waiting if broker != asked.sender)
@@ -244,9 +252,22 @@ class Prefetching(Standard):
             self._discard(client, promise.copies, visit, now)
 
     def receive(self, client: NodeId, guest: Guest, brought: Belongings, now: Time) -> None:
-        if guest.transfer is not None and guest.transfer.copies:
-            self._discard(client, guest.transfer.copies, guest.visit, now)
+        transfer = guest.transfer
+        if transfer is not None:
+            copies = (*transfer.copies, *self._others_before(guest, transfer))
+            if copies:
+                self._discard(client, copies, guest.visit, now)
         super().receive(client, guest, brought, now)
+
+    def _others_before(self, guest: Guest, transfer: Transfer) -> list[NodeId]:
+        """Where a client was since, if what it owns came from where it was expected.
+
+        A broker there may have got another copy.
+        """
+        places, way_to = transfer.arrival.places, self.broker.post.members.way_to
+        if guest.previous in places:
+            return []
+        return [each for each in transfer.to_ask if each in places and way_to(each) is not None]
 
     def bear(self, client: NodeId, guest: Guest, now: Time) -> bool:
         self.predicted.pop(client, None)

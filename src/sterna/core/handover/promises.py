@@ -4,14 +4,14 @@ A broker that is asked for it may still wait for a part of it itself. Then it pr
 sends all of it on when that part has come.
 """
 
-from collections.abc import Collection, Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import msgspec
 
 from sterna.core.handover.cache import after
-from sterna.core.handover.guests import KeptForMoving
-from sterna.core.handover.messages import KeptFor
+from sterna.core.handover.guests import Ages, KeptForMoving
+from sterna.core.handover.messages import KeptFor, Queued
 from sterna.core.handover.transfer_messages import Question
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message
@@ -35,6 +35,10 @@ class Belongings(msgspec.Struct, frozen=True, kw_only=True):
     """The visit on which the client sent a farewell meanwhile; 0 if it did not."""
     visit: int | None = 0
     """The client's last visit to a broker that these come from; None if that is not known."""
+    queue: Queued = ()
+    """All events that wait, if a policy decides which of them are kept; else nothing."""
+    purged: tuple[EventId, ...] = ()
+    """The last event of each publisher that a policy did without."""
 
     def without(self, ids: Collection[EventId]) -> "Belongings":
         """These, but for the events that the new broker has in its log."""
@@ -42,7 +46,14 @@ class Belongings(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, events=events)
 
     def and_logged(self, logged: Sequence[Event]) -> "Belongings":
-        """These, and the events that were found in a log, each publisher's in their order."""
+        """These, and the events that were found in a log, each publisher's in their order.
+
+        Some of these may not wait any more, if there is a queue.
+        """
+        if self.queue:
+            found = {event.id: event for event in (*logged, *self.events)}
+            events = tuple(found[id_] for id_, _ in self.queue if id_ in found)
+            return msgspec.structs.replace(self, events=events)
         return msgspec.structs.replace(self, events=_in_order((*logged, *self.events)))
 
     @property
@@ -75,20 +86,27 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     """When it was sent."""
     copies: tuple[NodeId, ...] = ()
     """Other brokers that have something for the client, which they can discard afterwards."""
+    waited: Ages = {}
+    """For how long the lost and the held events had waited, if there is a queue policy."""
+    purged: tuple[EventId, ...] = ()
 
     def kept_with(self, come: Belongings) -> Belongings:
         """What is owed, now that the rest has come."""
         come = come.and_logged(self.logged) if self.logged else come
         came = {event.id for event in come.events}
         missed = [id_ for id_ in self.missed if id_ not in came]
+        events = (*self.lost, *come.events, *after(come.events, self.held, come.purged))
+        waited = {**self.waited, **dict(come.queue)}
         return Belongings(
-            events=(*self.lost, *come.events, *after(come.events, self.held)),
+            events=events,
             missed=(*come.missed, *missed),
             moving=tuple((self.moving | dict(come.moving)).items()),
             published=max(come.published, self.published),
             forgotten=come.forgotten,
             departing=max(come.departing, self.departing),
             visit=max(come.last_visit, self.visit),
+            queue=queued(events, waited) if waited else (),
+            purged=latest((*come.purged, *self.purged)),
         )
 
 
@@ -109,6 +127,8 @@ class KeptPromise(msgspec.Struct, frozen=True):
     question: int | None = None
     since: Time = 0
     copies: tuple[NodeId, ...] = ()
+    waited: list[tuple[EventId, Time]] = []
+    purged: tuple[EventId, ...] = ()
 
 
 Key = tuple[NodeId, int]
@@ -164,6 +184,8 @@ class Promises(MutableMapping[Key, Promise]):
                 question=None if promise.question is None else writer.message(promise.question),
                 since=promise.since,
                 copies=promise.copies,
+                waited=list(promise.waited.items()),
+                purged=promise.purged,
             )
             for (client, awaits), promise in self.items()
         ]
@@ -184,7 +206,22 @@ class Promises(MutableMapping[Key, Promise]):
                 question=None if each.question is None else reader.message(each.question, Question),
                 since=each.since,
                 copies=each.copies,
+                waited=dict(each.waited),
+                purged=each.purged,
             )
+
+
+def queued(events: Iterable[Event], waited: Ages) -> Queued:
+    """How a queue of events is told to another broker."""
+    return tuple((event.id, waited.get(event.id, 0)) for event in events)
+
+
+def latest(events: Iterable[EventId]) -> tuple[EventId, ...]:
+    """The last one of each publisher."""
+    last: dict[NodeId, int] = {}
+    for publisher, seq in events:
+        last[publisher] = max(seq, last.get(publisher, 0))
+    return tuple(EventId(publisher, seq) for publisher, seq in last.items())
 
 
 def _in_order(events: Sequence[Event]) -> tuple[Event, ...]:

@@ -104,10 +104,16 @@ class Spilled:
         if not self.pages[where.page]:
             del self.pages[where.page]
         self._forget()
+        if len(self._numbers) - self._first - self.count > max(GONE_MAX, self.count):
+            self._close_up()
         return where
 
     def __iter__(self) -> Iterator[InPage]:
         return (InPage(self._pages[at], self._places[at]) for at in self._left())
+
+    def numbers(self) -> Iterator[int]:
+        """The numbers of the events, in the order of these."""
+        return (self._numbers[at] for at in self._left())
 
     def keep(self) -> KeptSpilled:
         """What a snapshot has to hold."""
@@ -158,6 +164,14 @@ class Spilled:
                 del column[: self._first]
             del self._since[: self._first], self._rings[: self._first]
             self._first = 0
+
+    def _close_up(self) -> None:
+        """Let go of those in the middle that are gone: policies leave old ones before them."""
+        left = list(self._left())
+        for name in ("_numbers", "_pages", "_places", "_weights", "_since", "_rings"):
+            column = getattr(self, name)
+            setattr(self, name, array(column.typecode, [column[at] for at in left]))
+        self._first = 0
 
 
 NOTHING_SPILLED = Spilled()

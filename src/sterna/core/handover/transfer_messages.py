@@ -5,13 +5,14 @@ Each question is answered. A broker that has nothing for the client says so, and
 
 from typing import Any, ClassVar
 
-from sterna.core.handover.messages import KeptFor
+from sterna.core.handover.messages import KeptFor, Queued
 from sterna.core.location.messages import MovingRoute
 from sterna.core.messages import Message, Route
 from sterna.core.names import NodeId, RouteId
 from sterna.core.overlay.messages import Unicast
+from sterna.core.terms.messages import TermsOf
 from sterna.model.event import Event, EventId
-from sterna.model.ranges import Digest, Number, Visit
+from sterna.model.ranges import Digest, Instant, Number, Visit
 
 
 class Answer(Unicast, frozen=True, kw_only=True):
@@ -54,6 +55,11 @@ class EventsFound(Answer, frozen=True, kw_only=True):
     forgotten: bool = False
     departing: Visit = 0
     visit: Visit | None = None
+    queue: Queued = ()
+    """All events that wait, also those that are not sent because the new broker has them, if a
+    policy decides which of them are kept; else nothing."""
+    purged: tuple[EventId, ...] = ()
+    """The last event of each publisher that a policy did without."""
 
 
 class Registered(EventsFound, frozen=True, kw_only=True):
@@ -157,6 +163,8 @@ class HomeChange(Unicast, frozen=True, kw_only=True):
     """Whether the client has no other subscriptions than those added."""
     moving: tuple[MovingRoute, ...] | None = None
     """All its moving subscriptions, if these have changed, or where it is."""
+    terms: TermsOf | None = None
+    """The terms of all its subscriptions, if these have changed."""
 
 
 class MemoryLost(Message, frozen=True, kw_only=True):
@@ -182,6 +190,33 @@ class ConfirmationFound(Unicast, frozen=True, kw_only=True):
     but_not: tuple[NodeId, ...] = ()
 
 
+class PastSought(Unicast, frozen=True, kw_only=True):
+    """The broker where a client is -> its home broker: it begins a subscription with the past.
+
+    Only behind what the home broker announces does a search know what follows as usual.
+    """
+
+    client: NodeId
+    visit: Visit
+    route: Route
+    number: Number
+    """The number of the search where the client is."""
+    events_max: Number | None = None
+    since_us: Instant | None = None
+    is_here: bool = False
+    """Whether it is the past of the place where the client is."""
+
+
+class PastBrought(Unicast, frozen=True, kw_only=True):
+    """Home broker -> the broker where the client is: what it has found."""
+
+    client: NodeId
+    number: Number
+    events: tuple[Event, ...] = ()
+    more: bool = False
+    """Whether another part follows."""
+
+
 class Prefetch(Unicast, frozen=True, kw_only=True):
     """Old broker -> predicted broker: this client may come to you; get ready. (3.2.1, period t2)"""
 
@@ -195,6 +230,7 @@ class Prefetch(Unicast, frozen=True, kw_only=True):
     advertisements: tuple[Route, ...] = ()
     others: tuple[NodeId, ...] = ()
     """The other brokers that were predicted."""
+    terms: TermsOf = ()
 
 
 class Discard(Unicast, frozen=True, kw_only=True):

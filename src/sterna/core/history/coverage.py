@@ -8,15 +8,24 @@ matches. That holds as long as the subscription does which the search came with.
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 import msgspec
 
 from sterna.core.messages import Route
 from sterna.core.names import LinkId, RouteId, Time
 from sterna.model.filters import Filter
+from sterna.model.filters.algebra import Work
 
 COVERED_MAX = 256
 """For how many filters a broker remembers it; those that were used longest ago are forgotten."""
+
+COMPARING_MAX = 20_000
+"""How many cuts may be examined to find out what covers a filter: some milliseconds. Beyond, it
+counts as not covered: then less is known, and nothing wrong."""
+
+ROUTES_MAX = 1_000
+"""With how many subscriptions of a link a filter is compared at most."""
 
 
 @dataclass(slots=True)
@@ -28,7 +37,10 @@ class Covered:
     """The link over which it is subscribed to."""
     route: RouteId
     """The subscription."""
+    number: int
+    """The number by which searches refer to it."""
     since: dict[LinkId, Time] = field(default_factory=dict)
+    """Empty until a search has found out."""
 
 
 class KeptCovered(msgspec.Struct, frozen=True, array_like=True):
@@ -37,6 +49,7 @@ class KeptCovered(msgspec.Struct, frozen=True, array_like=True):
     filter: Filter
     link: LinkId
     route: RouteId
+    number: int
     since: dict[LinkId, Time]
 
 
@@ -46,19 +59,36 @@ class Coverage:
     def __init__(self) -> None:
         self._covered: dict[tuple[LinkId, RouteId, Filter], Covered] = {}
         self._by_route: dict[tuple[LinkId, RouteId], dict[Filter, None]] = {}
+        self._by_number: dict[int, Covered] = {}
+        self._number = 0
 
-    def note(
-        self, filter_: Filter, link: LinkId, route: RouteId, sources: Iterable[LinkId], now: Time
-    ) -> None:
-        """All that matches a filter comes over some links from now on, if it has not before."""
+    def begin(self, filter_: Filter, link: LinkId, route: RouteId) -> int:
+        """A search about a subscription begins; the number to `complete` it with."""
         key = link, route, filter_
-        covered = self._covered.pop(key, None) or Covered(filter_, link, route)
-        for source in sources:
-            covered.since.setdefault(source, now)
-        self._covered[key] = covered
-        self._by_route.setdefault((link, route), {})[filter_] = None
+        covered = self._covered.pop(key, None)
+        if covered is None:
+            self._number += 1
+            covered = Covered(filter_, link, route, self._number)
+        self._enter(covered)
         if len(self._covered) > COVERED_MAX:
             self._drop(next(iter(self._covered)))
+        return covered.number
+
+    def complete(self, number: int, sources: Iterable[LinkId], now: Time) -> None:
+        """All that matches comes over some links from now on, if it has not before.
+
+        Unless the subscription has ended meanwhile, even if there is another one by now: nobody
+        knows yet whether all have heard of that.
+        """
+        covered = self._by_number.get(number)
+        if covered is not None:
+            for source in sources:
+                covered.since.setdefault(source, now)
+
+    def _enter(self, covered: Covered) -> None:
+        self._covered[covered.link, covered.route, covered.filter] = covered
+        self._by_route.setdefault((covered.link, covered.route), {})[covered.filter] = None
+        self._by_number[covered.number] = covered
 
     def since(self, filter_: Filter, sources: Iterable[LinkId]) -> Time | None:
         """Since when all that matches a filter comes over these links; None if not over all.
@@ -66,8 +96,9 @@ class Coverage:
         Were it known of some of them only, a publisher could have been behind another meanwhile.
         """
         found: dict[LinkId, Time] = {}
+        work = Work(COMPARING_MAX)
         for covered in self._covered.values():
-            if covered.filter == filter_ or covered.filter.covers(filter_):
+            if covered.filter == filter_ or covers(covered.filter, filter_, work):
                 for link, time in covered.since.items():
                     found[link] = min(time, found.get(link, time))
         times = [found.get(link) for link in sources]
@@ -77,16 +108,16 @@ class Coverage:
     def changed(self, link: LinkId, added: Collection[Route], removed: Collection[RouteId]) -> None:
         """Subscriptions have changed on a link; one that is wider may take the place of another."""
         known = {route.id: route.filter for route in added}
+        work = Work(COMPARING_MAX)
         for id_ in (*removed, *known):
             for filter_ in list(self._by_route.get((link, id_), ())):
-                if id_ in known and known[id_].covers(filter_):
+                if id_ in known and covers(known[id_], filter_, work):
                     continue
                 covered = self._drop((link, id_, filter_))
-                wider = next((r.id for r in added if r.filter.covers(filter_)), None)
+                wider = find_wider(((each.id, each) for each in added), filter_, work)
                 if wider is not None:
                     covered.route = wider
-                    self._covered[link, wider, filter_] = covered
-                    self._by_route.setdefault((link, wider), {})[filter_] = None
+                    self._enter(covered)
 
     def source_lost(self, link: LinkId) -> None:
         """What came over a link may have been less than everything."""
@@ -101,6 +132,7 @@ class Coverage:
 
     def _drop(self, key: tuple[LinkId, RouteId, Filter]) -> Covered:
         covered = self._covered.pop(key)
+        del self._by_number[covered.number]
         link, route, filter_ = key
         named = self._by_route[link, route]
         del named[filter_]
@@ -111,13 +143,27 @@ class Coverage:
     def keep(self) -> list[KeptCovered]:
         """What a snapshot has to hold."""
         return [
-            KeptCovered(each.filter, each.link, each.route, dict(each.since))
+            KeptCovered(each.filter, each.link, each.route, each.number, dict(each.since))
             for each in self._covered.values()
         ]
 
     def restore(self, kept: Iterable[KeptCovered]) -> None:
         """Go on with what a snapshot has held."""
         for each in kept:
-            covered = Covered(each.filter, each.link, each.route, dict(each.since))
-            self._covered[each.link, each.route, each.filter] = covered
-            self._by_route.setdefault((each.link, each.route), {})[each.filter] = None
+            self._enter(Covered(each.filter, each.link, each.route, each.number, dict(each.since)))
+            self._number = max(self._number, each.number)
+
+
+def covers(wide: Filter, narrow: Filter, work: Work) -> bool:
+    """Whether a filter covers another; False if that is not found with the work that is left."""
+    return not work.spent and wide.covers(narrow, work)
+
+
+def find_wider(
+    routes: Iterable[tuple[RouteId, Route]], filter_: Filter, work: Work
+) -> RouteId | None:
+    """The name of the first of some subscriptions that covers a filter, if that is found."""
+    for id_, route in islice(routes, ROUTES_MAX):
+        if route.filter == filter_ or covers(route.filter, filter_, work):
+            return id_
+    return None

@@ -13,6 +13,9 @@ from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
 from sterna.model.ranges import Instant, Number
 
+SEARCH = "search"
+"""The name of the protocol by which brokers search each other, and of the feature to speak it."""
+
 
 class PastAsked(Message, frozen=True, kw_only=True):
     """Client -> border broker: I subscribe, and want the past events that you still have."""
@@ -111,7 +114,16 @@ class HistoryExpected(HistoryMessage, frozen=True, kw_only=True):
 
 
 class HistoryFound(HistoryMessage, frozen=True, kw_only=True):
-    """Back to who searches: what a broker has; also if it has nothing. (`replay`)"""
+    """Back to who searches: what a broker has; also if it has nothing. (`replay`)
 
+    A long answer comes in parts, and its runs come last: without them, no event of it counts.
+    """
+
+    broker: NodeId = ""
+    """The broker that answers."""
+    away: Number = 0
+    """How many links lie between it and the one that searches."""
     events: tuple[Event, ...] = ()
     runs: tuple[Run, ...] = ()
+    more: bool = False
+    """Whether another part of the answer follows."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain, compress, islice, repeat
 
 from sterna.core.actions import LookUp
+from sterna.core.history.facts import PastFound
 from sterna.core.history.messages import PastAsked
 from sterna.core.names import LinkId, NodeId, Time
 from sterna.core.routing.foresight import PastVerdicts
@@ -126,7 +127,12 @@ class Passed:
 
     def untested(self) -> PastVerdicts:
         """Verdicts on these events, before any is tested."""
-        return PastVerdicts(self.first.place + self._beyond, bytearray())
+        return PastVerdicts(self.first_place, bytearray())
+
+    @property
+    def first_place(self) -> int:
+        """The place of the first event that counts, among all that have passed."""
+        return self.first.place + self._beyond
 
     @property
     def _beyond(self) -> int:
@@ -136,7 +142,7 @@ class Passed:
     def marked(self, asked: PastAsked, known: PastVerdicts | None) -> "Marked":
         """Mark the events that a client asks for; of some of them it may be known already."""
         matches, since_us = asked.route.filter.matches, asked.since_us or 0
-        first = self.first.place + self._beyond
+        first = self.first_place
         verdicts = bytearray()
         if known is not None and known.first <= first:
             verdicts = known.verdicts[first - known.first :]
@@ -201,6 +207,8 @@ class Request:
     """Events of the answer that the broker had to drop."""
     search: int | None = None
     """The number of the search at other brokers that has not ended yet."""
+    found: PastFound | None = None
+    """What was found so far; stated when all is."""
 
     @property
     def waits(self) -> bool:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Self
 
@@ -11,6 +11,7 @@ import msgspec
 from sterna.core import facts
 from sterna.core.actions import Deliver
 from sterna.core.component import ClientComponent, Found
+from sterna.core.history.facts import PastHeld
 from sterna.core.history.messages import Past, PastAsked
 from sterna.core.keeping import Reader, Writer
 from sterna.core.names import NEVER, LinkId, NodeId, RouteId, Time
@@ -44,6 +45,15 @@ class Held:
     anywhere: bool
     """Whether it was kept for the client, for a place where it was then."""
     is_past: bool = False
+    overtakes: bool = False
+    """Whether earlier ones of its publisher may follow."""
+    since: Time = 0
+    """When it came."""
+
+    @property
+    def past_of(self) -> str | None:
+        """The subscription whose past it belongs to; None if it came as usual."""
+        return self.subscriptions[0] if self.is_past else None
 
 
 class KeptHeld(msgspec.Struct, frozen=True):
@@ -53,6 +63,8 @@ class KeptHeld(msgspec.Struct, frozen=True):
     subscriptions: tuple[str, ...]
     anywhere: bool
     is_past: bool
+    overtakes: bool = False
+    since: Time = 0
 
 
 class KeptRecall(msgspec.Struct, frozen=True):
@@ -75,13 +87,16 @@ class Recall(ClientComponent):
     Its subscription may bring events before the past has come: they wait for it, and later ones of
     the same publishers wait with them, so that their order holds. They wait until as many are there
     as the application has asked for, past ones and others, and never longer than the settings say:
-    so the application has as many at least as early as without a past. (Cilia et al., 5.4)
+    so the application has as many at least as early as without a past. (Cilia et al., 5.4) If the
+    client goes on to another place meanwhile, they wait no longer, and are delivered as what was
+    kept for the place where it was.
 
     An answer may come in parts, and each goes to the application at once.
     """
 
     name = "past"
     handles = (Past,)
+    facts = (PastHeld,)
     version = 2
     Kept = KeptRecall
     older = {1: (KeptRecall, lambda kept: kept)}  # noqa: RUF012 - a class variable of its base.
@@ -137,7 +152,7 @@ class Recall(ClientComponent):
             begun = self._begun.pop(name, None)
             if begun:
                 self._recalled[name] = begun
-            self._waiting.pop(name, None)
+            self._wait_no_more(name, now)
             del self._asked[asked[name]]
             self._requested.pop(asked[name], None)
         self._release(now)
@@ -147,7 +162,14 @@ class Recall(ClientComponent):
             asked=list(self._asked.values()),
             sent=list(self._requested),
             held=[
-                KeptHeld(writer.event(each.event), each.subscriptions, each.anywhere, each.is_past)
+                KeptHeld(
+                    writer.event(each.event),
+                    each.subscriptions,
+                    each.anywhere,
+                    each.is_past,
+                    each.overtakes,
+                    each.since,
+                )
                 for each in self._held
             ],
             recalled={name: dict(last) for name, last in self._recalled.items()},
@@ -162,7 +184,14 @@ class Recall(ClientComponent):
         self._asked = {asked.route.id: asked for asked in kept.asked}
         self._requested = dict.fromkeys(kept.sent)
         self._held = [
-            Held(reader.event(each.event), each.subscriptions, each.anywhere, is_past=each.is_past)
+            Held(
+                reader.event(each.event),
+                each.subscriptions,
+                each.anywhere,
+                is_past=each.is_past,
+                overtakes=each.overtakes,
+                since=each.since,
+            )
             for each in kept.held
         ]
         self._recalled = {name: dict(last) for name, last in kept.recalled.items()}
@@ -176,14 +205,18 @@ class Recall(ClientComponent):
             name: Waiting(since, count) for name, (since, count) in kept.waiting.items()
         }
 
-    def ask(self, asked: PastAsked, now: Time) -> None:
-        """Ask for the past of a subscription that the client has just made.
+    def begin_here(
+        self, name: str, events_max: int | None, since_us: Time | None, now: Time
+    ) -> None:
+        """A subscription depends on where the client is: it begins anew whenever that changes."""
+        self._here[name] = events_max, None if since_us is None else max(0, now - since_us)
 
-        If it depends on where the client is, ask again whenever that changes.
-        """
-        if asked.is_here:
-            ago_us = None if asked.since_us is None else now - asked.since_us
-            self._here[self._name(asked.route.id)] = asked.events_max, ago_us
+    def bounds_here(self, name: str) -> tuple[int | None, Time | None] | None:
+        """How many events such a subscription begins with, and how old at most."""
+        return self._here.get(name)
+
+    def ask(self, asked: PastAsked, now: Time) -> None:
+        """Ask for the past of a subscription."""
         self._number += 1
         self._asked[asked.route.id] = msgspec.structs.replace(asked, number=self._number)
         self._send_requests(now)
@@ -199,7 +232,22 @@ class Recall(ClientComponent):
             since_us = None if ago_us is None else now - ago_us
             asked = PastAsked(route=route, events_max=events_max, since_us=since_us, is_here=True)
             self.ask(asked, now)
+            self._held = [held for held in self._held if held.past_of != name]
+            self._count_anew(name, now)
         self._release(now)
+
+    def _count_anew(self, name: str, now: Time) -> None:
+        """Of what has waited for the past of another place, what is wanted here still waits."""
+        still = [
+            held.since
+            for held in self._held
+            if name in held.subscriptions and self._waits(held.event, name)
+        ]
+        if still:
+            self._waiting[name] = Waiting(min(still), len(still))
+            self.wake_by(min(still) + self._hold_us)
+        else:
+            self._wait_no_more(name, now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
         del link
@@ -225,22 +273,29 @@ class Recall(ClientComponent):
         self._given_up.pop(name, None)
         self._waiting.pop(name, None)
         self._here.pop(name, None)
-        if self._asked.pop(id_, None) is not None:
-            self._requested.pop(id_, None)
-            self._release(now)
+        self._asked.pop(id_, None)
+        self._requested.pop(id_, None)
+        self._held = [  # A later one with this name is another subscription.
+            replace(held, subscriptions=left)
+            for held in self._held
+            if (left := tuple(each for each in held.subscriptions if each != name))
+        ]
+        self._release(now)
 
     def delivering(
         self, events: Sequence[Event], subscriptions: Sequence[tuple[str, ...]], now: Time, *,
-        anywhere: bool,
+        anywhere: bool, overtakes: bool,
     ) -> Found | None:  # fmt: skip
         if not (self._asked or self._recalled):
             return None
-        found = self._without_past(zip(events, subscriptions, strict=True), now)
+        pairs = zip(events, subscriptions, strict=True)
+        found = self._without_past(pairs, now, overtakes=overtakes)
         going = []
         for event, names in found:
-            asked = [name for name in names if self.client.route(name) in self._asked]
+            asked = [name for name in names if self._waits(event, name)]
             if asked or event.publisher in self._first_held:
-                self._held.append(Held(event, names, anywhere))
+                held = Held(event, names, anywhere, overtakes=overtakes, since=now)
+                self._held.append(held)
                 self._note_first(event)
                 for name in asked:
                     self._waiting.setdefault(name, Waiting(now)).count += 1
@@ -253,12 +308,32 @@ class Recall(ClientComponent):
             return going
         if going:  # They come before those that have waited.
             events_, names_ = zip(*going, strict=True)
-            self.client.wants.deliver(events_, names_, now, anywhere=anywhere)
+            self.client.wants.deliver(events_, names_, now, anywhere=anywhere, overtakes=overtakes)
         if enough:
             self._go_on_without(now, self._with_blocking(enough))
         else:
             self._give_up(list(self._waiting), now)
         return ()
+
+    def _wait_no_more(self, name: str, now: Time) -> None:
+        """The past of a subscription is there, or given up."""
+        waiting = self._waiting.pop(name, None)
+        if waiting is not None:
+            client, held_us = self.client, now - waiting.since
+            self.client.state(
+                PastHeld(
+                    at=client.id, time=now, subscription=name, held=waiting.count, held_us=held_us
+                )
+            )
+
+    def _waits(self, event: Event, name: str) -> bool:
+        """Whether an event has to wait for the past of a subscription.
+
+        What is about another place, where the client was, need not.
+        """
+        if self.client.route(name) not in self._asked:
+            return False
+        return name not in self._here or self.client.wants.is_wanted(event, name)
 
     def _with_enough(self) -> list[str]:
         """The subscriptions of which as many events are there as were asked for.
@@ -305,12 +380,14 @@ class Recall(ClientComponent):
         self._go_on_without(now, chosen)
 
     def _without_past(
-        self, found: Iterable[tuple[Event, tuple[str, ...]]], now: Time
+        self, found: Iterable[tuple[Event, tuple[str, ...]]], now: Time, *, overtakes: bool
     ) -> list[tuple[Event, tuple[str, ...]]]:
         """Drop, for a subscription, what its past had already and what comes before that."""
         left = []
         for event, names in found:
-            wanting = tuple(name for name in names if not self._is_past(event, name))
+            wanting = tuple(
+                name for name in names if not self._is_past(event, name, overtakes=overtakes)
+            )
             if wanting:
                 left.append((event, wanting))
             else:
@@ -318,7 +395,7 @@ class Recall(ClientComponent):
                 self.client.state(repeated)
         return left
 
-    def _is_past(self, event: Event, name: str) -> bool:
+    def _is_past(self, event: Event, name: str, *, overtakes: bool) -> bool:
         begun = self._begun.get(name)
         if begun is not None:
             return event.seq <= begun.get(event.publisher, -1)
@@ -327,9 +404,10 @@ class Recall(ClientComponent):
             return False
         if event.seq <= last[event.publisher]:
             return True
-        del last[event.publisher]  # The rest of this publisher's events is later, too.
-        if not last:
-            del self._recalled[name]
+        if not overtakes:
+            del last[event.publisher]  # The rest of this publisher's events is later, too.
+            if not last:
+                del self._recalled[name]
         return False
 
     def on_past(self, message: Past, _link: LinkId, now: Time) -> None:
@@ -354,7 +432,7 @@ class Recall(ClientComponent):
         if not message.more:
             del self._asked[message.subscription], self._begun[name]
             self._requested.pop(message.subscription, None)
-            self._waiting.pop(name, None)
+            self._wait_no_more(name, now)
             if begun:
                 self._recalled[name] = begun
         early: list[Held] = []
@@ -362,7 +440,7 @@ class Recall(ClientComponent):
         for event in new:
             if self.client.wants.is_wanted(event, name):
                 is_early = event.seq < self._first_held.get(event.publisher, NEVER)
-                past = Held(event, (name,), anywhere=False, is_past=True)
+                past = Held(event, (name,), anywhere=False, is_past=True, since=now)
                 (early if is_early else late).append(past)
         self._deliver(early, now)
         if late:
@@ -385,8 +463,8 @@ class Recall(ClientComponent):
         self._first_held.clear()
         going = []
         for each in held:
-            is_asked = any(self.client.route(name) in self._asked for name in each.subscriptions)
-            if is_asked or each.event.publisher in self._first_held:
+            waits = any(self._waits(each.event, name) for name in each.subscriptions)
+            if waits or each.event.publisher in self._first_held:
                 self._held.append(each)
                 self._note_first(each.event)
             else:
@@ -396,30 +474,44 @@ class Recall(ClientComponent):
     def _deliver(self, waiting: Sequence[Held], now: Time) -> None:
         """Give the application the events for subscriptions that it still has."""
         client = self.client
-        for (is_past, anywhere), group in groupby(waiting, lambda e: (e.is_past, e.anywhere)):
-            held = list(group)
-            found = [self._wanting(each) for each in held]
-            events = tuple(each.event for each, names in zip(held, found, strict=True) if names)
-            subscriptions = tuple(names for names in found if names)
-            if events and is_past:
+        going = [(each, names) for each in waiting if (names := self._wanting(each))]
+        for (name, anywhere, overtakes), group in groupby(
+            going, lambda pair: (pair[0].past_of, self._is_elsewhere(*pair), pair[0].overtakes)
+        ):
+            held, subscriptions = zip(*group, strict=True)
+            events = tuple(each.event for each in held)
+            if name is not None:
                 client.act(Deliver(events, subscriptions))
-                client.state(facts.Recalled(at=client.id, time=now, events=events))
-            elif events:
-                client.wants.deliver(events, subscriptions, now, anywhere=anywhere)
+                recalled = facts.Recalled(at=client.id, time=now, events=events, subscription=name)
+                client.state(recalled)
+            else:
+                client.wants.deliver(
+                    events, subscriptions, now, anywhere=anywhere, overtakes=overtakes
+                )
 
     def _wanting(self, held: Held) -> tuple[str, ...]:
-        wants = self.client.wants
-        if len(held.subscriptions) == 1 and not held.anywhere:
+        """The subscriptions that get an event.
+
+        What came as usual was wanted then, and without a past it would have been delivered then.
+        """
+        if held.is_past:
             (name,) = held.subscriptions
-            return held.subscriptions if wants.is_wanted(held.event, name) else ()
-        wanting = self.client.subscriptions if held.anywhere else wants.wanting(held.event)
-        return tuple(name for name in held.subscriptions if name in wanting)
+            return held.subscriptions if self.client.wants.is_wanted(held.event, name) else ()
+        return tuple(name for name in held.subscriptions if name in self.client.subscriptions)
+
+    def _is_elsewhere(self, held: Held, names: Sequence[str]) -> bool:
+        """Whether an event counts as kept for a place where the client was."""
+        return held.anywhere or not any(
+            self.client.wants.is_wanted(held.event, name) for name in names
+        )
 
     def _send_requests(self, now: Time) -> None:
         """Send the requests that were not sent yet, once the broker has sent all that it kept."""
         client = self.client
         if client.link is None or not (client.is_introduced and client.is_welcome):
             return
+        if self._here:  # The broker has to know where the client is before it is asked for that.
+            client.wants.whereabouts.tell(now)
         for id_, asked in self._asked.items():
             if id_ not in self._requested:
                 self._requested[id_] = None

@@ -11,7 +11,7 @@ Where there is an archive, what lies before that comes from there. It takes its 
 meanwhile waits at the client.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Self, TypeVar, cast
@@ -21,10 +21,14 @@ import msgspec
 from sterna.core.actions import LookUp
 from sterna.core.component import BrokerComponent
 from sterna.core.history.buffer import Buffer, KeptBatch
-from sterna.core.history.messages import HistoryAsked, Past, PastAsked
+from sterna.core.history.coverage import COMPARING_MAX, covers
+from sterna.core.history.facts import PastFound
+from sterna.core.history.messages import SEARCH, HistoryAsked, Past, PastAsked
 from sterna.core.history.options import HistoryOptions, Search
+from sterna.core.history.parts import part_of
 from sterna.core.history.passed import LONG_AGO, Batch, Marked, Passed, Request, in_order
 from sterna.core.history.recall import Recall
+from sterna.core.history.searching import Found
 from sterna.core.history.windows import KeptWindow, Windows
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message, SubscriptionChange
@@ -34,9 +38,12 @@ from sterna.core.routing.foresight import Foresight, PastVerdicts
 from sterna.core.settings import Settings
 from sterna.core.sizes import weight
 from sterna.model.event import Event, EventId
+from sterna.model.filters import Filter
+from sterna.model.filters.algebra import Work
 
 if TYPE_CHECKING:
     from sterna.core.history.search import Searches
+    from sterna.core.presubscribing.replicator import Presubscribing
 
 T = TypeVar("T")
 
@@ -49,7 +56,8 @@ QUESTIONS_MAX = 100
 """With so many lookups in the archive at a time, others get only what the broker has itself."""
 
 ARCHIVED_BYTES_MAX = 64 << 20
-"""When answers hold so many bytes from the archive, others wait until these are sent."""
+"""When answers hold so many bytes from the archive and from other brokers, more lookups wait until
+these are sent, and no other broker is asked."""
 
 OPEN_PER_CLIENT_MAX = 1_000
 """A client with so many requests that are not answered is to ask again later."""
@@ -57,9 +65,21 @@ OPEN_PER_CLIENT_MAX = 1_000
 OPEN_MAX = 10_000
 """With so many requests of all clients, others are to ask again later."""
 
+ANSWERS_PER_CLIENT_MAX = 100_000
+"""So is a client whose answers have so many events, until it has taken some of them."""
+
+ANSWERS_MAX = 2_000_000
+"""With so many events in the answers to all clients, others are to ask again later."""
+
 WORK_EVENTS_MAX = 20_000
 """After answers have gone through so many events, other inputs have their turn."""
 
+
+BUFFERS = "~buffers"
+"""The name under which what buffers keep is in the routing table; no node has such a name."""
+
+NOTHING = Filter("FALSE")
+"""Events go to buffers when they pass, and not because of that."""
 
 ROOM_US = 50_000
 """After so long it is tried again whether there is room for an answer that takes much."""
@@ -90,6 +110,7 @@ class KeptRequest(msgspec.Struct, frozen=True, kw_only=True):
     archived_bytes: int = 0
     missed: tuple[EventId, ...] = ()
     search: int | None = None
+    found: PastFound | None = None
 
 
 class KeptRecent(msgspec.Struct, frozen=True):
@@ -158,13 +179,37 @@ class Recent(BrokerComponent):
         """How many events answers have gone through since the present input came."""
         self._looked_bytes = 0
         """How many bytes had been dropped when requests were last looked through."""
+        self._has_shown = False
+        """Whether publishers know what buffers keep."""
+        self.last_bytes = 0
+        """About how many bytes the events take that have passed last."""
 
     def configure(self, settings: Settings, now: Time) -> None:
-        del now
         self.memory.events_max = settings.history.events_max
         self.memory.bytes_max = settings.history.bytes_max
         self.memory.trim()
         self._set(settings.history)
+        self._show_interest(now)
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        del link
+        if not self._has_shown:
+            self._show_interest(now)
+
+    def _show_interest(self, now: Time) -> None:
+        """Have publishers here not discard what buffers keep, though nobody wants it now."""
+        self._has_shown = True
+        router = self.broker.router
+        wanted = {str(each.options.filter): each.options.filter for each in self.buffers}
+        shown = {id_ for _, id_ in router.subscriptions.entered(BUFFERS)}
+        if shown == wanted.keys():
+            return
+        for id_ in shown - wanted.keys():
+            router.withdraw(BUFFERS, id_)
+        for id_, filter_ in wanted.items():
+            if id_ not in shown:
+                router.enter(BUFFERS, id_, NOTHING, filter_)
+        router.tell(now)
 
     def _set(self, options: HistoryOptions) -> None:
         """Have the buffers that the settings ask for; what the others hold is given up."""
@@ -178,7 +223,7 @@ class Recent(BrokerComponent):
     def end(self, now: Time) -> bool:
         """Answer who waits for the archive with what the broker has itself, and all others."""
         for number in list(self._searching):
-            self.searched(number, [], now)
+            self.searched(number, Found(), now)
         for number in list(self._questions):
             self.looked_up(number, (), now)
         return not self._open
@@ -233,6 +278,7 @@ class Recent(BrokerComponent):
                 each.archived_bytes,
                 each.missed,
                 each.search,
+                each.found,
             )
             if each.marks is not None:
                 marks = int.from_bytes(each.marks, "big")
@@ -260,7 +306,8 @@ class Recent(BrokerComponent):
         passed = self.memory
         for buffer in self.buffers:
             buffer.add(events, link, now)
-        is_full = passed.add(events, self._size(events), link, now)
+        self.last_bytes = self._size(events)
+        is_full = passed.add(events, self.last_bytes, link, now)
         if self._age_max_us is not None:
             passed.expire(now - self._age_max_us)
         if not is_full:
@@ -289,21 +336,32 @@ class Recent(BrokerComponent):
         id_, number = message.route.id, message.number
         self._drop(link, id_)
         is_too_much = (
-            self._open_count >= OPEN_MAX or len(self._open.get(link, ())) >= OPEN_PER_CLIENT_MAX
+            self._open_count >= OPEN_MAX
+            or len(self._open.get(link, ())) >= OPEN_PER_CLIENT_MAX
+            or _events_in([self._open.get(link, {})]) >= ANSWERS_PER_CLIENT_MAX
+            or _events_in(self._open.values()) >= ANSWERS_MAX
         )
-        marked = None if is_too_much else self.memory.marked(message, self._known(message))
+        searches = self._searches
+        marked = None
+        if searches is None and not is_too_much:
+            marked = self.memory.marked(message, self._known(message))
         if not message.is_here:
             self.broker.message_arrived(SubscriptionChange(added=(message.route,)), link, now)
-        if marked is None:
+        if is_too_much:
             later = Past(subscription=id_, number=number, events=(), later=True)
             self.broker.send(link, later, now)
             return
         request = Request(message, link, marked)
-        searches = self._searches
-        if searches is not None:
+        found = self._expected(message, link)
+        if found is not None:
+            self._take_expected(request, found, now)
+        elif searches is not None:
             self._search(request, searches, now)
+        elif marked is not None:
+            self._note_found(request, Found(here=marked.marks.bit_count()), now)
         if request.search is None:
             self._look_up(request, now)
+            self._tell_found(request, now)
         self._add(request)
         self._serve(link, now)
 
@@ -321,13 +379,18 @@ class Recent(BrokerComponent):
         )
         self.broker.act(request.look_up)
 
+    def _expected(self, message: PastAsked, link: LinkId) -> list[Event] | None:
+        """What was kept for a client that was expected; None if there is nothing to begin with."""
+        part = self.broker.part("presubscribing") if message.is_here else None
+        return None if part is None else cast("Presubscribing", part).answer(message, link)
+
     # ---- Other brokers
 
     @property
     def _searches(self) -> "Searches | None":
         if self.search is Search.NONE:
             return None
-        return cast("Searches | None", self.broker.part("search"))
+        return cast("Searches | None", self.broker.part(SEARCH))
 
     def _search(self, request: Request, searches: "Searches", now: Time) -> None:
         """Have other brokers searched."""
@@ -340,19 +403,58 @@ class Recent(BrokerComponent):
             since_us=asked.since_us,
             search=self.search,
         )
-        number = searches.begin_search(question, request.link, asked.route.id, now)
-        request.marked, request.answer = None, searches.result(number)
-        if request.answer is None:
+        number = searches.seek_elsewhere(asked, question, request.link, now)
+        if number is None:
+            number = searches.begin_search(question, request.link, asked.route.id, now)
+        found = searches.result(number)
+        if found is None:
             request.search = number
             self._searching[number] = request
+        else:
+            self._take(request, found, now)
 
-    def searched(self, number: int, events: list[Event], now: Time) -> None:
+    def _take(self, request: Request, found: Found, now: Time) -> None:
+        """Answer with what was found."""
+        request.answer, request.gone_bytes = found.events, self.memory.gone_bytes
+        request.archived_bytes = found.bytes
+        self._note_found(request, found, now)
+
+    def _take_expected(self, request: Request, found: list[Event], now: Time) -> None:
+        """Answer with what was kept for a client that was expected."""
+        request.marked, request.answer = None, found
+        self._note_found(request, Found(), now)
+        if request.found is not None:
+            request.found = msgspec.structs.replace(request.found, virtual=len(found))
+
+    def _note_found(self, request: Request, found: Found, now: Time) -> None:
+        request.found = PastFound(
+            at=self.broker.id,
+            time=now,
+            client=request.link,
+            subscription=request.asked.route.id,
+            here=found.here,
+            neighbours=max(0, len(found.events) - found.here),
+            away=found.away,
+            search_us=None if found.asked_us is None else now - found.asked_us,
+        )
+
+    def _tell_found(self, request: Request, now: Time, archived: int = 0) -> None:
+        """State what was found, unless the archive is searched as well."""
+        if request.found is None or request.waits or self.broker.part(SEARCH) is None:
+            return
+        self.broker.state(msgspec.structs.replace(request.found, time=now, archived=archived))
+        request.found = None
+
+    def searched(self, number: int, found: Found, now: Time) -> None:
         """A search has ended."""
         request = self._searching.pop(number, None)
         if request is None:
             return
-        request.search, request.answer = None, events
+        request.search = None
+        self._take(request, found, now)
+        self._archived_bytes += request.archived_bytes
         self._look_up(request, now)
+        self._tell_found(request, now)
         if request.look_up is not None:
             self._questions[request.look_up.question] = request
         self._serve(request.link, now)
@@ -363,12 +465,27 @@ class Recent(BrokerComponent):
         return chain(self.memory.batches(), *(each.passed.batches() for each in self.buffers))
 
     @property
+    def has_room(self) -> bool:
+        """Whether answers may hold more events that other brokers have sent."""
+        return self._archived_bytes < ARCHIVED_BYTES_MAX
+
+    def chains(self, filter_: Filter) -> list[Passed]:
+        """The buffers that have all events that match a filter, from their first one on."""
+        work = Work(COMPARING_MAX)
+        return [
+            self.memory,
+            *(each.passed for each in self.buffers if covers(each.options.filter, filter_, work)),
+        ]
+
+    @property
     def gone_us(self) -> Time:
         """When the last of the events had come that are not kept any more."""
         return self.memory.gone_us
 
     def foresees(self, message: Message, foresight: Foresight) -> Iterable[None]:
-        if type(message) is PastAsked and message.route.filter.is_bound:
+        if type(message) is not PastAsked or self._searches is not None:
+            return
+        if message.route.filter.is_bound:
             filter_, since_us = message.route.filter, message.since_us or 0
             untested, events = self.memory.untested(), self.memory.events_left()
             yield from foresight.test_past(filter_, since_us, untested, events)
@@ -409,7 +526,7 @@ class Recent(BrokerComponent):
             self._put_back.pop(request.look_up.question, None)
         if request.search is not None:
             self._searching.pop(request.search, None)
-            searches = self.broker.part("search")
+            searches = self.broker.part(SEARCH)
             if searches is not None:
                 cast("Searches", searches).drop(request.search)
         if not requests:
@@ -439,10 +556,13 @@ class Recent(BrokerComponent):
             return
         del self._questions[question]
         self._put_back.pop(question, None)
-        waiting.archived_bytes = sum(map(weight, events))
-        self._archived_bytes += waiting.archived_bytes
-        both = sorted((*events, *waiting.own()), key=attrgetter("time_us"))
+        size = sum(map(weight, events))
+        waiting.archived_bytes += size
+        self._archived_bytes += size
+        own = waiting.own()
+        both = sorted((*events, *own), key=attrgetter("time_us"))
         waiting.begin(in_order(both), self.memory)
+        self._tell_found(waiting, now, max(0, len(waiting.answer or ()) - len(own)))
         self._serve(waiting.link, now)
         self._work = 0
 
@@ -547,15 +667,9 @@ class Recent(BrokerComponent):
 PAST = Protocol(name="past", broker=Recent, client=Recall)
 
 
-def part_of(answer: Sequence[Event], first: int, bytes_max: int) -> tuple[tuple[Event, ...], int]:
-    """The next part of an answer, at least one event if there is one, and about its bytes."""
-    size, end = 0, first
-    while end < len(answer):
-        more = size + weight(answer[end])
-        if end > first and more > bytes_max:
-            break
-        size, end = more, end + 1
-    return tuple(answer[first:end]), size
+def _events_in(open_: Iterable[Mapping[RouteId, Request]]) -> int:
+    """How many events the answers to some requests have."""
+    return sum(len(each.answer or ()) for requests in open_ for each in requests.values())
 
 
 def _unless_empty(known: list[T]) -> list[T]:
@@ -579,4 +693,5 @@ def _kept(request: Request, first: int, writer: Writer) -> KeptRequest:
         archived_bytes=request.archived_bytes,
         missed=request.missed,
         search=request.search,
+        found=request.found,
     )

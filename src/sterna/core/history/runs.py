@@ -14,6 +14,7 @@ import msgspec
 from sterna.core.history.messages import Place, Run
 from sterna.core.names import NodeId, Time
 from sterna.model.event import Event
+from sterna.model.ranges import INT_MAX
 
 
 class Runs:
@@ -38,9 +39,12 @@ class Runs:
         given: dict[NodeId, list[Run]] = defaultdict(list)
         for run in runs:
             given[run.publisher].append(run)
+        all_found: dict[NodeId, dict[int, Event]] = defaultdict(dict)
+        for event in events:
+            all_found[event.publisher][event.seq] = event
         for publisher, mine in given.items():
             known, there = self._runs[publisher], self._events.get(publisher, {})
-            found = {event.seq: event for event in events if event.publisher == publisher}
+            found = all_found[publisher]
             if (_is_open(mine), len(found)) > (_is_open(known), len(there)):
                 self._events[publisher] = found
                 self._runs[publisher] = [*map(_ended, known), *mine]
@@ -62,9 +66,9 @@ class Runs:
             firsts.setdefault(event.publisher, event.seq)
         found = []
         for run in self.all():
-            left = [seq for seq in self._events.get(run.publisher, ()) if seq >= run.first]
-            first = firsts.get(run.publisher, run.last + 1)
-            if left and min(left) < first:
+            first = firsts.get(run.publisher, behind(run))
+            there = self._events.get(run.publisher, ())
+            if any(run.first <= seq < first for seq in there):
                 found.append(msgspec.structs.replace(run, first=first))
             else:
                 found.append(run)
@@ -81,20 +85,36 @@ class Runs:
         `is_all` says whether all brokers have answered. If not, one that has not may know of later
         events of a publisher that another has seen leave.
         """
-        return self._from({p: self._first(p, is_all=is_all) for p in self._events})
+        return self._from({p: self._first(p, is_all=is_all) for p in self._runs})
 
     def whole(self) -> dict[NodeId, list[Event]]:
         """The events of each publisher that are there without a gap, whatever may follow."""
-        return self._from({p: self._reach(p)[0] for p in self._events})
+        return self._from({p: self._reach(p)[0] for p in self._runs})
+
+    def whole_with(self, known: Mapping[NodeId, tuple[int, int]]) -> dict[NodeId, list[Event]]:
+        """The same for somebody who has all events of publishers between two numbers.
+
+        They may close a gap.
+        """
+        closed = Runs()
+        for publisher, (first, last) in known.items():
+            if publisher in self._runs and first <= last:
+                between = Run(publisher, first, last, Place.BEFORE)
+                closed._runs[publisher] = [*self._runs[publisher], between]
+                closed._events[publisher] = self._events.get(publisher, {})
+        found = self.whole()
+        for publisher, events in closed.whole().items():
+            if len(events) > len(found.get(publisher, ())):
+                found[publisher] = events
+        return found
 
     def _from(self, firsts: Mapping[NodeId, int | None]) -> dict[NodeId, list[Event]]:
-        found = {
-            publisher: [
-                events[seq] for seq in sorted(events) if first <= seq <= self._reach(publisher)[1]
-            ]
-            for publisher, events in self._events.items()
-            if (first := firsts[publisher]) is not None
-        }
+        found = {}
+        for publisher, first in firsts.items():
+            events = self._events.get(publisher)
+            if events and first is not None:
+                last = self._reach(publisher)[1]
+                found[publisher] = [events[seq] for seq in sorted(events) if first <= seq <= last]
         return {publisher: run for publisher, run in found.items() if run}
 
     def _first(self, publisher: NodeId, *, is_all: bool) -> int | None:
@@ -119,7 +139,7 @@ class Runs:
         for run in sorted(runs, key=lambda run: run.first, reverse=True):
             if run.first < first <= run.last + 1:
                 first = run.first
-        last = first
+        last = first - 1
         for run in sorted(runs, key=lambda run: run.first):
             if run.first <= last + 1:
                 last = max(last, run.last)
@@ -133,7 +153,12 @@ def _is_open(runs: Iterable[Run]) -> bool:
 
 def _ended(run: Run) -> Run:
     """A run of which no event is used."""
-    return msgspec.structs.replace(run, first=run.last + 1)
+    return msgspec.structs.replace(run, first=behind(run))
+
+
+def behind(run: Run) -> int:
+    """The number that follows a run, as far as there are numbers."""
+    return min(run.last + 1, INT_MAX)
 
 
 def latest(

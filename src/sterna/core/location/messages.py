@@ -25,6 +25,9 @@ class MovingRoute(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     places: Digest = 0
     """The digest of the places that the sender uses; 0 if it gives none. A receiver that uses other
     places cannot know what the client may want, and lets all locations through."""
+    past: tuple[Number | None, Duration | None] | None = None
+    """What a client wants of the past wherever it comes: how many events, how old at most. Only its
+    own broker gets to know that."""
 
 
 class MovingChange(Message, frozen=True, kw_only=True):

@@ -143,6 +143,10 @@ class Moving(Measuring, BrokerComponent):
             return _around(self.space, route.filter, route.at, steps)
         return self._around(route.filter, route.at, steps)
 
+    def instance_at(self, filter_: Filter, place: str) -> Filter:
+        """What a filter means to a client at a place."""
+        return self._around(filter_, place, 0)
+
     def _reach(self, route: MovingRoute) -> frozenset[str]:
         """The locations of the instance."""
         steps = self.steps(route)
@@ -190,6 +194,11 @@ class Moving(Measuring, BrokerComponent):
         if message.anew and link in self._told:
             self._tell_again(link, now)
         self._tell(now)
+        self._changed(link, now)
+
+    def _changed(self, link: LinkId, now: Time) -> None:
+        for changed in self.broker.hooks.moving_changed:
+            changed(link, now)
 
     def _is_elsewhere(
         self, message: MovingChange, said: Sequence[MovingRoute], link: LinkId, now: Time
@@ -240,7 +249,7 @@ class Moving(Measuring, BrokerComponent):
         between = self.delay_us(neighbour)
         delay_us = None if mine is None or between is None else _known(mine + between)
         places = new.places if self._uses_places_of(new) else OTHER_PLACES
-        route = msgspec.structs.replace(new, delay_us=delay_us, places=places)
+        route = msgspec.structs.replace(new, delay_us=delay_us, places=places, past=None)
         is_simple = self.broker.router.options.strategy is Strategy.SIMPLE
         source = (link, id_) if is_simple else None
         likeness = Likeness(route.filter, route.dwell_us, delay_us, source, places)
@@ -295,6 +304,7 @@ class Moving(Measuring, BrokerComponent):
             self._share_all(link)
         self.broker.router.tell(now)
         self._tell(now)
+        self._changed(link, now)
 
     def link_up(self, link: LinkId, now: Time) -> None:
         super().link_up(link, now)
@@ -339,6 +349,7 @@ class Moving(Measuring, BrokerComponent):
         self._admits.pop(link, None)
         self.broker.router.tell(now)
         self._tell(now)
+        self._changed(link, now)
 
     def _forget(self, link: LinkId) -> None:
         """Drop all routes that were announced over a link."""

@@ -5,13 +5,14 @@ every move to its border broker. (Fiege, Fig. 12) What depends only on variables
 ordinary subscription, for the ranges of the variables. (Fiege, 6)
 """
 
-from typing import Self
+from typing import Self, cast
 
 import msgspec
 
 from sterna.core import facts
 from sterna.core.component import ClientComponent
 from sterna.core.differences import difference
+from sterna.core.history.recall import Recall
 from sterna.core.inputs import MoveTo, SetVariable
 from sterna.core.keeping import Reader, Writer
 from sterna.core.location.context import Context, Variable, variable
@@ -227,8 +228,14 @@ class Whereabouts(Measuring, ClientComponent):
                     dwell_us=self._stays.dwell_us,
                     delay_us=self.delay_us(link),
                     places=self._places,
+                    past=self._past_of(name),
                 )
         return routes
+
+    def _past_of(self, name: str) -> tuple[int | None, Time | None] | None:
+        """What a subscription begins with wherever the client comes; None if with nothing."""
+        recall = self.client.part(Recall.name)
+        return None if recall is None else cast("Recall", recall).bounds_here(name)
 
     # ---- Moments
 

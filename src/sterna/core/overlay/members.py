@@ -142,8 +142,8 @@ class Members(BrokerComponent):
             if added or removed:
                 self._announced[link] = side
                 self.broker.send(link, OverlayChange(added=added, removed=removed), now)
-        if self.broker.part("post") is not None:
-            self.broker.post.overlay_changed(now)
+        for changed in self.broker.hooks.overlay_changed:
+            changed(now)
 
     def _side(self, link: LinkId | None) -> Links:
         """All links that are known, without those over a link."""

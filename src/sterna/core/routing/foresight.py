@@ -7,11 +7,14 @@ which other inputs are handled. What comes out is the same, only sooner.
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from operator import is_
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.model.filters.long_texts import LongTexts, checked
+
+if TYPE_CHECKING:
+    from sterna.core.history.scan import Scan
 
 
 class PastVerdicts(NamedTuple):
@@ -34,6 +37,8 @@ class Foresight:
         """The number of the last filter that was matched."""
         self.past: dict[tuple[Filter, int], PastVerdicts] = {}
         """Which events of the past match a filter, from a time on."""
+        self.scans: dict[Filter, Scan] = {}
+        """Which events match a filter, of all that the broker has."""
         self._work: Iterator[None] = iter(())
         self._by_event: list[list[int]] | None = None
         """For each event, the numbers of filters that match; made when only some are asked for."""

@@ -39,10 +39,12 @@ from sterna.model.filters.tree import (
     Value,
     Variable,
     Within,
+    attributes,
     comparison,
     conjunction,
     disjunction,
     negation,
+    walk,
     write,
 )
 
@@ -75,6 +77,22 @@ def parse(text: str, *, length_max: int = LENGTH_MAX) -> Condition:
     return _parse_short(text) if len(text) <= SHORT_MAX else _parse(text, length_max)
 
 
+def parse_value(text: str) -> Value:
+    """The tree of a value that events have: the name of an attribute, or arithmetic with such."""
+    if not text.strip():
+        raise FilterError("the name of an attribute is missing", text)
+    try:
+        part = _parsed(text)
+        value = _value(part)
+        if any(isinstance(node, Variable) for node in walk(value)):
+            _reject("there are no $variables here", part)
+        if not attributes(value):
+            _reject("this is the same for all events; name an attribute", part)
+    except _Misfit as misfit:
+        raise misfit.located(text) from None
+    return value
+
+
 @lru_cache(maxsize=4_096)
 def _parse_short(text: str) -> Condition:
     return _parse(text, SHORT_MAX * 8)
@@ -90,10 +108,14 @@ def _parse(text: str, length_max: int) -> Condition:
 
 def _parse_by_grammar(text: str) -> Condition:
     try:
-        part = _grammar().parse(text)
-        return _condition(part)  # type: ignore[arg-type] # The transformer makes parts.
+        return _condition(_parsed(text))
     except _Misfit as misfit:
         raise misfit.located(text) from None
+
+
+def _parsed(text: str) -> "_Part":
+    try:
+        return _grammar().parse(text)  # type: ignore[return-value] # The transformer makes parts.
     except UnexpectedToken as error:
         raise unexpected_token(text, error) from None
     except UnexpectedCharacters as error:

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 from typing import Any, Self, TypeVar
@@ -23,7 +22,7 @@ from sterna.net.blocking.handles import (
 from sterna.net.blocking.outgoing import Outgoing
 from sterna.net.blocking.thread import LoopThread, left
 from sterna.net.client.api import CLOSE_S, CONNECT_S, open_subscription
-from sterna.net.client.checking import checked_filter, checked_past
+from sterna.net.client.checking import PastBounds, checked_filter, checked_past, checked_terms
 from sterna.net.client.connections import Change
 from sterna.net.client.handles import Acknowledge
 from sterna.net.client.publications import checked_event, checked_item
@@ -173,25 +172,39 @@ class Client:
         self,
         where: str | Filter,
         *,
-        past: int | str | timedelta | None = None,
+        past: PastBounds | None = None,
         name: str | None = None,
         callback: Callable[[Event], object] | None = None,
         acknowledge: Acknowledge = "auto",
+        order: str = "strict",
+        keep: str | None = None,
     ) -> Subscription:
         """Subscribe to all events that match a filter.
 
-        With `past`, it begins with past events that the broker still has: the last ones, as many as
-        this, or those of a period (`'5m'` or a `timedelta`). A `callback` is called with each
+        With `past`, it begins with past events that brokers still have: the last ones, as many as
+        this, or those of a period (`'5m'` or a `timedelta`), or both: `(10, '5m')` are the last
+        ten, but none that is older than five minutes. A `callback` is called with each
         event, in a thread of its own, instead of iterating; it may use the client. The `name`
         matters to a client with a `state`: after a restart, the subscription of the same name
         continues with the first event that is not acknowledged. Asking for the next event
         acknowledges an event; with `acknowledge="manual"`, `subscription.acknowledge(event)` does.
+
+        With `order="available"`, new events come at once while what the client has missed is still
+        at a broker that cannot be reached; older ones of the same publishers follow when it can.
+
+        What waits while the client is away is all kept, within the limits of brokers. With `keep`,
+        it is less: `"ttl(30s)"` keeps events for so long, `"last_per(sensor)"` the last one of each
+        value, `"max(price)"` and `"min(price * 2)"` the one with the greatest or least value, and
+        `"ring(100)"` the last hundred. What is left out so does not count as missed.
         """
         filter_, beginning = checked_filter(where), checked_past(past)
+        terms = checked_terms(order=order, keep=keep)
         subscription = Subscription(
             self,
             self._do(
-                lambda: open_subscription(self._client, filter_, beginning, name, acknowledge)
+                lambda: open_subscription(
+                    self._client, filter_, beginning, name, acknowledge, terms
+                )
             ),
             # With a state, asking for more acknowledges what was taken before.
             takes_ahead=not self.has_state or acknowledge == "manual",

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from sterna.core.broker import Broker
 from sterna.core.handover.messages import Arrival, Introduction
+from sterna.core.history.messages import HistoryAsked, HistoryFound, PastAsked
 from sterna.core.inputs import Ahead
 from sterna.core.link import Data, Frame, Resume
 from sterna.core.messages import AdvertisementChange, InterestAsked, SubscriptionChange
@@ -19,6 +20,9 @@ matching index has just been loaded."""
 
 PART_S = 0.005
 """How many seconds the core should take for a part."""
+
+SEARCHING = (PastAsked, HistoryAsked, HistoryFound)
+"""Messages for which a broker goes through many events."""
 
 INTRODUCTIONS = (Arrival, Introduction)
 """Messages that replace all that a client has announced before."""

@@ -58,7 +58,9 @@ class NativeSession(Connection):
     features: tuple[str, ...] = ()
     """The optional features of the protocol that the other side supports."""
     run: str = ""
-    """Which start of a broker the other side is, if it says so."""
+    """Which start of its node the other side is, if it says so."""
+    attempt: int = 0
+    """Which connection of that run it is, if a client has made it."""
 
     @property
     def is_local(self) -> bool:
@@ -309,7 +311,6 @@ class NativeDoor:
             if self._has_twin(said):
                 self._refuse(session, f"a broker called {said.node} is connected already; {RENAME}")
                 return
-            session.run = said.run
             session.splitter.frame_bytes_max = FRAME_BYTES_MAX
         else:
             if said.role is Role.CLIENT and self._is_broker(said.node):
@@ -317,7 +318,11 @@ class NativeDoor:
             if self._budget.is_used_up and said.role is Role.CLIENT and self._is_new(said.node):
                 self._refuse(session, "no memory for more clients (memory_bytes_max)")
                 return
+            if said.role is Role.CLIENT and self._is_overtaken(said):
+                self._refuse(session, "a later connection of the same client is here already")
+                return
             session.splitter.frame_bytes_max = self._configuration.limits.frame_bytes_max
+        session.run, session.attempt = said.run, said.attempt
         self._forget(session)
         self._sessions.add(session, said.role)
         session.peer = said.node
@@ -379,12 +384,21 @@ class NativeDoor:
         If it is only the end of a connection that has broken unnoticed, it gives way soon.
         """
         first = self._sessions.links.get(said.node)
-        if not isinstance(first, NativeSession) or first.run in {"", said.run} or not said.run:
+        if not isinstance(first, NativeSession) or self._sessions.roles.get(first) is Role.CLIENT:
+            return False
+        if first.run in {"", said.run} or not said.run:
             return False
         first.heard = False
         first.probe()
         self._loop.call_later(SIGN_OF_LIFE_S, self._end_if_silent, first)
         return True
+
+    def _is_overtaken(self, said: Hello) -> bool:
+        """Whether the client has left this connection, and made another that arrived earlier."""
+        first = self._sessions.links.get(said.node)
+        if not isinstance(first, NativeSession) or not said.run:
+            return False
+        return first.run == said.run and first.attempt > said.attempt
 
     def _end_if_silent(self, session: NativeSession) -> None:
         if not (session.heard or session.is_over) and self._pausing.reads(session):

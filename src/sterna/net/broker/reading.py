@@ -14,7 +14,13 @@ from sterna.core.names import LinkId, RouteId
 from sterna.core.routing.foresight import Foresight
 from sterna.net.admission import Admission, RefusedError
 from sterna.net.broker.doors import Parts
-from sterna.net.broker.long_changes import ROUTES_MAX, LongChange, routes_in, takes_long
+from sterna.net.broker.long_changes import (
+    ROUTES_MAX,
+    SEARCHING,
+    LongChange,
+    routes_in,
+    takes_long,
+)
 from sterna.net.broker.sessions import Session
 from sterna.net.broker.slow_reading import SlowReading
 from sterna.net.broker.turns import LoopTurn
@@ -279,7 +285,11 @@ class Reading:
                 if is_other:
                     has_others = True
                     routes += routes_in(frame)
-                    is_long = routes > ROUTES_MAX or takes_long(frame, node, session.peer)
+                    is_long = (
+                        routes > ROUTES_MAX
+                        or isinstance(frame.message, SEARCHING)
+                        or takes_long(frame, node, session.peer)
+                    )
             elif type(frame) is Resume:
                 has_others = is_long = takes_long(frame, node, session.peer)
             if is_long and frames:

@@ -5,17 +5,25 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 from uuid import uuid4
 
 from sterna.core.facts import Fact
 from sterna.core.inputs import Advertise, Input, Leave, MoveTo, SetVariable, Subscribe
+from sterna.core.replication.options import Filtering, MergingOptions
+from sterna.core.terms.messages import Terms
 from sterna.errors import SternaError
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 from sterna.net import clock
 from sterna.net.address import Address
-from sterna.net.client.checking import checked_filter, checked_past
+from sterna.net.client.checking import (
+    Beginning,
+    PastBounds,
+    checked_filter,
+    checked_past,
+    checked_terms,
+)
 from sterna.net.client.connections import Change, Changes, Connections
 from sterna.net.client.deliveries import Deliveries, call
 from sterna.net.client.driver import ClientDriver
@@ -27,7 +35,13 @@ from sterna.net.client.transport import Tcp, Transport
 from sterna.net.client.travel import Travel
 from sterna.net.client.waiting import renamed, time_limit
 
+if TYPE_CHECKING:
+    from sterna.net.client.watching import WatchingClient
+
 log = logging.getLogger("sterna.client")
+
+HOLD_S = MergingOptions().hold_us / 1e6
+"""For how long a client that several brokers serve holds events back at most."""
 
 CONNECT_S = 10.0
 """How long connecting may take, unless the application sets a timeout."""
@@ -36,6 +50,7 @@ CLOSE_S = 5.0
 """How long closing may take, unless the application sets a timeout."""
 
 
+@overload
 def connect(
     *urls: str,
     client: str | None = None,
@@ -45,7 +60,31 @@ def connect(
     facts: Callable[[Fact], None] | None = None,
     transport: Transport | None = None,
     connect_s: float | None = None,
-) -> "Client":
+    watch: None = None,
+) -> "Client": ...
+@overload
+def connect(
+    *urls: str,
+    client: str | None = None,
+    timeout: float | None = CONNECT_S,
+    transport: Transport | None = None,
+    watch: int,
+    filtering: str = Filtering.HOLDING,
+    hold_s: float = HOLD_S,
+) -> "WatchingClient": ...
+def connect(
+    *urls: str,
+    client: str | None = None,
+    state: str | Path | None = None,
+    journal: str | Path | None = None,
+    timeout: float | None = CONNECT_S,
+    facts: Callable[[Fact], None] | None = None,
+    transport: Transport | None = None,
+    connect_s: float | None = None,
+    watch: int | None = None,
+    filtering: str = Filtering.HOLDING,
+    hold_s: float = HOLD_S,
+) -> "Client | WatchingClient":
     """Make a client of a broker network. Enter it with `async with`, or await it and close it.
 
     `urls` are brokers, such as `sterna://127.0.0.1:7461`. The client connects to the first that
@@ -55,7 +94,26 @@ def connect(
     final: the network keeps nothing for it. `journal` is a directory for the facts at this client,
     which the data pipeline reads; `facts` is called with each of them. `transport` opens the
     connections; the default is plain TCP. `connect_s` is the old name of `timeout`.
+
+    With `watch=2`, two of these brokers serve the client at once. When one of them is lost, another
+    takes its place, and nothing is missed. Give the addresses of brokers that do not depend on each
+    other: none of them should be on the way from publishers to another. `filtering` says what is
+    done about duplicates and the order (`none`, `duplicates`, `order`, `holding`), and `hold_s` for
+    how long events are held back at most. Such a client has no `state`, `journal` and `facts`.
     """
+    if watch is not None:
+        if not (state is None and journal is None and facts is None):
+            raise ValueError("with watch, a client has no state, no journal and no facts")
+        from sterna.net.client.watching import WatchingClient  # noqa: PLC0415 - it is made of these.
+
+        return WatchingClient(
+            urls,
+            brokers=watch,
+            options=MergingOptions(filtering=Filtering(filtering), hold_us=round(hold_s * 1e6)),
+            client=client,
+            timeout=renamed("connect_s", connect_s, timeout),
+            transport=transport,
+        )
     return Client(
         urls,
         client=client,
@@ -260,22 +318,38 @@ class Client:
         self,
         where: str | Filter,
         *,
-        past: int | str | timedelta | None = None,
+        past: PastBounds | None = None,
         name: str | None = None,
         callback: Callable[[Event], Awaitable[None] | None] | None = None,
         acknowledge: Acknowledge = "auto",
+        order: str = "strict",
+        keep: str | None = None,
     ) -> Subscription:
         """Subscribe to all events that match a filter.
 
-        With `past`, it begins with past events that the broker still has: the last ones, as many as
-        this, or those of a period (`'5m'` or a `timedelta`). A `callback` is called with each
+        With `past`, it begins with past events that brokers still have: the last ones, as many as
+        this, or those of a period (`'5m'` or a `timedelta`), or both: `(10, '5m')` are the last
+        ten, but none that is older than five minutes. A `callback` is called with each
         event, instead of iterating. The `name` matters to a client with a `state`: after a restart,
         the subscription of the same name continues with the first event that is not acknowledged.
         Asking for the next event acknowledges an event; with `acknowledge="manual"`,
         `subscription.acknowledge(event)` does.
+
+        With `order="available"`, new events come at once while what the client has missed is still
+        at a broker that cannot be reached; older ones of the same publishers follow when it can.
+
+        What waits while the client is away is all kept, within the limits of brokers. With `keep`,
+        it is less: `"ttl(30s)"` keeps events for so long, `"last_per(sensor)"` the last one of each
+        value, `"max(price)"` and `"min(price * 2)"` the one with the greatest or least value, and
+        `"ring(100)"` the last hundred. What is left out so does not count as missed.
         """
         subscription = open_subscription(
-            self, checked_filter(where), checked_past(past), name, acknowledge
+            self,
+            checked_filter(where),
+            checked_past(past),
+            name,
+            acknowledge,
+            checked_terms(order=order, keep=keep),
         )
         if callback is not None:
             subscription._task = asyncio.create_task(call(subscription, callback))
@@ -355,9 +429,10 @@ class Client:
 def open_subscription(
     client: Client,
     filter_: Filter,
-    past: int | timedelta | None,
+    past: Beginning | None,
     name: str | None,
     acknowledge: Acknowledge,
+    terms: Terms,
 ) -> Subscription:
     """Make a subscription of a client, or find the one that it goes on with after a restart."""
     if acknowledge not in {"auto", "manual"}:
@@ -365,16 +440,18 @@ def open_subscription(
     name = name or str(filter_)
     subscription = client._deliveries.resumed(name, filter_)
     if subscription is None:
+        events_max, period = past or Beginning()
         since_us = None
-        if isinstance(past, timedelta):
-            since_us = max(0, clock.wall_us() - past // timedelta(microseconds=1))
+        if period is not None:
+            since_us = max(0, clock.wall_us() - period // timedelta(microseconds=1))
         client._publications.flush()
         subscription = client._deliveries.subscribe(
             Subscribe(
                 subscription=name,
                 filter=filter_,
-                past_events_max=past if isinstance(past, int) else None,
+                past_events_max=events_max,
                 past_since_us=since_us,
+                terms=terms,
             )
         )
     subscription._is_manual = acknowledge == "manual"

@@ -2,15 +2,18 @@
 
 import warnings
 from datetime import timedelta
+from typing import NamedTuple
 
 from sterna.core import inputs
 from sterna.core.inputs import Input, SetVariable
 from sterna.core.names import LocalProtocolError
+from sterna.core.terms.messages import Order, Terms
 from sterna.errors import FilterWarning
 from sterna.model.duration import parse_duration
 from sterna.model.event import plain_scalar
 from sterna.model.filters import Filter
 from sterna.model.filters.advice import advice
+from sterna.model.queue_policies import parse_policy
 from sterna.net.records import encode_record
 from sterna.wire.ranges import Check, check_of
 
@@ -48,28 +51,60 @@ def checked_filter(where: str | Filter) -> Filter:
     return filter_
 
 
-def checked_past(past: int | str | timedelta | None) -> int | timedelta | None:
-    """Return `past` as a number of events or as a period; TypeError or ValueError if it is none."""
+def checked_terms(*, order: str, keep: str | None) -> Terms:
+    """Return the terms of a subscription; ValueError if there are no such."""
+    if keep is not None:
+        parse_policy(keep)
+    if order not in [*Order]:
+        raise ValueError(f"order is {' or '.join(map(repr, map(str, Order)))}, not {order!r}")
+    return Terms(keep=keep or "", order=Order(order))
+
+
+PastBounds = int | str | timedelta | tuple[int, str | timedelta]
+"""How much of the past: so many events, a period, or both; then whichever ends first."""
+
+
+class Beginning(NamedTuple):
+    """How much of the past a subscription begins with."""
+
+    events_max: int | None = None
+    period: timedelta | None = None
+
+
+def checked_past(past: PastBounds | None) -> Beginning | None:
+    """Return `past` as bounds of number and time; TypeError or ValueError if it is none."""
     match past:
         case None:
             return None
         case bool():
             pass
         case int() if past >= 0:
-            return past
+            return Beginning(events_max=past)
         case timedelta() if past >= timedelta():
-            return past
+            return Beginning(period=past)
         case int() | timedelta():
             raise ValueError(f"past is not negative, as {past} is; {_RIGHT_PAST}")
+        case (int() as events_max, (str() | timedelta()) as period):
+            number, time = checked_past(events_max), checked_past(period)
+            if number is not None and time is not None and time.events_max is None:
+                return Beginning(number.events_max, time.period)
         case str():
             try:
-                return timedelta(seconds=parse_duration(past))
+                return _parsed_past(past)
             except (ValueError, OverflowError):
                 raise ValueError(f"past={past!r} is no period; {_RIGHT_PAST}") from None
     raise TypeError(f"past cannot be {past!r}; {_RIGHT_PAST}")
 
 
+def _parsed_past(text: str) -> Beginning:
+    """A period, or a number of events and a period with a comma between."""
+    count, comma, period = text.rpartition(",")
+    if comma and not (count.isascii() and count.isdigit()):
+        raise ValueError(text)
+    return Beginning(int(count) if comma else None, timedelta(seconds=parse_duration(period)))
+
+
 _RIGHT_PAST = (
     "write past=10 for the last ten events, past='5m' or past=timedelta(minutes=5) for those of "
-    "five minutes"
+    "five minutes, past=(10, '5m') for the last ten of these"
 )

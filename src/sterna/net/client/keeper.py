@@ -7,7 +7,10 @@ in the handshake, and has its core attach to that broker.
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from sterna.core.inputs import Attach, Detach, LinkDown, LinkUp, Received
 from sterna.core.lives import NOTHING_KNOWN
@@ -75,6 +78,9 @@ class Keeper:
         self._reason: str | None = None
         """Why the client ended the connection, if it did."""
         self._is_flushing = False
+        self._run = secrets.token_hex(8)
+        self._attempts = 0
+        """How many connections were made."""
 
     # ---- For the application
 
@@ -222,7 +228,9 @@ class Keeper:
         self.connection, self.address = connection, address
         self.is_paused = False
         self._reason = None
-        connection.say(_hello(self._life.name, self._driver.digest))
+        self._attempts += 1
+        hello = _hello(self._life.name, self._driver.digest)
+        connection.say(replace(hello, run=self._run, attempt=self._attempts))
 
     def connected(self, connection: Connection) -> None:
         """A socket is connected; `dialled` follows."""

@@ -17,6 +17,7 @@ from sterna.net.config.schema import (
     variable,
 )
 from sterna.net.config.sections import (
+    BufferConfig,
     Durability,
     DurabilityConfig,
     HeartbeatConfig,
@@ -39,6 +40,7 @@ __all__ = [
     "MIB",
     "PREFIX",
     "BrokerConfig",
+    "BufferConfig",
     "ConfigError",
     "ConfigSection",
     "Durability",

@@ -10,11 +10,14 @@ from msgspec.structs import replace
 
 from sterna import plugins
 from sterna.core.handover.options import HandoverOptions
+from sterna.core.history.options import BufferOptions, HistoryOptions
 from sterna.core.location.options import PlacesOptions
 from sterna.core.mobility import MobilityOptions
 from sterna.core.names import Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import Settings
+from sterna.core.terms.messages import TERMS
+from sterna.model.filters import Filter
 from sterna.model.location import LocationSpace, MovementGraph
 from sterna.model.mobility import mined_dwell_us
 from sterna.net.address import PORT
@@ -125,7 +128,7 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
     def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.network.parent == self.name:
             yield "network.parent", "is this broker itself: name a neighbour, or leave it out"
-        names = (*self.network.protocols, self.network.handover)
+        names = (*self.network.protocols, self.network.handover, TERMS)
         used = {found.name: found for found in map(plugins.find, names)}
         for name in self.protocols:
             if name not in used:
@@ -153,15 +156,39 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
     @property
     def handover_options(self) -> HandoverOptions:
         """How the network hands clients over, and what it keeps for them."""
-        kept_s, away_s = self.limits.kept_s, self.limits.away_s
         return HandoverOptions(
             protocol=plugins.find(self.network.handover).name,
             cache_events_max=self.limits.queue_events_per_client_max,
             cache_bytes_max=self.limits.queue_bytes_per_client_max,
-            cache_ttl_us=None if kept_s is None else _microseconds(kept_s),
-            away_max_us=None if away_s is None else _microseconds(away_s),
+            cache_ttl_us=_microseconds_or_none(self.limits.kept_s),
+            away_max_us=_microseconds_or_none(self.limits.away_s),
             away_clients_max=self.limits.clients_away_max,
             away_filters_max=self.limits.subscriptions_away_max,
+        )
+
+    @property
+    def history_options(self) -> HistoryOptions:
+        """What the broker remembers of the events that passed it, and where it looks for more."""
+        history = self.history
+        return HistoryOptions(
+            events_max=history.memory_events_max,
+            bytes_max=history.memory_bytes_max,
+            age_max_us=_microseconds_or_none(history.keep_s),
+            buffers=tuple(
+                BufferOptions(
+                    filter=Filter(each.filter),
+                    events_max=each.events_max,
+                    bytes_max=each.bytes_max,
+                    age_max_us=_microseconds_or_none(each.keep_s),
+                )
+                for each in history.buffers
+            ),
+            publisher_events=history.publisher_events_max,
+            publishers_max=history.publishers_max,
+            search=history.search,
+            search_us=_microseconds(history.search_timeout_s),
+            hold_us=_microseconds(history.hold_s),
+            prepares=history.prepares,
         )
 
     def mobility_options(self) -> MobilityOptions | None:
@@ -210,6 +237,10 @@ _Edges = tuple[tuple[str, str], ...]
 
 def _microseconds(seconds: float) -> Time:
     return max(1, round(seconds * 1e6))
+
+
+def _microseconds_or_none(seconds: float | None) -> Time | None:
+    return None if seconds is None else _microseconds(seconds)
 
 
 def _edges(graph: MovementGraph) -> _Edges:

@@ -13,6 +13,7 @@ from msgspec.structs import FieldInfo
 from sterna import plugins
 from sterna.core.protocol import Kind
 from sterna.errors import SternaError
+from sterna.model.filters import Filter
 from sterna.model.location import LocationError, MovementGraph
 from sterna.net.address import PORT, Address, AddressError
 from sterna.net.config.mobility import mobility_in
@@ -184,8 +185,10 @@ def _converted(field: FieldInfo, given: object, *, is_text: bool) -> object:
         given = _size(given)
     elif is_text and isinstance(given, str) and field.type.__origin__ == tuple[str, ...]:
         given = [part.strip() for part in given.split(",") if part.strip()]
-    elif is_text and isinstance(given, str) and get_origin(field.type.__origin__) is dict:
-        given = tomllib.loads(f"table = {given}")["table"]
+    elif is_text and isinstance(given, str) and _has_tables(field):
+        given = tomllib.loads(f"tables = {given}")["tables"]
+    if isinstance(given, list):
+        given = [_with_sizes(each) for each in given]
     try:
         return msgspec.convert(given, field.type, strict=not is_text)
     except msgspec.ValidationError as error:
@@ -194,6 +197,22 @@ def _converted(field: FieldInfo, given: object, *, is_text: bool) -> object:
                 f"is {given!r}; write letters, digits, '-', '_' and '.', a letter or digit first"
             ) from None
         raise ValueError(f"is {_shown(given)}; {_wanted(str(error))}") from None
+
+
+def _has_tables(field: FieldInfo) -> bool:
+    """Whether a key holds a table, or a list of them."""
+    kind = field.type.__origin__
+    return get_origin(kind) in {dict, tuple}
+
+
+def _with_sizes(given: object) -> object:
+    """A table in a list, whose sizes may be written with units as well."""
+    if not isinstance(given, Mapping):
+        return given
+    return {
+        key: _size(value) if "bytes" in key and isinstance(value, str) else value
+        for key, value in given.items()
+    }
 
 
 def _size(text: str) -> int:
@@ -293,6 +312,15 @@ def _model(value: Any, directory: Path) -> object:
     return str(path)
 
 
+def _buffers(value: Any, _directory: Path) -> object:
+    for buffer in value:
+        if not Filter(buffer.filter).is_bound:
+            raise ValueError(
+                f"{buffer.filter!r} depends on a client; a buffer is the same for all of them"
+            )
+    return value
+
+
 _CHECKS: dict[str, Callable[[Any, Path], object]] = {
     "listen": _listen,
     "advertised_address": _reachable,
@@ -303,6 +331,7 @@ _CHECKS: dict[str, Callable[[Any, Path], object]] = {
     "places.graph": _graph,
     "mobility.model": _model,
     "history.archive": _path_or_empty,
+    "history.buffers": _buffers,
     "http.listen": _listen_or_empty,
 }
 """For keys whose values need more than a type. A check returns the value, or raises ValueError."""

@@ -7,9 +7,11 @@ from typing import Annotated
 from msgspec import Meta
 
 from sterna.core.handover.options import Handover
+from sterna.core.history.options import Search
 from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
 from sterna.core.routing.options import Strategy
+from sterna.model.filters import Filter
 from sterna.net.config.schema import (
     GIB,
     KIB,
@@ -110,8 +112,9 @@ class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
     protocols: Annotated[
         tuple[str, ...],
         means(
-            "More protocols that brokers take part in. Each is the name that an installed package "
-            "announces, or `module:ATTRIBUTE` of a module on PYTHONPATH."
+            "More protocols that brokers take part in. Each is `presubscribing` (virtual clients), "
+            "the name that an installed package announces, or `module:ATTRIBUTE` of a module on "
+            "PYTHONPATH."
         ),
     ] = ()
 
@@ -396,6 +399,16 @@ class JournalConfig(ConfigSection, frozen=True, kw_only=True):
             yield "bytes_max", "is less than one file: see segment_bytes"
 
 
+class BufferConfig(ConfigSection, frozen=True, kw_only=True):
+    """A history buffer: some events are kept however many others pass."""
+
+    filter: str
+    """It keeps events that match this filter."""
+    events_max: Count = 10_000
+    bytes_max: Size = 64 * MIB
+    keep_s: Seconds | None = None
+
+
 class HistoryConfig(ConfigSection, frozen=True, kw_only=True):
     """The past events that a subscription can begin with."""
 
@@ -410,6 +423,82 @@ class HistoryConfig(ConfigSection, frozen=True, kw_only=True):
     events_max: Annotated[
         Count, means("How many events from the archive one subscription can begin with.")
     ] = 100_000
+    memory_events_max: Annotated[
+        Bound,
+        means(
+            "How many of the events that passed the broker remembers, the last ones. With 0, it "
+            "remembers those of `buffers` and of its own publishers only."
+        ),
+    ] = 10_000
+    memory_bytes_max: Annotated[
+        Size,
+        means(
+            "About how much memory these events may take, and what the broker keeps of its own "
+            "publishers as much again."
+        ),
+    ] = 64 * MIB
+    keep_s: Annotated[
+        Seconds | None,
+        means(
+            "How long the broker remembers an event. What it keeps of its own publishers goes when "
+            "the publisher has been silent for so long. Unless set, there is no limit."
+        ),
+    ] = None
+    buffers: Annotated[
+        tuple[BufferConfig, ...],
+        means(
+            "More memory for some events, which others do not push out: a list of tables with "
+            "`filter`, `events_max` (10000), `bytes_max` (64 MiB) and `keep_s` (no limit)."
+        ),
+    ] = ()
+    publisher_events_max: Annotated[
+        Bound,
+        means(
+            "How many events of each of its own publishers the broker keeps, however loud the "
+            "others are. With 0, it keeps none for that reason."
+        ),
+    ] = 100
+    publishers_max: Annotated[
+        Count,
+        means(
+            "Of how many publishers. When there are more, those that have been silent for the "
+            "longest time are forgotten first."
+        ),
+    ] = 10_000
+    search: Annotated[
+        Search,
+        means(
+            "Where the broker looks for the past of a subscription: `none` is its own memory only; "
+            "`nearest` is the way to the publishers, up to the first broker that has everything; "
+            "the others are all brokers on the way. `complete` sends the least and ends when it "
+            "has enough."
+        ),
+    ] = Search.COMPLETE
+    search_timeout_s: Annotated[
+        Seconds,
+        means("How long the broker waits for what other brokers have; then it goes on without."),
+    ] = 2.0
+    hold_s: Annotated[
+        Seconds,
+        means(
+            "How long a client has new events wait for past ones; then it goes on without the rest "
+            "of these."
+        ),
+    ] = 5.0
+    prepares: Annotated[
+        bool,
+        means(
+            "Whether subscriptions without a past also have brokers find out from when on they "
+            "have everything, so that later subscriptions find their past nearer."
+        ),
+    ] = False
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        filters = [Filter(buffer.filter) for buffer in self.buffers]
+        if len(set(filters)) < len(filters):
+            yield "buffers", "has the same filter twice: leave one of them out"
+        if self.hold_s < self.search_timeout_s and self.search is not Search.NONE:
+            yield "hold_s", "is less than search_timeout_s: clients would not wait for a search"
 
 
 class LogConfig(ConfigSection, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping
 
 import msgspec
-from msgspec.structs import FieldInfo
+from msgspec.structs import FieldInfo, asdict
 
 from sterna.net.config.schema import (
     UNITS,
@@ -36,6 +36,8 @@ def value_as_toml(field: FieldInfo, value: object) -> str:
         return _size_as_toml(value) if is_size(field) else str(value)
     if isinstance(value, tuple | list):
         return f"[{', '.join(value_as_toml(field, item) for item in value)}]"
+    if isinstance(value, ConfigSection):
+        value = {name: each for name, each in asdict(value).items() if each is not None}
     if isinstance(value, Mapping):
         entries = (f"{_text(key)} = {value_as_toml(field, each)}" for key, each in value.items())
         return f"{{ {', '.join(entries)} }}" if value else "{}"
@@ -55,7 +57,10 @@ def _size_as_toml(size: int) -> str:
 
 
 def _keys_as_toml(section: ConfigSection) -> str:
-    """The keys of a section, each below its description. A key that is not set is a comment."""
+    """The keys of a section, each below its description. A key that is not set is a comment.
+
+    So is an empty table: beside it, the file could not have the same table with a heading.
+    """
     paragraphs = []
     for field in keys(type(section)):
         meaning = description(field)
@@ -64,7 +69,7 @@ def _keys_as_toml(section: ConfigSection) -> str:
         value = getattr(section, field.name)
         entry = (
             f"# {field.name} ="
-            if value is None
+            if value is None or value == {}
             else f"{field.name} = {value_as_toml(field, value)}"
         )
         paragraphs.append("\n".join([*_comment(meaning), entry]) + "\n")

@@ -77,6 +77,12 @@ def identities(facts: DataFrame, *columns: str) -> DataFrame:
 
 # ---- Lines: what each client was owed, and what arrived.
 
+_COMING = ("Delivered", "Stray", "Recalled")
+"""The facts of clients about events that came."""
+
+_OVERTOOK = "Overtook"
+"""The fact behind a delivery of events to which earlier ones may follow."""
+
 _LINKS = ("Attached", "Detached", "Restarted")
 """The facts, besides the beginning of a life, that say whether a client has a link."""
 
@@ -89,13 +95,11 @@ def _arrived(stated: Stated) -> DataFrame:
     `is_purged` marks those that were discarded for a client, if that was recorded. `life` counts
     the lives of a client: one that has lost its memory may get again what an earlier one got.
     `went` is when a client had lost its link, if it had none in that run of its program.
+    `overtakes` marks deliveries behind which a client states that earlier ones may follow.
     """
     is_purged = F.col("kind").isin("Purged", "Discarded", "Missed")
-    so_far = (
-        Window.partitionBy("world", "client")
-        .orderBy("moment", "position", "turn")
-        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    )
+    in_order = Window.partitionBy("world", "client").orderBy("moment", "position", "turn")
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     # A simulation knows better than its clients what brokers discarded. Its oracle, with which an
     # audit agrees, knows only of deliveries.
     is_told = (F.col("world") == LIVE) | ~F.col("kind").isin("Missed", "Recalled", *_LINKS)
@@ -103,18 +107,20 @@ def _arrived(stated: Stated) -> DataFrame:
     went = F.when(F.col("kind") == "Detached", F.col("moment")).when(has_link, _NEVER)
     facts = (
         stated(
-            ["Delivered", "Stray", "Recalled", "Purged", "Discarded", "Missed", BEGUN, *_LINKS],
+            [*_COMING, "Purged", "Discarded", "Missed", _OVERTOOK, BEGUN, *_LINKS],
             *("client", "anywhere", "publishers", "seqs"),
         )
         .where(is_told)
         .withColumn("client", F.coalesce("client", "at"))
         .withColumn("life", F.count_if(F.col("kind") == BEGUN).over(so_far))
         .withColumn("went", F.last(went, ignorenulls=True).over(so_far))
-        .where(~F.col("kind").isin(BEGUN, *_LINKS))
+        .withColumn("overtakes", F.lead("kind").over(in_order).eqNullSafe(_OVERTOOK))
+        .where(~F.col("kind").isin(BEGUN, _OVERTOOK, *_LINKS))
     )
     came = identities(
         facts,
-        *("world", "kind", "client", "moment", "position", "turn", "anywhere", "life", "went"),
+        *("world", "kind", "client", "moment", "position", "turn"),
+        *("anywhere", "overtakes", "life", "went"),
     )
     arrival = F.struct(
         "position",
@@ -126,6 +132,7 @@ def _arrived(stated: Stated) -> DataFrame:
         (F.col("kind") == "Stray").alias("is_stray"),
         (F.col("kind") == "Recalled").alias("is_recalled"),
         F.coalesce("anywhere", F.lit(col=False)).alias("anywhere"),
+        "overtakes",
     )
     return came.select(
         "world",
@@ -147,7 +154,8 @@ def _judged(rows: DataFrame, slack: Column) -> DataFrame:
     )
     # By client and publisher: the lines of events are then in the same partition already.
     rows = rows.repartition("world", "client", "publisher").withColumn(
-        "last_seq", F.max(F.when(is_delivery, F.col("seq"))).over(earlier)
+        "last_seq",
+        F.max(F.when(is_delivery & ~F.col("arrival.overtakes"), F.col("seq"))).over(earlier),
     )
     grouped = rows.groupBy(*LINE).agg(
         F.coalesce(F.max("is_owed"), F.lit(col=False)).alias("is_owed"),
@@ -187,7 +195,10 @@ def _faults(slack: Column, came_not: Column) -> Column:
     firsts = F.transform(
         lives, lambda life: F.get(F.filter(deliveries, lambda each: each["life"] == life), F.lit(0))
     )
-    swapped = F.exists(firsts, lambda each: is_out_of_order(F.col("seq"), each["last_seq"]))
+    swapped = F.exists(
+        firsts,
+        lambda each: ~each["overtakes"] & is_out_of_order(F.col("seq"), each["last_seq"]),
+    )
     repeated = F.size("deliveries") - F.size(lives)
     early = F.when(F.col("world") == LIVE, EARLY).otherwise(str(Fault.UNPUBLISHED))
     return F.concat(

@@ -39,6 +39,9 @@ SLICES_S = (
 )
 """How long a slice may be."""
 
+LATER_COLUMNS = {*AUDITED, "bootstrap_latency"}
+"""The views that have columns which earlier releases did not write."""
+
 Rows = list[dict[str, Any]]
 
 
@@ -55,7 +58,7 @@ class ReportTables:
         """A table; None if it is missing. Columns that earlier releases did not write are null."""
         if name in self.folders and name not in self.opened:
             schema = GROWING[name].schema if name in GROWING else None
-            if name in AUDITED:
+            if name in LATER_COLUMNS:
                 schema = VIEWS[name]
             self.opened[name] = read_files(self.spark, self.folders[name], schema)
         return self.opened.get(name)
@@ -150,9 +153,10 @@ def handovers(tables: ReportTables) -> Rows | None:
 
 
 def waiting(tables: ReportTables) -> Rows:
-    """How long handovers took, and how long clients waited for a first event: percentiles of each.
+    """How long handovers took, and how long clients waited for events: percentiles of each.
 
-    A handover takes from its start at a broker to the end of the same at the same broker.
+    A handover takes from its start at a broker to the end of the same at the same broker. Clients
+    wait for a first event and, if they asked for n past ones, for the n-th.
     """
     found: Rows = []
     steps, latencies = tables.get("handovers"), tables.get("bootstrap_latency")
@@ -167,6 +171,8 @@ def waiting(tables: ReportTables) -> Rows:
     if latencies is not None:
         first = latencies.withColumn("seconds", F.col("latency_s"))
         found += _hundredths(first, F.concat(F.lit("first event: "), F.col("cause")))
+        nth = latencies.withColumn("seconds", F.col("nth_latency_s"))
+        found += _hundredths(nth, F.lit("as many events as asked for: subscribed"))
     return found
 
 

@@ -135,6 +135,7 @@ def _deliveries(batch: pa.RecordBatch, _query: Query, bad: list[Bad]) -> Columns
         "place": pa.array(place.astype(np.int32)),
         "position": batch["position"].take(parents),
         "turn": batch["turn"].take(parents),
+        "subscription": batch["name"].take(parents),
     }
 
 
@@ -188,8 +189,13 @@ _FORMS = {
     ),
     "deliveries": _Form(
         frozenset({"Delivered", "Stray", "Recalled", "Repeated", "Missed"}),
-        [*_PLACE, "anywhere", "publishers", "seqs"],
-        {"client": "at", "time": "time_us", "kind": "kind", "position": "position", "turn": "turn"},
+        [*_PLACE, "name", "anywhere", "publishers", "seqs"],
+        {
+            "client": "at",
+            "time": "time_us",
+            "subscription": "name",
+            **{name: name for name in ("kind", "position", "turn")},
+        },
         _deliveries,
     ),
     "movements": _Form(

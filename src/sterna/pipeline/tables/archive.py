@@ -48,8 +48,14 @@ def subscriptions(facts: DataFrame) -> DataFrame:
             F.col("name").alias("subscription"),
             _renamed("kind", SUBSCRIPTION_KINDS),
             *("filter", "time", "journal", "position", "turn"),
+            _detail("past_events_max").try_cast("bigint").alias("past_events_max"),
         )
     )
+
+
+def _detail(field: str) -> Column:
+    """A field of a fact that has no column in the journal; null if an older release wrote it."""
+    return F.get_json_object("details", f"$.{field}")
 
 
 def _renamed(column: str, names: dict[str, str]) -> Column:

@@ -57,7 +57,13 @@ HANDOVERS = _columns(
     **_PLACE,
 )
 SUBSCRIPTIONS = _columns(
-    client=_STRING, subscription=_STRING, kind=_STRING, filter=_STRING, time=_TIME, **_PLACE
+    client=_STRING,
+    subscription=_STRING,
+    kind=_STRING,
+    filter=_STRING,
+    time=_TIME,
+    **_PLACE,
+    past_events_max=_LONG,
 )
 
 _DAY = {"day": DateType()}
@@ -102,6 +108,10 @@ BOOTSTRAP_LATENCY = _columns(
     started=_TIME,
     delivered=_TIME,
     latency_s=_DOUBLE,
+    asked=_LONG,
+    nth_delivered=_TIME,
+    nth_latency_s=_DOUBLE,
+    nth_past=_LONG,
 )
 DELIVERY_AUDIT = _columns(
     world=_STRING,

@@ -1,0 +1,1 @@
+"""The terms of subscriptions: what is wanted besides the events that match a filter."""

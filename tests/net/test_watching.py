@@ -1,0 +1,178 @@
+"""A client that two brokers serve at once, in a live network where one of them dies for good."""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sterna.core.replication.options import Filtering
+from sterna.errors import ClosedError, NotConnectedError, TimedOutError
+from sterna.net.client.watching import WatchedSubscription
+from sterna.net.local import LocalNetwork
+from tests.net.live import SETTLE_S, connect, network_in, until
+
+EVERY_S = 0.01
+GAP_S = 1.0
+"""The longest time without an event, when one of two brokers dies."""
+BEFORE, AFTER = 30, 200
+"""How many events are published before a broker dies, and after."""
+
+
+class Got(NamedTuple):
+    numbers: list[int]
+    longest_gap_s: float
+
+
+@asynccontextmanager
+async def published(network: LocalNetwork) -> AsyncIterator[asyncio.Event]:
+    """An event every few milliseconds at B1; every third one is unwanted. Set: a broker may die."""
+    soon = asyncio.Event()
+
+    async def publish() -> None:
+        async with connect(network.url("B1"), client="p") as publisher:
+            for number in range(BEFORE + AFTER):
+                publisher.publish(n=number, wanted=number % 3 > 0)
+                if number == BEFORE:
+                    soon.set()
+                await asyncio.sleep(EVERY_S)
+            publisher.publish(n=-1, wanted=True)
+            await publisher.drain(SETTLE_S)
+
+    task = asyncio.create_task(publish())
+    try:
+        yield soon
+    finally:
+        await task
+
+
+async def until_last(subscription: WatchedSubscription) -> Got:
+    """All events up to the last one, and the longest time between two of them."""
+    numbers: list[int] = []
+    loop = asyncio.get_running_loop()
+    before, longest = 0.0, 0.0
+    async with asyncio.timeout(SETTLE_S):
+        async for event in subscription:
+            now, number = loop.time(), event.attributes["n"]
+            assert isinstance(number, int)
+            if numbers:
+                longest = max(longest, now - before)
+            before = now
+            if number < 0:
+                break
+            numbers.append(number)
+    return Got(numbers, longest)
+
+
+def destroy(network: LocalNetwork, broker: str) -> None:
+    """A broker dies, and nothing is left of it."""
+    network.kill(broker)
+    shutil.rmtree(network.data(broker))
+
+
+WANTED = [number for number in range(BEFORE + AFTER) if number % 3 > 0]
+
+
+@pytest.mark.spec("RE-5", "RE-1")
+def test_a_broker_that_dies_for_good_leaves_no_gap(tmp_path: Path) -> None:
+    async def run(network: LocalNetwork) -> None:
+        urls = [network.url(name) for name in ("B2", "B3", "B4")]
+        async with connect(*urls, client="car", watch=2) as car:
+            assert car.brokers == ("B2", "B3")
+            subscription = car.subscribe("wanted")
+            await subscription.ready(SETTLE_S)
+            async with published(network) as soon:
+                reading = asyncio.create_task(until_last(subscription))
+                await soon.wait()
+                destroy(network, "B2")
+                got = await reading
+            assert got.numbers == WANTED
+            assert got.longest_gap_s < GAP_S
+            assert subscription.late == 0
+            await until(lambda: car.brokers == ("B3", "B4"))
+            assert car.sessions == ("car~2", "car~3")
+
+    with network_in(tmp_path, 4) as network:
+        asyncio.run(run(network))
+
+
+@pytest.mark.spec("RE-5")
+def test_with_one_broker_what_follows_its_death_is_missed(tmp_path: Path) -> None:
+    """The same with a plain client: its new broker waits for the one that is dead."""
+
+    async def run(network: LocalNetwork) -> None:
+        urls = [network.url(name) for name in ("B2", "B3", "B4")]
+        numbers: list[object] = []
+        async with connect(*urls, client="car") as car:
+            subscription = car.subscribe("wanted")
+            await subscription.ready(SETTLE_S)
+            async with published(network) as soon:
+                await soon.wait()
+                destroy(network, "B2")
+            with contextlib.suppress(TimedOutError):
+                while len(numbers) < len(WANTED):
+                    event = await subscription.get(timeout=GAP_S)
+                    numbers.append(event.attributes["n"])
+        assert numbers == WANTED[: len(numbers)]
+        assert BEFORE / 2 < len(numbers) < len(WANTED)
+
+    with network_in(tmp_path, 4) as network:
+        asyncio.run(run(network))
+
+
+@pytest.mark.spec("RE-1")
+def test_several_brokers_serve_one_client(tmp_path: Path) -> None:
+    """Duplicates with no filter, none with the others; it publishes under its own name."""
+
+    async def run(network: LocalNetwork) -> None:
+        urls = [network.url(name) for name in ("B1", "B2")]
+        async with (
+            connect(*urls, client="raw", watch=2, filtering="none") as raw,
+            connect(*urls, client="car", watch=2, filtering=Filtering.ORDER) as car,
+        ):
+            everything, once = raw.subscribe("n > 0"), car.subscribe("n > 0", name="mine")
+            await everything.ready(SETTLE_S)
+            await once.ready(SETTLE_S)
+            with pytest.raises(ValueError, match="has a subscription 'mine' already"):
+                car.subscribe("n > 1", name="mine")
+            for number in (1, 2):
+                id_ = await car.publish(n=number).wait(SETTLE_S)
+                assert id_.publisher == "car"
+            await car.drain(SETTLE_S)
+            twice = [(await everything.get(SETTLE_S)).attributes["n"] for _ in range(4)]
+            assert sorted(map(str, twice)) == ["1", "1", "2", "2"]
+            assert [(await once.get(SETTLE_S)).attributes["n"] for _ in range(2)] == [1, 2]
+            await until(lambda: everything.waiting == 0)
+            assert once.take() == []
+            await once.close()
+            with pytest.raises(ClosedError):
+                await once.get(SETTLE_S)
+        assert [event async for event in everything] == []
+
+    with network_in(tmp_path, 2) as network:
+        asyncio.run(run(network))
+
+
+@pytest.mark.spec("RE-1")
+def test_what_watching_cannot_do_is_refused(tmp_path: Path) -> None:
+    async def run(network: LocalNetwork) -> None:
+        url = network.url("B1")
+        with pytest.raises(ValueError, match="2 brokers are to watch, and 1 addresses are given"):
+            connect(url, url, watch=2)
+        with pytest.raises(ValueError, match="at least one broker must watch"):
+            connect(url, watch=0)
+        with pytest.raises(ValueError, match="no state"):
+            connect(url, watch=1, state=tmp_path / "state")  # type: ignore[call-overload]
+        with pytest.raises(ValueError, match="'some' is not a valid Filtering"):
+            connect(url, watch=1, filtering="some")
+        nobody = "sterna://127.0.0.1:1"
+        with pytest.raises(NotConnectedError, match="wants 2 brokers to watch, and 1 of 2 answer"):
+            async with connect(url, nobody, client="car", watch=2, timeout=0.5):
+                pass
+
+    with network_in(tmp_path, 1) as network:
+        asyncio.run(run(network))
