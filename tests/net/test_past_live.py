@@ -102,7 +102,7 @@ class Watcher:
         self.got += [await self.subscription.get(timeout=SETTLE_S) for _ in range(count)]
 
     def has_from_each(self, city: City) -> bool:
-        """Whether it has an event of each publisher, so that its subscription has reached them all."""
+        """Whether it has an event of each publisher: its subscription has reached them all."""
         self.got += self.subscription.take()
         return numbers(self.got).keys() == city.published.keys()
 

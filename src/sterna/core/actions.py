@@ -3,6 +3,7 @@
 import msgspec
 
 from sterna.core.link import Frame
+from sterna.core.messages import Message
 from sterna.core.names import LinkId, Time
 from sterna.model.event import Event
 from sterna.model.filters import Filter
@@ -55,4 +56,10 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Only events that were published at this time or earlier."""
 
 
-Action = Transmit | Deliver | Connect | Disconnect | Reconnect | LookUp
+class Broadcast(msgspec.Struct, frozen=True, gc=False):
+    """Send a message to all brokers in reach, as a datagram: any of them may not get it."""
+
+    message: Message
+
+
+Action = Transmit | Deliver | Connect | Disconnect | Reconnect | LookUp | Broadcast

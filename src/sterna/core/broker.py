@@ -13,6 +13,7 @@ from sterna.core.hooks import BrokerHooks, find
 from sterna.core.inputs import (
     Ahead,
     ArchiveChanged,
+    Heard,
     LinkDown,
     LinkUp,
     LookedUp,
@@ -84,6 +85,7 @@ class Broker(Node):
         self._handlers |= {
             Ahead: self._ahead,
             ArchiveChanged: self._archive_changed,
+            Heard: self._heard,
             LinkDown: self._connection_lost,
             LookedUp: self._looked_up,
             MemoryShort: self._memory_short,
@@ -258,6 +260,9 @@ class Broker(Node):
             self.router.expect(change.added, link, now)
         elif isinstance(change, AdvertisementChange):
             self.router.expect_offers(change.added, link, now)
+
+    def _heard(self, given: Heard, now: Time) -> None:
+        self.message_arrived(given.message, given.sender, now)
 
     def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:
         for changed in self.hooks.archive_changed:

@@ -11,6 +11,7 @@ from sterna.core.handover.standard import STANDARD
 from sterna.core.history.recent import PAST
 from sterna.core.history.search import PROTOCOL as SEARCH
 from sterna.core.location.moving import MOVING
+from sterna.core.overlay.electing import ELECTION
 from sterna.core.overlay.members import OVERLAY
 from sterna.core.overlay.post import POST
 from sterna.core.presubscribing.replicator import PRESUBSCRIBING
@@ -32,6 +33,7 @@ PROTOCOLS = (
     TERMS,
     MOVING,
     POST,
+    ELECTION,
     Protocol(name=Handover.NONE, kind=Kind.HANDOVER),
     NAIVE,
     RELOCATION,

@@ -8,7 +8,12 @@ import msgspec
 
 from sterna.core.link import Frame
 from sterna.core.lives import NOTHING_KNOWN, Earlier
-from sterna.core.messages import AdvertisementChange, InterestAsked, SubscriptionChange
+from sterna.core.messages import (
+    AdvertisementChange,
+    InterestAsked,
+    Message,
+    SubscriptionChange,
+)
 from sterna.core.names import LinkId, NodeId, Peer
 from sterna.core.settings import Settings
 from sterna.core.terms.messages import Terms
@@ -57,6 +62,13 @@ class Received(Input, frozen=True, kw_only=True):
     frames: tuple[Frame, ...]
     size: int = 0
     """How many bytes they were; 0 if that is not known."""
+
+
+class Heard(Input, frozen=True, kw_only=True):
+    """A datagram has come from a broker in reach; there need not be a link to it."""
+
+    sender: NodeId
+    message: Message
 
 
 class TimePassed(Input, frozen=True, kw_only=True):

@@ -4,11 +4,11 @@ wrong.
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from sterna.core.actions import Action, Connect, Disconnect, Reconnect, Transmit
+from sterna.core.actions import Action, Broadcast, Connect, Disconnect, Reconnect, Transmit
 from sterna.core.assembly import client_settings
 from sterna.core.broker import Broker
 from sterna.core.client import Client
@@ -17,6 +17,7 @@ from sterna.core.frames import Ack, Data, Frame, Paged, Resume, sendable
 from sterna.core.inputs import (
     Attach,
     Configured,
+    Heard,
     Input,
     LinkDown,
     LinkGone,
@@ -131,6 +132,10 @@ class Network:
         self._trouble = _hooks(observers, "trouble")
         self._latencies: dict[frozenset[NodeId], Time] = {}
         """The latencies of connections that differ from the others."""
+        self._reach: dict[NodeId, dict[NodeId, None]] | None = None
+        """Who is in reach of each broker, if brokers make their links by themselves."""
+        self._dialled: dict[tuple[NodeId, NodeId], None] = {}
+        """The connections that brokers are about to make."""
         self._wakes = 0
         """How many of the planned calls are only timers of nodes."""
         self._is_ideal = not (model.jitter_us or model.loss or model.duplication)
@@ -145,11 +150,41 @@ class Network:
         self.hosts[host.node.id] = host
         return host
 
+    def begin(self, reach: Iterable[tuple[NodeId, NodeId]]) -> None:
+        """Have brokers begin to make links by themselves, to others in their reach."""
+        self._reach = {host.node.id: {} for host in self.hosts.values()}
+        for a, b in reach:
+            self._reach[a][b] = self._reach[b][a] = None
+        for host in list(self.hosts.values()):
+            if host.peer is Peer.BROKER:
+                self._turn(host, TimePassed())
+
+    def set_reach(self, a: NodeId, b: NodeId, *, up: bool) -> None:
+        """Two brokers come into reach of each other, or get out of it."""
+        if self._reach is None or (b in self._reach[a]) == up:
+            return
+        self._report(f"{a} and {b} are {'in' if up else 'out of'} reach")
+        connection = self.connection(a, b)
+        if up:
+            self._reach[a][b] = self._reach[b][a] = None
+            if connection is not None:
+                self._relieve(connection)
+        else:
+            del self._reach[a][b], self._reach[b][a]
+            if connection is not None:
+                self._burden(connection)
+
+    def _in_reach(self, a: Host, b: Host) -> bool:
+        if self._reach is None or Peer.CLIENT in (a.peer, b.peer):
+            return True
+        return b.node.id in self._reach[a.node.id]
+
     def connect(self, a: NodeId, b: NodeId) -> Connection:
         """Make a connection; it is up at once."""
         connection = Connection(self.hosts[a], self.hosts[b])
-        connection.latency_us = self._latencies.get(frozenset((a, b)), self.model.latency_us)
+        connection.latency_us = self._latency_us(a, b)
         connection.troubles += sum(host.is_down for host in connection.ends)
+        connection.troubles += not self._in_reach(*connection.ends)
         for pipe in connection.pipes:
             pipe.source.pipes[pipe.target.node.id] = pipe
         self.connections.append(connection)
@@ -171,6 +206,9 @@ class Network:
         """The connection between two nodes, if they have ever had one."""
         pipe = self.hosts[a].pipes.get(b)
         return None if pipe is None else pipe.connection
+
+    def _latency_us(self, a: NodeId, b: NodeId) -> Time:
+        return self._latencies.get(frozenset((a, b)), self.model.latency_us)
 
     def slow(self, a: NodeId, b: NodeId, latency_us: Time) -> None:
         """From now on frames between two nodes take so long."""
@@ -211,7 +249,10 @@ class Network:
     def _turn(self, host: Host, given: Input) -> None:
         if host.waiting is not None:
             host.waiting.append(given)
-            return
+        else:
+            self._handle(host, given)
+
+    def _handle(self, host: Host, given: Input) -> None:
         node, now = host.node, self.kernel.now if host.clock is None else host.clock.now()
         if host.log is not None:
             host.log.append((given, now))
@@ -235,24 +276,55 @@ class Network:
     def _act(self, host: Host, action: Action) -> None:
         """Do an action that is rare."""
         match action:
+            case Connect(link) if host.peer is Peer.BROKER:
+                self._dialled[host.node.id, link] = None
+                self.kernel.at(self.kernel.now + RECONNECT_US, self._dial, host, link)
             case Connect(link):
-                connection = self.connection(host.node.id, link)
-                if connection is None:
-                    self.connect(host.node.id, link)
-                elif not connection.is_wanted:
-                    connection.is_wanted = True
-                    self._relieve(connection)
+                self._connect(host, link)
             case Disconnect(link):
+                self._dialled.pop((host.node.id, link), None)
+                if link not in host.pipes:
+                    return
                 connection = host.pipes[link].connection
                 if host.peer is Peer.BROKER and host.pipes[link].target.peer is Peer.CLIENT:
                     self._reconnect(connection)  # The client comes back by itself.
                 elif connection.is_wanted:
                     connection.is_wanted = False
                     self._burden(connection)
+            case Broadcast(message):
+                self._broadcast(host, message)
             case Reconnect(link):
                 self._reconnect(host.pipes[link].connection)
             case _:
                 pass
+
+    def _connect(self, host: Host, link: NodeId) -> None:
+        connection = self.connection(host.node.id, link)
+        if connection is None:
+            self.connect(host.node.id, link)
+        elif not connection.is_wanted:
+            connection.is_wanted = True
+            self._relieve(connection)
+
+    def _dial(self, host: Host, link: NodeId) -> None:
+        """A broker makes a connection, unless it has changed its mind."""
+        if (host.node.id, link) in self._dialled and not host.is_down:
+            self._connect(host, link)
+        self._dialled.pop((host.node.id, link), None)
+
+    def _broadcast(self, host: Host, message: Message) -> None:
+        """Send a datagram to all in reach; each of them may lose it."""
+        source = host.node.id
+        for name in (self._reach or {}).get(source, ()):
+            if self.model.loss and self._rng.random() < self.model.loss:
+                continue
+            late_us = self._rng.randrange(self.model.jitter_us + 1) if self.model.jitter_us else 0
+            arrival = self.kernel.now + self._latency_us(source, name) + late_us
+            self.kernel.at(arrival, self._hear, source, self.hosts[name], message)
+
+    def _hear(self, source: NodeId, target: Host, message: Message) -> None:
+        if not target.is_down and source in (self._reach or {}).get(target.node.id, ()):
+            self._turn(target, Heard(sender=source, message=message))
 
     def _reconnect(self, connection: Connection) -> None:
         if not connection.troubles:
@@ -373,12 +445,14 @@ class Network:
         if host.is_dead:
             return
         self._report(f"{host.node.id} goes on")
-        waiting, host.waiting = host.waiting or [], None
-        host.behind.update(given.link for given in waiting if isinstance(given, LinkUp))
-        for given in gathered(waiting):
-            if isinstance(given, LinkUp):
-                host.behind[given.link] -= 1
-            self._turn(host, given)
+        while host.waiting:  # What comes of these inputs comes behind those that wait.
+            waiting, host.waiting = host.waiting, []
+            host.behind.update(given.link for given in waiting if isinstance(given, LinkUp))
+            for given in gathered(waiting):
+                if isinstance(given, LinkUp):
+                    host.behind[given.link] -= 1
+                self._handle(host, given)
+        host.waiting = None
         host.behind.clear()
 
     def crash(
@@ -417,8 +491,10 @@ class Network:
         host.is_down = False
         for link in host.pipes:
             self._turn(host, LinkDown(link=link))
-        for pipe in host.pipes.values():
+        for pipe in list(host.pipes.values()):
             self._relieve(pipe.connection)
+        if self._reach is not None:
+            self._turn(host, TimePassed())
 
     def jump(self, node: NodeId, us: Time) -> None:
         """The wall clock of a node jumps."""

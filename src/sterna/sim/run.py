@@ -26,6 +26,7 @@ from sterna.sim.script import (
     LiveAgain,
     Partition,
     Pause,
+    Reach,
     Reconfigure,
     Script,
     Settle,
@@ -121,6 +122,8 @@ class Simulation:
             self.network.slow(a, b, latency_us)
         for a, b in script.topology.links:
             self.network.connect(a, b)
+        if script.topology.reach is not None:
+            self.network.begin(script.topology.reach)
         for client, broker in script.clients.items():
             self.network.attach(client, broker)
 
@@ -147,6 +150,8 @@ class Simulation:
                 connection = network.connection(step.a, step.b)
                 if connection is not None:
                     network.drop([connection], step.us, f"{step.a} - {step.b}")
+            case Reach():
+                network.set_reach(step.a, step.b, up=step.up)
             case Slow():
                 network.slow(step.a, step.b, step.latency_us)
             case Pause():

@@ -132,6 +132,17 @@ class Partition(Step, frozen=True, kw_only=True):
     us: Time
 
 
+class Reach(Step, frozen=True, kw_only=True):
+    """Two brokers come into reach of each other, or get out of it.
+
+    This is for brokers that make their tree by themselves.
+    """
+
+    a: NodeId
+    b: NodeId
+    up: bool = True
+
+
 class Slow(Step, frozen=True, kw_only=True):
     """From now on frames between two nodes take so long."""
 
@@ -175,6 +186,7 @@ AnyStep = (
     | Crash
     | Die
     | Partition
+    | Reach
     | Slow
     | Reconfigure
     | ClockJump
@@ -281,6 +293,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                     step.a,
                 ) not in links:
                     problem = f"no link {step.a} - {step.b}"
+                case Reach() if not {step.a, step.b} <= brokers or step.a == step.b:
+                    problem = f"no pair of brokers {step.a} and {step.b}"
+                case Reach() if self.topology.reach is None:
+                    problem = "a tree of links, so reach makes no difference"
                 case Pause() | Crash() | Die() | Reconfigure() if step.broker not in brokers:
                     problem = f"no broker {step.broker}"
                 case Partition() if not brokers.issuperset(step.brokers):

@@ -20,12 +20,18 @@ class Topology(msgspec.Struct, frozen=True):
     """The brokers; the first is the root, where there is a hierarchy."""
     links: tuple[tuple[NodeId, NodeId], ...]
     """The links, each from the broker nearer to the root to the other."""
+    reach: tuple[tuple[NodeId, NodeId], ...] | None = None
+    """Which brokers are in reach of each other, if they make their tree by themselves: any graph.
+    Then there are no links in the beginning."""
 
     def __post_init__(self) -> None:
         if not self.brokers:
             raise TopologyError("an overlay needs a broker")
         if len(set(self.brokers)) < len(self.brokers):
             raise TopologyError("each broker needs a name of its own")
+        if self.reach is not None:
+            self._check_reach()
+            return
         parents: dict[NodeId, NodeId] = {}
         for upper, lower in self.links:
             for end in (upper, lower):
@@ -41,6 +47,14 @@ class Topology(msgspec.Struct, frozen=True):
                 above = parents[above]
             if above != self.brokers[0]:
                 raise TopologyError(f"{broker} has no way to {self.brokers[0]}")
+
+    def _check_reach(self) -> None:
+        if self.links:
+            raise TopologyError("brokers that make their links by themselves begin without any")
+        for pair in self.reach or ():
+            for end in pair:
+                if end not in self.brokers:
+                    raise TopologyError(f"{' and '.join(pair)} are in reach: {end} is no broker")
 
     def parent(self, broker: NodeId) -> NodeId | None:
         """The next broker on the way to the root."""

@@ -1,0 +1,177 @@
+"""A broker that takes part in the election, and is linked with its neighbours in the tree."""
+
+from collections.abc import Sequence
+from typing import Self, cast
+
+import msgspec
+
+from sterna.core.actions import Broadcast, Connect, Disconnect
+from sterna.core.component import BrokerComponent
+from sterna.core.facts import Fact
+from sterna.core.keeping import Reader, Writer
+from sterna.core.messages import Message
+from sterna.core.names import LinkId, NodeId, Peer, Time
+from sterna.core.overlay.election import (
+    Beat,
+    Election,
+    ElectionTiming,
+    KeptElection,
+    Reign,
+)
+from sterna.core.protocol import Protocol
+from sterna.core.settings import Settings
+
+
+class LeaderChanged(Fact, frozen=True, kw_only=True):
+    """A broker follows another leader than before."""
+
+    leader: NodeId
+    since: Time
+    """When the leader began to lead, by its own clock."""
+
+
+class NextHopChanged(Fact, frozen=True, kw_only=True):
+    """A broker has another way to its leader than before."""
+
+    next_hop: NodeId
+    """The next broker on the way; empty at the leader itself."""
+    before: NodeId
+    hops: int
+    """How many links there are to the leader."""
+
+
+class KeptElecting(msgspec.Struct, frozen=True):
+    """What a snapshot holds of it."""
+
+    election: KeptElection | None
+    linked: list[LinkId]
+    strange: dict[LinkId, Time]
+
+
+class Electing(BrokerComponent):
+    """The broker's part in the election; what it finds out becomes links."""
+
+    name = "election"
+    handles = (Beat,)
+    facts = (LeaderChanged, NextHopChanged)
+    Kept = KeptElecting
+    deadline = 0  # It begins as soon as the broker does.
+
+    @classmethod
+    def make(cls, settings: Settings) -> Self:
+        return cls(settings.options_of(cls.name, ElectionTiming))
+
+    def __init__(self, timing: ElectionTiming | None = None) -> None:
+        self.timing = timing or ElectionTiming()
+        self.election: Election | None = None
+        self._linked: dict[LinkId, None] = {}
+        self._strange: dict[LinkId, Time] = {}
+        """Links that others have made, until it is known what for, and since when."""
+
+    def configure(self, settings: Settings, now: Time) -> None:
+        del now
+        self.timing = settings.options_of(self.name, ElectionTiming)
+        if self.election is not None:
+            self.election.timing = self.timing
+
+    def begin(self, now: Time) -> None:
+        self.wake(now)
+
+    def wake(self, now: Time) -> None:
+        election = self.election
+        if election is None:
+            election = self.election = Election(self.broker.id, self.timing, now)
+            self._follow(election, None, None, now)
+            return
+        reign, next_hop = election.reign, election.next_hop
+        election.wake(now)
+        self._follow(election, reign, next_hop, now)
+
+    def on_beat(self, message: Beat, _link: LinkId, now: Time) -> None:
+        """A broker in reach has sent a beat."""
+        if self.election is None:
+            self.wake(now)
+        election = cast("Election", self.election)
+        reign, next_hop = election.reign, election.next_hop
+        election.hear(message, now)
+        self._follow(election, reign, next_hop, now)
+
+    def _follow(
+        self, election: Election, reign: Reign | None, next_hop: NodeId | None, now: Time
+    ) -> None:
+        """Do and state what has changed."""
+        here, broker = self.broker.id, self.broker
+        if election.reign != reign:
+            since, leader = election.reign.since, election.leader
+            broker.state(LeaderChanged(at=here, time=now, leader=leader, since=since))
+        if election.next_hop != next_hop:
+            broker.state(
+                NextHopChanged(
+                    at=here,
+                    time=now,
+                    next_hop=election.next_hop or "",
+                    before=next_hop or "",
+                    hops=len(election.path) - 1,
+                )
+            )
+        for link in [each for each in self._linked if each not in election.neighbours]:
+            self._end(link, now)
+        for link in election.neighbours:
+            if link not in self._linked:
+                self._linked[link] = None
+                broker.act(Connect(link))
+        for beat in election.beats:
+            broker.act(Broadcast(beat))
+        election.beats.clear()
+        if self._strange:
+            self._end_strange(election, now)
+        self.wake_by(election.deadline)
+
+    def _end(self, link: LinkId, now: Time) -> None:
+        self._linked.pop(link, None)
+        self._strange.pop(link, None)
+        self.broker.act(Disconnect(link))
+        self.broker.forget(link, now)
+
+    # ---- Links
+
+    def link_up(self, link: LinkId, now: Time) -> None:
+        """A broker behind this one makes its link before its beat has said so."""
+        if self.broker.peers[link] is Peer.BROKER and link not in self._linked:
+            self._strange[link] = now
+
+    def link_down(self, link: LinkId, now: Time) -> None:
+        """The other end may have given up a link that is needed."""
+        del now
+        if link in self._linked:
+            self.broker.act(Connect(link))
+
+    def link_gone(self, link: LinkId, _unconfirmed: Sequence[Message], now: Time) -> None:
+        del now
+        self._strange.pop(link, None)
+
+    def _end_strange(self, election: Election, now: Time) -> None:
+        """End links that others have made and that have no place in the tree."""
+        for link, since in list(self._strange.items()):
+            if link in election.neighbours:
+                del self._strange[link]
+            elif since + self.timing.forget_us <= now:
+                self._end(link, now)
+
+    # ---- Snapshots
+
+    def keep(self, writer: Writer) -> KeptElecting:
+        del writer
+        kept = None if self.election is None else self.election.keep()
+        return KeptElecting(kept, list(self._linked), dict(self._strange))
+
+    def restore(self, kept: KeptElecting, reader: Reader) -> None:
+        del reader
+        self._linked = dict.fromkeys(kept.linked)
+        self._strange = dict(kept.strange)
+        if kept.election is not None:
+            self.election = Election(self.broker.id, self.timing, 0)
+            self.election.restore(kept.election)
+
+
+ELECTION = Protocol(name="election", broker=Electing)
