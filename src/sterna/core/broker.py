@@ -18,6 +18,7 @@ from sterna.core.inputs import (
     LinkUp,
     LookedUp,
     MemoryShort,
+    Migrated,
     Received,
 )
 from sterna.core.keeping import Reader
@@ -89,6 +90,7 @@ class Broker(Node):
             LinkDown: self._connection_lost,
             LookedUp: self._looked_up,
             MemoryShort: self._memory_short,
+            Migrated: self._migrated,
         }
         self.spilling = Spilling(self, self._sessions)
         self._handlers |= self.spilling.handlers()
@@ -263,6 +265,10 @@ class Broker(Node):
 
     def _heard(self, given: Heard, now: Time) -> None:
         self.message_arrived(given.message, given.sender, now)
+
+    def _migrated(self, given: Migrated, now: Time) -> None:
+        for migrated in self.hooks.migrated:
+            migrated(given.before, given.to, now)
 
     def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:
         for changed in self.hooks.archive_changed:

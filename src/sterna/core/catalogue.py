@@ -11,6 +11,9 @@ from sterna.core.handover.standard import STANDARD
 from sterna.core.history.recent import PAST
 from sterna.core.history.search import PROTOCOL as SEARCH
 from sterna.core.location.moving import MOVING
+from sterna.core.mobile.efficient import EFFICIENT
+from sterna.core.mobile.modular import MODULAR
+from sterna.core.mobile.reversing import REVERSING
 from sterna.core.overlay.electing import ELECTION
 from sterna.core.overlay.members import OVERLAY
 from sterna.core.overlay.post import POST
@@ -34,6 +37,9 @@ PROTOCOLS = (
     MOVING,
     POST,
     ELECTION,
+    MODULAR,
+    EFFICIENT,
+    REVERSING,
     Protocol(name=Handover.NONE, kind=Kind.HANDOVER),
     NAIVE,
     RELOCATION,

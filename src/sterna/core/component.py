@@ -194,6 +194,9 @@ class BrokerComponent(Component):
     def terms_changed(self, client: NodeId, now: Time) -> None:
         """The terms of a client's subscriptions have changed; see `Agreements.of`."""
 
+    def migrated(self, before: LinkId, to: LinkId, now: Time) -> None:
+        """The broker has moved: another one is the next hop to the rest of the network."""
+
     def overlay_changed(self, now: Time) -> None:
         """There are other brokers than before, or other ways to them."""
 

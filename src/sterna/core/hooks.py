@@ -29,6 +29,7 @@ class BrokerHooks:
     client_moved: Hook
     moving_changed: Hook
     terms_changed: Hook
+    migrated: Hook
     overlay_changed: Hook
     archive_changed: Hook
     looked_up: Hook

@@ -84,6 +84,13 @@ class Configured(Input, frozen=True, kw_only=True):
 # ---- To a broker, from its driver.
 
 
+class Migrated(Input, frozen=True, kw_only=True):
+    """The broker has moved: it is linked to another one than before, with all that is behind it."""
+
+    before: LinkId
+    to: LinkId
+
+
 class Ahead(Input, frozen=True, kw_only=True):
     """A part of what the next message of a link says: that message is long, so others have their
     turn between its parts. The message follows as a whole, and finds these things done.

@@ -22,6 +22,7 @@ from sterna.core.inputs import (
     LinkDown,
     LinkGone,
     LinkUp,
+    Migrated,
     Received,
     TimePassed,
 )
@@ -194,6 +195,13 @@ class Network:
     def attach(self, client: NodeId, broker: NodeId) -> None:
         """Have a client attach to its first broker."""
         self._turn(self.hosts[client], Attach(broker=broker))
+
+    def migrate(self, broker: NodeId, before: NodeId, to: NodeId) -> None:
+        """A broker moves from one broker to another, with all that is behind it."""
+        if before in self.hosts[broker].node.peers:
+            self.end(broker, before)
+        self.connect(broker, to)
+        self._turn(self.hosts[broker], Migrated(before=before, to=to))
 
     def end(self, a: NodeId, b: NodeId) -> None:
         """Remove a link; both ends know that it will not come back."""

@@ -23,7 +23,9 @@ from sterna.sim.script import (
     Die,
     Do,
     Drop,
+    EndLink,
     LiveAgain,
+    Migrate,
     Partition,
     Pause,
     Reach,
@@ -152,6 +154,10 @@ class Simulation:
                     network.drop([connection], step.us, f"{step.a} - {step.b}")
             case Reach():
                 network.set_reach(step.a, step.b, up=step.up)
+            case EndLink():
+                network.end(step.a, step.b)
+            case Migrate():
+                network.migrate(step.broker, step.before, step.to)
             case Slow():
                 network.slow(step.a, step.b, step.latency_us)
             case Pause():

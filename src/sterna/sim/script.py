@@ -143,6 +143,24 @@ class Reach(Step, frozen=True, kw_only=True):
     up: bool = True
 
 
+class Migrate(Step, frozen=True, kw_only=True):
+    """A broker moves: its link to one broker ends, and there is one to another.
+
+    A link that has ended before can be named, too.
+    """
+
+    broker: NodeId
+    before: NodeId
+    to: NodeId
+
+
+class EndLink(Step, frozen=True, kw_only=True):
+    """A link between two brokers ends for good."""
+
+    a: NodeId
+    b: NodeId
+
+
 class Slow(Step, frozen=True, kw_only=True):
     """From now on frames between two nodes take so long."""
 
@@ -187,6 +205,8 @@ AnyStep = (
     | Die
     | Partition
     | Reach
+    | Migrate
+    | EndLink
     | Slow
     | Reconfigure
     | ClockJump
@@ -293,6 +313,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                     step.a,
                 ) not in links:
                     problem = f"no link {step.a} - {step.b}"
+                case EndLink() if not {step.a, step.b} <= brokers:
+                    problem = f"no pair of brokers {step.a} and {step.b}"
+                case Migrate() if not {step.broker, step.before, step.to} <= brokers:
+                    problem = "no broker of one of these names"
                 case Reach() if not {step.a, step.b} <= brokers or step.a == step.b:
                     problem = f"no pair of brokers {step.a} and {step.b}"
                 case Reach() if self.topology.reach is None:

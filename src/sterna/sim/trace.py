@@ -26,6 +26,14 @@ from sterna.core.inputs import Input
 from sterna.core.link import Ack, Data, Frame, Resume
 from sterna.core.location.messages import MovingChange, MovingRoute
 from sterna.core.messages import AdvertisementChange, Events, Message, Route, SubscriptionChange
+from sterna.core.mobile.messages import (
+    BranchMoved,
+    EventOnward,
+    FiltersKnown,
+    Known,
+    SubscribersMoved,
+    TableKnown,
+)
 from sterna.core.names import NodeId, RouteId, Time
 from sterna.core.overlay.messages import Unicast
 from sterna.core.presubscribing.messages import VirtualWanted
@@ -175,6 +183,19 @@ def message_in_words(message: Message) -> str:
             runs = ", ".join(f"{r.publisher}#{r.first}- {r.place}" for r in message.runs)
             found = _events(message.events) or "nothing"
             return f"HistoryFound {found}" + f" ({runs})" * bool(runs)
+        case SubscribersMoved():
+            return f"SubscribersMoved {', '.join(message.subscribers)} of {message.broker}"
+        case TableKnown():
+            return f"TableKnown {', '.join(entry.subscriber for entry in message.entries)}"
+        case BranchMoved():
+            others = f", others {_known(message.others)}" if message.others else ""
+            return f"BranchMoved {_known(message.behind)}{others}, hops {message.hops}"
+        case FiltersKnown():
+            wanted = "; ".join(str(route.filter) for route in message.routes)
+            age = f"({message.subscriber}, {message.time}, {message.nearest})"
+            return f"FiltersKnown {age}: {wanted}, hops {message.hops}"
+        case EventOnward():
+            return f"EventOnward {_events((message.event,))} to {message.subscriber}"
         case Unicast():
             return _unicast(message)
         case MovingChange():
@@ -187,6 +208,11 @@ def message_in_words(message: Message) -> str:
                 if (value := getattr(message, name)) is not None
             )
             return " ".join([type(message).__name__, *values])
+
+
+def _known(known: Sequence[Known]) -> str:
+    """Subscribers with how new and how near they are known."""
+    return " ".join(f"({k.subscriber}, {k.time}, {k.hops})" for k in known)
 
 
 def _past(events_max: int | None, since_us: Time | None) -> str:

@@ -33,6 +33,7 @@ from sterna.core.routing.stages import (
     Everything,
     Fan,
     NameRoute,
+    Nothing,
 )
 from sterna.core.routing.strategies import KeptStage, difference, stages
 from sterna.core.routing.table import RoutingTable
@@ -384,6 +385,8 @@ class Neighbours:
         reduction = stages(strategy, self._name, members_max=options.merge_members_max)
         if downwards and not advertising:
             reduction = [Everything(self._name)]  # All events come up.
+        if not options.announces:
+            reduction = [Nothing()]
         sends_everything = any(isinstance(stage, Everything) for stage in reduction)
         if gate is not None:
             reduction = [gate, *reduction]

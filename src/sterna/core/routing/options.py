@@ -28,6 +28,9 @@ class RoutingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a broker routes."""
 
     strategy: Strategy = Strategy.COVERING
+    announces: bool = True
+    """Whether brokers announce filters to each other. If not, a protocol makes the routes between
+    them in its own way."""
     advertisements: bool = False
     """Subscriptions travel only to where matching events were advertised."""
     hierarchical: bool = False

@@ -200,6 +200,26 @@ class Difference(Stage):
         self.ended = {route.id: route for route in kept.removed if route.id not in self.told}
 
 
+class Nothing(Stage):
+    """Nothing is announced, whatever comes and goes."""
+
+    def add(self, route: Route) -> None:
+        pass
+
+    def remove(self, route: Route) -> None:
+        pass
+
+    def keep(self) -> "KeptNothing":
+        return KeptNothing()
+
+    def restore(self, kept: "KeptNothing") -> None:
+        pass
+
+
+class KeptNothing(msgspec.Struct, frozen=True, tag=True):
+    """What a snapshot holds where nothing is announced."""
+
+
 class Everything(Stage):
     """Flooding: one filter that matches all, whatever comes and goes."""
 

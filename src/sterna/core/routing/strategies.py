@@ -10,12 +10,13 @@ from sterna.core.routing.stages import (
     Everything,
     KeptDistinct,
     KeptEverything,
+    KeptNothing,
     NameRoute,
     Stage,
 )
 from sterna.core.routing.unions import UnionDifference
 
-KeptStage = KeptEverything | KeptDistinct | KeptMaximal | KeptMerged | KeptAdvertised
+KeptStage = KeptNothing | KeptEverything | KeptDistinct | KeptMaximal | KeptMerged | KeptAdvertised
 """What a snapshot holds of any stage of a chain."""
 
 

@@ -1,0 +1,1 @@
+"""Routing among brokers that move themselves: Amozarrain and Larrea 2019."""

@@ -1,0 +1,229 @@
+"""Brokers that move: our own rule, which converges whatever moves, breaks and meets meanwhile.
+
+As in the efficient protocol of Amozarrain and Larrea (section 6), two brokers that meet say which
+subscribers are behind them, and the old way to these is turned around, link by link. What differs
+is how a disagreement is settled. The paper compares hop counts, which are old wherever something
+has moved: a broker whose link is dead still claims to be near. Here
+
+- **a way over a lost link is no claim**: a broker that has lost the way to a subscriber leaves it
+  to the other side;
+- **who has moved is believed**, as it knows best what is behind it;
+- **a subscriber's own broker contradicts**: if a claim was wrong, the turning comes to the broker
+  where the subscriber is. That one turns the way around again, back to where the claim came from;
+- **what is newer wins**: each change of a subscriber has a number.
+
+**Why it converges.** Take one subscriber and one partition at rest, and any link in it. One of the
+two ends points over it to the other, never both: so it is in a fresh tree; a link that goes takes
+its own pointer away, and a link that is made gets one, for one of its ends yields. To turn a way
+around changes one pointer on each of its links, and the message that does it stands for the
+pointer while it is on its way. A partition of n brokers has n - 1 links, and each broker at most
+one pointer, so just one broker has none: all others lead to it. (The arrow protocol of Demmer and
+Herlihy keeps the same invariant.) If the subscriber is in the partition, its broker never points
+anywhere, so it is that one. If not, it is the broker where the way was lost, and there events wait
+for it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from sterna.core.messages import Events, Message, SubscriptionChange
+from sterna.core.mobile.messages import (
+    BranchMoved,
+    EventOnward,
+    FiltersAsked,
+    FiltersKnown,
+    Known,
+    SubscriberChange,
+)
+from sterna.core.mobile.simple import SimpleRouting
+from sterna.core.names import LinkId, NodeId, Peer, Time
+from sterna.core.protocol import Protocol
+
+
+class Reversing(SimpleRouting):
+    """Moves a branch of the tree by turning ways around; the subscriber's own broker is right."""
+
+    name = "reversing"
+    handles = (*SimpleRouting.handles, BranchMoved, FiltersAsked, FiltersKnown)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._moved: dict[LinkId, None] = {}
+        """The neighbours to which this broker has moved."""
+
+    def time_of(self, subscriber: NodeId) -> int:
+        """The number of the last change of a subscriber that is known here."""
+        each = self.subscribers.get(subscriber)
+        return 0 if each is None else each.time
+
+    def is_own(self, subscriber: NodeId) -> bool:
+        """Whether a subscriber is at this broker."""
+        each = self.subscribers.get(subscriber)
+        return each is not None and each.next_hop == subscriber
+
+    # ---- Changes of subscriptions
+
+    def next_change(self, client: NodeId, change: SubscriptionChange) -> SubscriberChange:
+        each = self.known(client)
+        each.time += 1
+        return SubscriberChange(
+            subscriber=client, added=change.added, removed=change.removed, time=each.time
+        )
+
+    def on_subscriber_change(self, message: SubscriberChange, link: LinkId, now: Time) -> None:
+        """A subscriber has changed; each broker needs all changes in turn."""
+        name, mine = message.subscriber, self.time_of(message.subscriber)
+        if message.time == mine:
+            self._agree(name, link, now)
+        elif message.time == mine + 1:
+            self.turn(name, link)
+            self.known(name).time = message.time
+            self._change(message)
+            self.flood(message, link, now)
+            self.send_queued((name,), now)
+        elif message.time > mine:
+            self.broker.send(link, FiltersAsked(subscriber=name, time=mine, hops=0), now)
+        self.broker.router.tell(now)
+
+    def on_filters_asked(self, message: FiltersAsked, link: LinkId, now: Time) -> None:
+        """A neighbour has not got all changes of a subscriber. (BQUERY)"""
+        if self.time_of(message.subscriber) > message.time:
+            self._tell(message.subscriber, link, now)
+
+    def on_filters_known(self, message: FiltersKnown, link: LinkId, now: Time) -> None:
+        """All that a subscriber wants. (BSUB)"""
+        name, mine = message.subscriber, self.time_of(message.subscriber)
+        if message.time == mine:
+            self._agree(name, link, now)
+        elif message.time > mine:
+            self.set_filters(name, {})
+            self.turn(name, link)
+            self.set_filters(name, {route.id: route.filter for route in message.routes})
+            self.known(name).time = message.time
+            self.flood(message, link, now)
+            self.send_queued((name,), now)
+        self.broker.router.tell(now)
+
+    def _agree(self, name: NodeId, link: LinkId, now: Time) -> None:
+        """The same news has come to both ends of a link, from elsewhere: one of them yields."""
+        if self.subscribers[name].next_hop == link:
+            return
+        if self.is_own(name):
+            self._turn_around((name,), link, now)
+        elif self.broker.id < link:
+            self._yield_to(link, (name,), now)
+
+    def _tell(self, subscriber: NodeId, link: LinkId, now: Time) -> None:
+        each = self.subscribers[subscriber]
+        known = FiltersKnown(subscriber=subscriber, routes=each.routes(), time=each.time, nearest=0)
+        self.broker.send(link, known, now)
+
+    # ---- Links that are made
+
+    def migrated(self, before: LinkId, to: LinkId, now: Time) -> None:
+        """It is a hint: of two brokers that meet, the one that has moved is mostly right."""
+        del before, now
+        self._moved[to] = None
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        """One of the two ends, always the same, says what it knows."""
+        if self.broker.peers[link] is Peer.BROKER and self.broker.id < link:
+            self._introduce(link, now)
+
+    def _introduce(self, link: LinkId, now: Time) -> None:
+        """Claim the subscribers that there is a way to, and leave the others to the neighbour."""
+        behind: list[Known] = []
+        others: list[Known] = []
+        for name, each in self.subscribers.items():
+            (others if each.is_lost else behind).append(Known(name, each.time, 0))
+        for known in others:
+            self.turn(known.subscriber, link)
+        message = BranchMoved(
+            behind=tuple(behind), others=tuple(others), has_moved=link in self._moved
+        )
+        self.broker.send(link, message, now)
+        self.send_queued((known.subscriber for known in others), now)
+        self.broker.router.tell(now)
+
+    def on_branch_moved(self, message: BranchMoved, link: LinkId, now: Time) -> None:
+        """The ways to some subscribers lead in this direction now. (BMIG)"""
+        for name, time, _ in (*map(_parts, message.behind), *map(_parts, message.others)):
+            mine = self.time_of(name)
+            if time > mine:
+                self.broker.send(link, FiltersAsked(subscriber=name, time=mine, hops=0), now)
+            elif time < mine:
+                self._tell(name, link, now)
+        if message.hops == 0:
+            said = {known.subscriber for known in (*message.behind, *message.others)}
+            for name in [each for each in self.subscribers if each not in said]:
+                self._tell(name, link, now)
+        claimed = [k.subscriber for k in message.behind if k.time == self.time_of(k.subscriber)]
+        insists = message.hops == 0 and link in self._moved and not message.has_moved
+        stay = [name for name in claimed if self.is_own(name) or (insists and self._has(name))]
+        if stay:
+            self._turn_around(stay, link, now)
+        self._yield_to(link, [name for name in claimed if name not in stay], now)
+        self.broker.router.tell(now)
+
+    def _has(self, name: NodeId) -> bool:
+        """Whether there is a way to a subscriber, as far as it is known here."""
+        return not self.subscribers[name].is_lost
+
+    def _yield_to(self, link: LinkId, names: Iterable[NodeId], now: Time) -> None:
+        """Some subscribers are over a link; so are they for those that led there before."""
+        turned: dict[LinkId, list[NodeId]] = {}
+        names = list(names)
+        for name in names:
+            each = self.subscribers[name]
+            if each.next_hop != link and not each.is_lost:
+                turned.setdefault(each.next_hop, []).append(name)
+            self.turn(name, link)
+        for before, those in turned.items():
+            self._turn_around(those, before, now)
+        self.send_queued(names, now)
+
+    def _turn_around(self, names: Iterable[NodeId], link: LinkId, now: Time) -> None:
+        """Have a neighbour point here."""
+        behind = tuple(Known(name, self.time_of(name), 0) for name in names)
+        self.broker.send(link, BranchMoved(behind=behind, hops=1), now)
+
+    # ---- Links that end
+
+    def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
+        """What was sent over the link for subscribers that are elsewhere by now goes there."""
+        self._moved.pop(link, None)
+        lost = list(unconfirmed)
+        super().link_gone(link, lost, now)
+        self._send_again(lost, link, now)
+
+    def _send_again(self, lost: Sequence[Message], link: LinkId, now: Time) -> None:
+        """A subscriber was over the link until a message has turned the way around, or told it."""
+        turned: dict[NodeId, None] = {}
+        found: list[EventOnward] = []
+        for message in reversed(lost):
+            if isinstance(message, BranchMoved):
+                turned |= dict.fromkeys(known.subscriber for known in message.behind)
+            elif isinstance(message, FiltersKnown | SubscriberChange):
+                turned[message.subscriber] = None
+            elif isinstance(message, EventOnward):
+                if message.subscriber in turned:
+                    found.append(message)
+            elif isinstance(message, Events):
+                found += [
+                    EventOnward(subscriber=name, event=event)
+                    for name in turned
+                    for event in reversed(message.events)
+                    if any(
+                        each.matches(event.attributes)
+                        for each in self.subscribers[name].filters.values()
+                    )
+                ]
+        for onward in reversed(found):
+            if self.subscribers[onward.subscriber].next_hop != link:
+                self._send_on(onward, now)
+
+
+REVERSING = Protocol(name="reversing", broker=Reversing)
+
+
+def _parts(known: Known) -> tuple[NodeId, int, int]:
+    return known.subscriber, known.time, known.hops
