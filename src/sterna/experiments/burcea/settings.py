@@ -115,7 +115,7 @@ def commute(strategy: str, subscribers: int, **others: object) -> Setting:
 
 def random(strategy: str, subscribers: int, **others: object) -> Setting:
     """The random scenario."""
-    given = {"hours": 3.0, **others}
+    given = {"hours": 2.0, **others}
     return msgspec.convert(
         {"scenario": Scenario.RANDOM, "strategy": strategy, "subscribers": subscribers, **given},
         Setting,
@@ -124,7 +124,7 @@ def random(strategy: str, subscribers: int, **others: object) -> Setting:
 
 def pervasive(strategy: str, subscribers: int, **others: object) -> Setting:
     """The pervasive scenario."""
-    given = {"hours": 1.5, **others}
+    given = {"hours": 1.0, **others}
     return msgspec.convert(
         {"scenario": Scenario.PERVASIVE, "strategy": strategy, "subscribers": subscribers, **given},
         Setting,

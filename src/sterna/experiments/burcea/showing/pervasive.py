@@ -21,7 +21,7 @@ from sterna.experiments.plot import panels
 
 QUICK: dict[str, Any] = {"publishers": 20, "hours": 1.0}
 VARIATIONS: tuple[dict[str, Any], ...] = (
-    {"hours": 3.0},
+    {"hours": 2.0},
     {"handoff_ms": 10},
     {"handoff_ms": 10_000},
     {"ends": "stop"},
@@ -38,7 +38,7 @@ BENEFICIAL = 0.05
 class BurceaPervasive(CityExperiment):
     name = "burcea-pervasive"
     about = "What it costs that subscribers stay connected on their way (Burcea, Fig. 9)."
-    takes = "about three quarters of an hour on two cores with 10 seeds"
+    takes = "about half an hour on two cores with 10 seeds"
 
     def settings(self, *, quick: bool) -> list[Setting]:
         if quick:

@@ -41,7 +41,7 @@ LOGS = (800, 1_200)
 SMALL_LOGS = (100, 200, 400)
 """Smaller ones, tried with the largest population only."""
 VARIATIONS: tuple[dict[str, Any], ...] = (
-    {"hours": 6.0},
+    {"hours": 4.0},
     {"subscribers_at": "downtown"},
     {"publishers_at": "downtown"},
     {"ends": "stop"},
@@ -64,7 +64,7 @@ FLAT = 0.25
 class BurceaRandom(CityExperiment):
     name = "burcea-random"
     about = "What it costs that subscribers come and go all day (Burcea, Figs. 6-8)."
-    takes = "about an hour on two cores with 10 seeds"
+    takes = "about three quarters of an hour on two cores with 10 seeds"
 
     def settings(self, *, quick: bool) -> list[Setting]:
         counts: tuple[int, ...] = (40, 80) if quick else POPULATIONS
