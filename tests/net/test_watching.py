@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,10 @@ import pytest
 
 from sterna.core.replication.options import Filtering
 from sterna.errors import ClosedError, NotConnectedError, TimedOutError
-from sterna.net.client.watching import WatchedSubscription
+from sterna.net.address import Address
+from sterna.net.client.transport import Tcp
+from sterna.net.client.watching import LOST_S, WatchedSubscription
+from sterna.net.connection import Connection
 from sterna.net.local import LocalNetwork
 from tests.net.live import SETTLE_S, connect, network_in, until
 
@@ -119,6 +122,65 @@ def test_with_one_broker_what_follows_its_death_is_missed(tmp_path: Path) -> Non
                     numbers.append(event.attributes["n"])
         assert numbers == WANTED[: len(numbers)]
         assert BEFORE / 2 < len(numbers) < len(WANTED)
+
+    with network_in(tmp_path, 4) as network:
+        asyncio.run(run(network))
+
+
+class Tunnel(Tcp):
+    """Plain TCP, which ends for a while."""
+
+    def __init__(self) -> None:
+        self._open: list[Connection] = []
+        self.is_inside = False
+        self.refused = 0
+        """How many connections were tried in vain."""
+
+    async def dial(self, address: Address, make: Callable[[], Connection]) -> Connection:
+        if self.is_inside:
+            self.refused += 1
+            raise OSError("there is no network here")
+        connection = await super().dial(address, make)
+        self._open.append(connection)
+        return connection
+
+    def enter(self) -> None:
+        self.is_inside = True
+        for connection in self._open:
+            connection.abort()
+        self._open.clear()
+
+    def leave(self) -> None:
+        self.is_inside = False
+
+
+@pytest.mark.spec("RE-5", "LV-2")
+def test_a_client_that_is_cut_off_from_all_brokers_for_a_while_misses_nothing(
+    tmp_path: Path,
+) -> None:
+    """Its sessions are not given up for new ones, which would know nothing of what it missed."""
+
+    async def run(network: LocalNetwork) -> None:
+        urls = [network.url(name) for name in ("B2", "B3", "B4")]
+        tunnel = Tunnel()
+        async with (
+            connect(*urls, client="car", watch=2, transport=tunnel) as car,
+            connect(network.url("B1"), client="p") as publisher,
+        ):
+            subscription = await car.subscribe("n >= 0").ready(SETTLE_S)
+            await publisher.publish(n=0)
+            assert (await subscription.get(SETTLE_S)).attributes["n"] == 0
+            tunnel.enter()
+            await until(lambda: not car.brokers)
+            for number in range(1, 6):
+                await publisher.publish(n=number)
+            await asyncio.sleep(3 * LOST_S)  # For so long a session is lost that is given up.
+            tunnel.leave()
+            await publisher.publish(n=6)
+            got = [(await subscription.get(SETTLE_S)).attributes["n"] for _ in range(6)]
+            assert got == [1, 2, 3, 4, 5, 6]
+            await until(lambda: len(car.brokers) == 2)
+            assert subscription.late == 0
 
     with network_in(tmp_path, 4) as network:
         asyncio.run(run(network))

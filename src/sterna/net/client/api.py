@@ -12,7 +12,7 @@ from sterna.core.facts import Fact
 from sterna.core.inputs import Advertise, Input, Leave, MoveTo, SetVariable, Subscribe
 from sterna.core.replication.options import Filtering, MergingOptions
 from sterna.core.terms.messages import Terms
-from sterna.errors import SternaError
+from sterna.errors import NotConnectedError, SternaError
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 from sterna.net import clock
@@ -396,6 +396,17 @@ class Client:
         self._send_pending()
         limit_s = self._timeout if timeout is None else timeout
         await self._travel.arrive(addresses, limit_s, wanted=wanted)
+
+    async def _go_to(self, urls: Sequence[str], limit_s: float | None) -> None:
+        """Have these addresses instead of those of `connect`, and be at one of them."""
+        self._addresses = [Address.from_url(url) for url in urls]
+        if self.is_connected and self._keeper.address in self._addresses:
+            return
+        try:
+            await self.attach(urls[0], timeout=limit_s)
+        except NotConnectedError as error:
+            if error.instead is None:
+                raise
 
     async def detach(self, *, timeout: float | None = None) -> None:
         """Disconnect. The network keeps events for the client meanwhile.

@@ -1,10 +1,12 @@
 """A client that several brokers serve at once: if one dies for good, the others go on."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any, Self
 from uuid import uuid4
 
@@ -14,21 +16,28 @@ from sterna.core.replication.facts import CameLate, GaveUp
 from sterna.core.replication.inputs import EventsArrived, SessionJoined, SessionLost
 from sterna.core.replication.merging import Merging
 from sterna.core.replication.options import MergingOptions
+from sterna.core.terms.messages import Terms
 from sterna.errors import ClosedError, NotConnectedError, SternaError
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.net.address import Address
 from sterna.net.client.api import CLOSE_S, CONNECT_S, Client
-from sterna.net.client.checking import checked_filter
+from sterna.net.client.checking import checked_filter, checked_terms
 from sterna.net.client.connections import Change, Connected, Lost
 from sterna.net.client.handles import Advertisement, Receipt, Subscription
-from sterna.net.client.transport import Transport
+from sterna.net.client.independence import Place, place_of, shared
+from sterna.net.client.transport import Tcp, Transport
 from sterna.net.client.waiting import time_limit
 
 log = logging.getLogger("sterna.client")
 
 LOST_S = 0.4
-"""A session that has had no connection for so long is replaced by one at another broker."""
+"""A session that has had no connection for so long is replaced by one at another broker, if a
+session that is connected brings all that this one may have missed."""
+
+ALONE_S = 10.0
+"""If none does, it is replaced when another broker has answered for so long, and its own has not:
+that one may have what nobody else has."""
 
 RETRY_S = 0.5
 """After this, brokers are tried again for a session that found none."""
@@ -53,19 +62,14 @@ class WatchingClient:
         transport: Transport | None = None,
     ) -> None:
         """The arguments are those of `connect`; `brokers` is its `watch`."""
-        self._urls = [*dict.fromkeys(Address.from_url(url).url for url in urls)]
         if brokers < 1:
             raise ValueError(f"at least one broker must watch, not {brokers}")
-        if len(self._urls) < brokers:
-            raise ValueError(
-                f"{brokers} brokers are to watch, and {len(self._urls)} addresses are given; give "
-                "the addresses of more brokers"
-            )
+        self._urls = _checked_urls(urls, brokers)
         self.name = client or f"client-{uuid4().hex[:12]}"
         self._options = options
         self._brokers = brokers
         self._timeout = timeout
-        self._transport = transport
+        self._transport = transport or Tcp()
         self._numbers = itertools.count(1)
         self._sessions: dict[str, _Session] = {}
         self._subscriptions: dict[str, WatchedSubscription] = {}
@@ -73,6 +77,8 @@ class WatchingClient:
         """Publishes under the client's own name, and goes to any broker by itself."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._callbacks: list[Callable[[Change], object]] = []
+        self._is_away = False
+        """Whether the application has detached, or is on its way."""
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -124,16 +130,22 @@ class WatchingClient:
 
     # ---- What an application does
 
-    def subscribe(self, where: str | Filter, *, name: str | None = None) -> "WatchedSubscription":
-        """Subscribe to all events that match a filter, at all brokers that watch."""
-        if self._is_closed:
-            raise ClosedError(f"{self.name} is closed")
+    def subscribe(
+        self, where: str | Filter, *, name: str | None = None, keep: str | None = None
+    ) -> "WatchedSubscription":
+        """Subscribe to all events that match a filter, at all brokers that watch.
+
+        With `keep`, each of these brokers keeps less while the client is away; as in
+        `Client.subscribe`.
+        """
+        self._check()
         filter_ = checked_filter(where)
         name = name or str(filter_)
         if name in self._subscriptions:
             raise ValueError(f"{self.name} has a subscription {name!r} already; close it first")
+        terms = checked_terms(order="strict", keep=keep)
         merging = Merging(self.name, self._options, self.sessions)
-        subscription = WatchedSubscription(self, name, filter_, merging)
+        subscription = WatchedSubscription(self, name, filter_, terms, merging)
         self._subscriptions[name] = subscription
         for session in self._sessions.values():
             subscription._begin(session)
@@ -157,13 +169,64 @@ class WatchingClient:
         """Announce what this client will publish; as `Client.advertise`."""
         return self._own.advertise(where, name=name)
 
+    # ---- The connections
+
+    async def attach(self, *urls: str, timeout: float | None = None) -> None:
+        """Connect again after `detach`, or go to other brokers.
+
+        Given addresses replace those that the client had. Sessions that are at none of them roam to
+        one, and their new broker fetches what waits for them. They go one after the other, so that
+        another one watches meanwhile. NotConnectedError if a session finds no broker; `timeout`
+        is for each broker that it tries, and its default is that of `connect`.
+        """
+        self._check()
+        limit_s = self._timeout if timeout is None else timeout
+        if urls:
+            self._urls = _checked_urls(urls, self._brokers)
+        try:
+            await self._own._go_to(self._urls, limit_s)
+            for session in list(self._sessions.values()):
+                await self._take_along(session, limit_s)
+        finally:
+            self._is_away = False
+            for session in self._sessions.values():
+                session.look_after()
+
+    async def detach(self, *, timeout: float | None = None) -> None:
+        """Disconnect. The brokers keep events for the client meanwhile."""
+        self._check()
+        self._is_away = True
+        clients = [self._own, *(session.client for session in self._sessions.values())]
+        await asyncio.gather(*(each.detach(timeout=timeout) for each in clients))
+
+    async def _take_along(self, session: "_Session", limit_s: float | None) -> None:
+        """Have a session be at one of the addresses, if possible where it is."""
+        stays = [session.url] if session.url in self._urls else []
+        for url in (*stays, *await self._free(but=session)):
+            if self._sessions.get(session.name) is not session:
+                return  # It was lost, and another one takes its place.
+            if url != session.url and self._is_taken(url):
+                continue
+            with contextlib.suppress(NotConnectedError):
+                await session.go(url, limit_s)
+                return
+        raise NotConnectedError(
+            f"the session {session.name} finds no broker at {', '.join(self._urls)}; is one "
+            "running (`sterna up`)?",
+            brokers=tuple(self._urls),
+        )
+
     # ---- Sessions
 
     async def _open(self) -> None:
         """Open a session at a broker that has none; NotConnectedError if none answers."""
-        for url in self._free():
+        for url in await self._free():
+            if self._is_taken(url) or url not in self._urls:
+                continue  # Meanwhile.
+            self._urls.remove(url)
+            self._urls.append(url)  # The next time, others come first.
             session = _Session(self, f"{self.name}~{next(self._numbers)}", url)
-            self._sessions[session.name] = session  # Its broker is taken.
+            self._sessions[session.name] = session
             try:
                 await session.client._start()
             except NotConnectedError:
@@ -182,17 +245,69 @@ class WatchingClient:
             brokers=tuple(self._urls),
         )
 
-    def _free(self) -> Iterator[str]:
-        """The addresses at which there is no session; those that were tried last come last."""
-        for url in list(self._urls):
-            if all(session.url != url for session in self._sessions.values()):
-                self._urls.remove(url)
-                self._urls.append(url)
-                yield url
+    def _is_taken(self, url: str) -> bool:
+        return any(session.url == url for session in self._sessions.values())
 
-    def _lost(self, session: "_Session") -> None:
-        """A session has had no connection for a while: another takes its place."""
-        del self._sessions[session.name]
+    async def _free(self, *, but: "_Session | None" = None) -> list[str]:
+        """The addresses at which there is no session, the best first.
+
+        Those are best that share least with the other sessions: first a host, then brokers whose
+        death cuts off both. Those that do not answer are last.
+        """
+        free = [url for url in self._urls if not self._is_taken(url)]
+        others = [session for session in self._sessions.values() if session is not but]
+        if not others or len(free) < 2:
+            return free
+        hosts = [Address.from_url(session.url).host for session in others]
+        brokers = [session.client.broker for session in others]
+        places = dict(zip(free, await self._places(free), strict=True))
+
+        def cost(url: str) -> tuple[bool, int, int]:
+            place = places[url]
+            if place is None:
+                return True, 0, 0
+            common = sum(shared(place.links, each, place.broker) for each in brokers if each)
+            return False, hosts.count(Address.from_url(url).host), common
+
+        return sorted(free, key=cost)
+
+    async def _places(self, urls: Sequence[str]) -> list[Place | None]:
+        """Where the brokers of these addresses are in their network, as far as they answer."""
+        return await asyncio.gather(*(place_of(url, self._transport) for url in urls))
+
+    async def _wait_for(self, session: "_Session") -> None:
+        """Replace a session that is lost, unless it may bring what no other one brings.
+
+        A client that is cut off from all brokers loses all its sessions. If it replaced them, it
+        would not get what waits for them.
+        """
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(LOST_S)
+        answers_since = inf
+        while session.client.is_on_its_way and not self._is_covered(session):
+            free = [url for url in self._urls if not self._is_taken(url)]
+            if any(await self._places(free)):
+                answers_since = min(answers_since, loop.time())
+                if loop.time() - answers_since >= ALONE_S:
+                    break
+            else:
+                answers_since = inf
+            await asyncio.sleep(LOST_S)
+        self._lose(session)
+
+    def _is_covered(self, lost: "_Session") -> bool:
+        """Whether a session is connected that brings all that a lost one may have missed."""
+        return any(
+            other.client.is_connected
+            and all(each._covers(other, lost) for each in self._subscriptions.values())
+            for other in self._sessions.values()
+            if other is not lost
+        )
+
+    def _lose(self, session: "_Session") -> None:
+        """A session is given up: another takes its place."""
+        if self._sessions.pop(session.name, None) is None:
+            return
         for subscription in self._subscriptions.values():
             subscription._leave(session)
         self._run(session.client.close(timeout=0))
@@ -205,6 +320,10 @@ class WatchingClient:
             except SternaError as error:
                 log.warning("%s has %d sessions: %s", self.name, len(self._sessions), error)
                 await asyncio.sleep(RETRY_S)
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise ClosedError(f"{self.name} is closed")
 
     def _run(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.ensure_future(work)
@@ -220,24 +339,42 @@ class _Session:
         self.name = name
         self.url = url
         self.client = Client([url], client=name, timeout=owner._timeout, transport=owner._transport)
+        self.lost_at = inf
+        """Since when there is no connection; infinite while there is one."""
         self._owner = owner
-        self._timer: asyncio.TimerHandle | None = None
+        self._is_moving = False
+        self._waiting: asyncio.Task[None] | None = None
+        """Waits whether it is connected again; else another one takes its place."""
 
     def begin(self) -> None:
         for callback in (self._changed, *self._owner._callbacks):
             self.client.on_connection(callback)
 
-    def _changed(self, change: Change) -> None:
-        if isinstance(change, Connected) and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        elif isinstance(change, Lost) and self._timer is None and not self._owner._is_closed:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(LOST_S, self._give_up)
+    async def go(self, url: str, limit_s: float | None) -> None:
+        """Be at this broker; NotConnectedError if it does not answer."""
+        self.url = url
+        self._is_moving = True
+        try:
+            await self.client._go_to([url], limit_s)
+        finally:
+            self._is_moving = False
 
-    def _give_up(self) -> None:
-        if self.name in self._owner._sessions and not self._owner._is_closed:
-            self._owner._lost(self)
+    def look_after(self) -> None:
+        """If there is no connection, wait for one, but not for ever."""
+        owner = self._owner
+        is_meant = owner._is_away or owner._is_closed or self._is_moving
+        if self.lost_at < inf and self._waiting is None and not is_meant:
+            self._waiting = owner._run(owner._wait_for(self))
+
+    def _changed(self, change: Change) -> None:
+        if isinstance(change, Connected):
+            self.lost_at = inf
+            if self._waiting is not None:
+                self._waiting.cancel()
+                self._waiting = None
+        elif isinstance(change, Lost):
+            self.lost_at = asyncio.get_running_loop().time()
+            self.look_after()
 
 
 class WatchedSubscription:
@@ -246,7 +383,9 @@ class WatchedSubscription:
     It ends with `close()`, with its client, or when an `async with` around it is left.
     """
 
-    def __init__(self, owner: WatchingClient, name: str, where: Filter, merging: Merging) -> None:
+    def __init__(
+        self, owner: WatchingClient, name: str, where: Filter, terms: Terms, merging: Merging
+    ) -> None:
         self.name = name
         self.where = where
         self.gave_up = 0
@@ -254,11 +393,12 @@ class WatchedSubscription:
         self.late = 0
         """How many events were dropped because later ones of their publishers had been given."""
         self._owner = owner
+        self._terms = terms
         self._merging = merging
         self._events: deque[Event] = deque()
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
-        self._parts: dict[str, tuple[Subscription, asyncio.Task[None]]] = {}
+        self._parts: dict[str, _Part] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_over = False
 
@@ -305,15 +445,15 @@ class WatchedSubscription:
     async def ready(self, timeout: float | None = None) -> Self:
         """Wait until every broker that matters knows the subscription of each session."""
         async with time_limit(timeout, "not every broker that matters knows the subscription"):
-            await asyncio.gather(*(part.ready() for part, _ in list(self._parts.values())))
+            await asyncio.gather(*(part.subscription.ready() for part in [*self._parts.values()]))
         return self
 
     async def close(self) -> None:
         """Unsubscribe. Events that have arrived can still be taken."""
-        parts = [part for part, _ in self._parts.values()]
+        parts = list(self._parts.values())
         self._end()
         for part in parts:
-            await part.close()
+            await part.subscription.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -328,14 +468,28 @@ class WatchedSubscription:
         self._begin(session)
 
     def _begin(self, session: _Session) -> None:
-        part = session.client.subscribe(self.where, name=self.name)
-        task = self._owner._run(self._read(session.name, part))
-        self._parts[session.name] = part, task
+        subscription = session.client.subscribe(
+            self.where, name=self.name, keep=self._terms.keep or None
+        )
+        reading = self._owner._run(self._read(session.name, subscription))
+        part = self._parts[session.name] = _Part(subscription, reading)
+        part.learning = self._owner._run(self._learn(part))
+
+    async def _learn(self, part: "_Part") -> None:
+        """Note when a session would get whatever is published then."""
+        with contextlib.suppress(SternaError):
+            await part.subscription.ready()
+            part.known_since = asyncio.get_running_loop().time()
+
+    def _covers(self, session: _Session, lost: _Session) -> bool:
+        """Whether a session brings all events that a lost one may not have brought."""
+        ours, theirs = self._parts[session.name], self._parts[lost.name]
+        return ours.known_since <= lost.lost_at or theirs.known_since == inf
 
     def _leave(self, session: _Session) -> None:
-        part, task = self._parts.pop(session.name)
-        task.cancel()
-        self._merge(session.name, part.take())  # What it has brought by now counts.
+        part = self._parts.pop(session.name)
+        part.stop()
+        self._merge(session.name, part.subscription.take())  # What it has brought by now counts.
         self._give(SessionLost(session=session.name))
 
     async def _read(self, session: str, part: Subscription) -> None:
@@ -375,12 +529,39 @@ class WatchedSubscription:
     def _end(self) -> None:
         self._is_over = True
         self._owner._subscriptions.pop(self.name, None)
-        for _, task in self._parts.values():
-            task.cancel()
+        for part in self._parts.values():
+            part.stop()
         self._parts.clear()
         if self._timer is not None:
             self._timer.cancel()
         self._arrived.set()
+
+
+class _Part:
+    """What one session contributes to a subscription."""
+
+    def __init__(self, subscription: Subscription, reading: asyncio.Task[None]) -> None:
+        self.subscription = subscription
+        self.reading = reading
+        self.learning: asyncio.Task[None] | None = None
+        self.known_since = inf
+        """Since when every broker that matters knows the subscription, if that is confirmed."""
+
+    def stop(self) -> None:
+        self.reading.cancel()
+        if self.learning is not None:
+            self.learning.cancel()
+
+
+def _checked_urls(urls: Sequence[str], brokers: int) -> list[str]:
+    """The addresses, each once; ValueError if they are too few."""
+    found = [*dict.fromkeys(Address.from_url(url).url for url in urls)]
+    if len(found) < brokers:
+        raise ValueError(
+            f"{brokers} brokers are to watch, and {len(found)} addresses are given; give the "
+            "addresses of more brokers"
+        )
+    return found
 
 
 def _now_us(time: Callable[[], float]) -> int:
