@@ -12,7 +12,9 @@ import pytest
 
 from sterna.core.replication.options import Filtering
 from sterna.errors import ClosedError, NotConnectedError, TimedOutError
+from sterna.model.queue_policies import PolicyError
 from sterna.net.address import Address
+from sterna.net.client import watching
 from sterna.net.client.transport import Tcp
 from sterna.net.client.watching import LOST_S, WatchedSubscription
 from sterna.net.connection import Connection
@@ -75,6 +77,12 @@ def destroy(network: LocalNetwork, broker: str) -> None:
     """A broker dies, and nothing is left of it."""
     network.kill(broker)
     shutil.rmtree(network.data(broker))
+
+
+def is_at(network: LocalNetwork, broker: str, client: str) -> bool:
+    """Whether a broker takes a client whose name begins so to be connected."""
+    queues = network.ask(broker, "queues")["queues"]
+    return any(each["is_here"] for each in queues if each["name"].startswith(client))
 
 
 WANTED = [number for number in range(BEFORE + AFTER) if number % 3 > 0]
@@ -181,6 +189,100 @@ def test_a_client_that_is_cut_off_from_all_brokers_for_a_while_misses_nothing(
             assert got == [1, 2, 3, 4, 5, 6]
             await until(lambda: len(car.brokers) == 2)
             assert subscription.late == 0
+
+    with network_in(tmp_path, 4) as network:
+        asyncio.run(run(network))
+
+
+@pytest.mark.spec("RE-5", "RE-1")
+def test_the_sessions_roam_and_take_along_what_waits_for_them(tmp_path: Path) -> None:
+    """From B2 and B3 over B3 and B4 to B1 and B4, connected or not, while events are published."""
+
+    async def run(urls: dict[str, str]) -> None:
+        async with (
+            connect(urls["B2"], urls["B3"], client="car", watch=2) as car,
+            connect(urls["B1"], client="p") as publisher,
+        ):
+            subscription = await car.subscribe("n >= 0").ready(SETTLE_S)
+            last = await car.subscribe("n >= 0", name="last", keep="last_per(k)").ready(SETTLE_S)
+            numbers = iter(range(1_000))
+
+            async def publish(count: int) -> None:
+                for number in (next(numbers) for _ in range(count)):
+                    await publisher.publish(n=number, k=0)
+
+            await publish(5)
+            await asyncio.gather(car.attach(urls["B3"], urls["B4"]), publish(20))
+            assert car.brokers == ("B4", "B3")
+            assert car.sessions == ("car~1", "car~2")
+            await until(lambda: subscription.waiting == last.waiting == 25)
+            await car.detach()
+            await publish(20)
+            await car.attach(urls["B1"], urls["B4"])
+            assert sorted(car.brokers) == ["B1", "B4"]
+            assert car.sessions == ("car~1", "car~2"), "they roam, nothing replaces them"
+            await publish(5)
+            await until(lambda: subscription.waiting == 50)
+            assert [event.attributes["n"] for event in subscription.take()] == [*range(50)]
+            assert subscription.late == last.late == 0
+            receipt = await car.publish(n=next(numbers), k=0).wait(SETTLE_S)
+            assert receipt.publisher == "car"
+            with pytest.raises(ValueError, match="2 brokers are to watch, and 1 addresses"):
+                await car.attach(urls["B1"])
+            nobody = "sterna://127.0.0.1:1"
+            with pytest.raises(NotConnectedError, match="session car~1 finds no broker at"):
+                await car.attach(nobody, urls["B1"], timeout=0.5)
+
+    with network_in(tmp_path, 4) as network:
+        asyncio.run(run(network.urls))
+
+
+@pytest.mark.spec("RE-5", "RE-3")
+def test_each_session_keeps_what_the_policy_says_while_it_is_away(tmp_path: Path) -> None:
+    async def run(urls: dict[str, str]) -> None:
+        async with (
+            connect(*urls.values(), client="car", watch=2) as car,
+            connect(urls["B1"], client="p") as publisher,
+        ):
+            subscription = await car.subscribe("n >= 0", keep="ring(2)").ready(SETTLE_S)
+            await car.detach()
+            await until(lambda: not any(is_at(network, name, "car~") for name in urls))
+            for number in range(10):
+                await publisher.publish(n=number)
+            await asyncio.to_thread(network.wait_until_settled)
+            await car.attach()
+            got = [(await subscription.get(SETTLE_S)).attributes["n"] for _ in range(2)]
+            assert got == [8, 9]
+            with pytest.raises(PolicyError):
+                car.subscribe("n >= 1", keep="ring(0)")
+
+    with network_in(tmp_path, 2) as network:
+        asyncio.run(run(network.urls))
+
+
+@pytest.mark.spec("RE-5")
+def test_if_all_brokers_that_watch_have_died_others_take_their_place_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody brings what they had. But they are waited for only while nobody else answers."""
+    monkeypatch.setattr(watching, "ALONE_S", 0.5)
+
+    async def run(network: LocalNetwork) -> None:
+        urls = [network.url(name) for name in ("B3", "B4", "B1", "B2")]
+        async with (
+            connect(*urls, client="car", watch=2) as car,
+            connect(network.url("B1"), client="p") as publisher,
+        ):
+            assert car.brokers == ("B3", "B4")
+            subscription = await car.subscribe("n >= 0").ready(SETTLE_S)
+            for broker in ("B3", "B4"):
+                destroy(network, broker)
+            await until(lambda: sorted(car.brokers) == ["B1", "B2"])
+            number = 0
+            while not subscription.waiting:  # Until the brokers know the subscription.
+                number += 1
+                await publisher.publish(n=number)
+            assert (await subscription.get(SETTLE_S)).attributes["n"] == number
 
     with network_in(tmp_path, 4) as network:
         asyncio.run(run(network))

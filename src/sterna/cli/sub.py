@@ -163,7 +163,6 @@ def sub(
         "--walk": walk,
         "--roam": roam,
         "--order": order is not Order.STRICT,
-        "--queue": keep,
     }
     _check_client(client, state, watch, urls, alone, as_json=as_json)
 
@@ -199,7 +198,12 @@ def sub(
             subscribe()
             if watch is None
             else _watch(
-                connect(*urls, client=client, watch=watch), where, writer, limit_s, quiet=quiet
+                connect(*urls, client=client, watch=watch),
+                where,
+                keep,
+                writer,
+                limit_s,
+                quiet=quiet,
             )
         )
         talk(work, as_json=as_json)
@@ -258,6 +262,7 @@ def _check_client(
 async def _watch(
     connecting: WatchingClient,
     where: Filter,
+    keep: str | None,
     writer: "Writer",
     limit_s: float | None,
     *,
@@ -269,7 +274,7 @@ async def _watch(
     async with connecting as connected:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FilterWarning)  # The user has read it above.
-            subscription = connected.subscribe(where)
+            subscription = connected.subscribe(where, keep=keep)
         limit = [] if limit_s is None else [asyncio.sleep(limit_s)]
         await _first(writer.write_all(subscription), *limit)
 

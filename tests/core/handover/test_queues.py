@@ -210,7 +210,7 @@ def test_times_of_events_that_have_left_are_forgotten() -> None:
     assert queue.due == list(queue)[0] + 86_400_000_000  # noqa: RUF015
 
 
-@pytest.mark.spec("RE-3", "LV-4")
+@pytest.mark.spec("RE-3")
 def test_places_of_purged_events_in_pages_are_forgotten() -> None:
     """The oldest stays; all others are replaced again and again."""
     queues = Queues({"a": "last_per(k)"})

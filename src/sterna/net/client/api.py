@@ -95,9 +95,9 @@ def connect(
     which the data pipeline reads; `facts` is called with each of them. `transport` opens the
     connections; the default is plain TCP. `connect_s` is the old name of `timeout`.
 
-    With `watch=2`, two of these brokers serve the client at once. When one of them is lost, another
-    takes its place, and nothing is missed. Give the addresses of brokers that do not depend on each
-    other: none of them should be on the way from publishers to another. `filtering` says what is
+    With `watch=2`, two of these brokers serve the client at once: the first that answers, and the
+    one that depends on it least. When one of them is lost, another takes its place, and nothing is
+    missed. `filtering` says what is
     done about duplicates and the order (`none`, `duplicates`, `order`, `holding`), and `hold_s` for
     how long events are held back at most. Such a client has no `state`, `journal` and `facts`.
     """
