@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 
 from sterna.core.facts import Delivered, Missed, Overtook
 from sterna.core.handover import roaming
+from sterna.core.handover.cache import read
+from sterna.core.handover.hosting import Hosting
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.keeping import Writer
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.terms.messages import Order, Terms
 from sterna.sim.generate import FAULTS, Faults, Plan, generate
 from sterna.sim.script import Crash, Drop, Partition
-from sterna.sim.topology import line, random_tree
+from sterna.sim.topology import Topology, line, random_tree
 from tests.scale import examples
 from tests.sim.judging import run_rightly
 from tests.sim.overlay import RELOCATION, Overlay
@@ -75,6 +77,132 @@ def test_nothing_is_lost_or_comes_twice_and_a_strict_order_holds(variant: str) -
     # Who has its subscriptions at a broker that cannot be reached has none here.
     brings = handover is Handover.RELOCATION or options.get("subscriptions") == "device"
     assert seen["overtaking"] > 20 * brings
+
+
+# ---- Against an oracle that knows every queue
+
+HOP_US = 1_000
+CALM_US = 30 * HOP_US
+"""Longer than anything takes that can go on while a broker cannot be reached."""
+
+
+def waiting(run: Overlay) -> dict[str, dict[str, int]]:
+    """At each broker, what it keeps for C, with the times of these events."""
+    kept: dict[str, dict[str, int]] = {}
+    for name in run.simulation.script.topology.brokers:
+        broker = run.broker(name)
+        (host,) = (each for each in broker.components if isinstance(each, Hosting))
+        guest = host.guests.get("C")
+        events = [] if guest is None else [*read(guest.cache.events(), broker.depot), *guest.lost]
+        kept[name] = {f"{e.publisher}#{e.seq}": e.time_us for e in events}
+    return kept
+
+
+def on_their_way(run: Overlay) -> set[str]:
+    """The events in messages that the other end of some link has not confirmed."""
+    return {
+        f"{event.publisher}#{event.seq}"
+        for host in run.simulation.network.hosts.values()
+        for link in host.node.peers
+        for message in host.node.unconfirmed(link)
+        for event in getattr(message, "events", ())
+    }
+
+
+def way(topology: Topology, a: str, b: str) -> list[str]:
+    """The brokers on the way from one to another."""
+    above: dict[str, list[str]] = {each: [each] for each in (a, b)}
+    for path in above.values():
+        while (parent := topology.parent(path[-1])) is not None:
+            path.append(parent)
+    meet = next(broker for broker in above[a] if broker in above[b])
+    return [
+        *above[a][: above[a].index(meet) + 1],
+        *reversed(above[b][: above[b].index(meet)]),
+    ]
+
+
+@pytest.mark.spec("RE-2")
+@pytest.mark.parametrize("protocol", [Handover.RELOCATION, Handover.STANDARD])
+def test_what_cannot_be_a_duplicate_comes_within_a_hop_and_the_rest_waits_somewhere(
+    protocol: Handover,
+) -> None:
+    """C roams while some of its brokers cannot be reached.
+
+    At each place, the oracle looks into every queue: what was published after the last connection
+    of C to another broker ended, and is here, C has. What it has not got yet is kept at some
+    broker, or on its way to one. A new event comes as soon as its way takes, and one hop.
+    """
+    seen: Counter[str] = Counter()
+    options = {"subscriptions": "device"} if protocol is Handover.STANDARD else {}
+
+    @examples(60)
+    @given(st.data())
+    def runs(data: st.DataObject) -> None:
+        count = data.draw(st.integers(3, 7), label="brokers")
+        topology = random_tree(count, data.draw(st.integers(0, 2**16), label="tree"))
+        anywhere = st.sampled_from(topology.brokers)
+        homes = {client: data.draw(anywhere, label=client) for client in "CPQ"}
+        run = Overlay(
+            topology,
+            homes,
+            RoutingOptions(strategy=Strategy.SIMPLE),
+            handover=HandoverOptions(protocol=protocol),
+            options={**EXACT, protocol.value: options},
+            protocols=("terms", "past"),
+        )
+        run.subscribe("C", "n > 0", terms=AVAILABLE).settle()
+        every: list[str] = []
+        numbers: Counter[str] = Counter()
+
+        def publish(publisher: str) -> str:
+            numbers[publisher] += 1
+            run.publish(publisher, n=1)
+            every.append(f"{publisher}#{numbers[publisher]}")
+            return every[-1]
+
+        here, ended = homes["C"], 0
+        dark: set[str] = set()
+        for _ in range(data.draw(st.integers(1, 4), label="places")):
+            for publisher in data.draw(st.lists(st.sampled_from("PQ"), max_size=3)):
+                publish(publisher)
+                run.wait(data.draw(st.sampled_from((0, 500, 3_000, CALM_US))))
+            before, here = here, data.draw(anywhere, label="next")
+            run.detach("C").wait(2 * HOP_US)
+            if before != here:
+                ended = run.now
+            cut_off = data.draw(st.sampled_from([before] * 3 * count + [*topology.brokers]))
+            if cut_off != here and data.draw(st.sampled_from((True, True, False))):
+                run.fault(Partition(brokers=(cut_off,), us=100 * CALM_US))
+                dark.add(cut_off)
+            for publisher in data.draw(st.lists(st.sampled_from("PQ"), max_size=2)):
+                publish(publisher)
+            run.wait(data.draw(st.sampled_from((500, CALM_US)))).attach("C", here)
+            for publisher in data.draw(st.lists(st.sampled_from("PQ"), max_size=3)):
+                run.wait(2 * HOP_US)
+                publish(publisher)
+            run.wait(CALM_US)
+
+            got = run.received("C")
+            assert len(got) == len({*got})
+            kept = waiting(run)
+            somewhere = {*got, *on_their_way(run)}.union(*kept.values())
+            assert {*every} <= somewhere
+            assert {id_ for id_, time in kept[here].items() if time > ended} <= {*got}
+
+            passed = way(topology, homes["P"], here)
+            if not dark & {*passed}:
+                new = publish("P")
+                run.wait((1 + len(passed)) * HOP_US)
+                assert new in run.received("C")
+                seen["ahead"] += new in waiting(run)[here]
+            seen["places"] += 1
+        run.settle()
+        assert sorted(run.received("C")) == sorted(every)
+        assert run.outcome().findings == []
+
+    runs()
+    assert seen["places"] > seen["ahead"] > 10
 
 
 def network() -> Overlay:
