@@ -20,6 +20,7 @@ from sterna.core.facts import (
     MemoriesDiffer,
     Recalled,
     Subscribed,
+    WatchBegun,
 )
 from sterna.core.names import LinkId, Peer
 from sterna.core.protocol import Protocol, register
@@ -104,7 +105,7 @@ def test_a_field_stands_in_the_column_of_its_name_if_that_has_its_type() -> None
     assert '"held": "firmly"' in row[DETAILS]
     own = [kind for kind in protocols.fact_types() if kind.__module__ == "sterna.core.facts"]
     younger = [kind for kind in own if DETAILS in form_of(kind).filled]
-    assert younger == [Subscribed, Discarded, MemoriesDiffer]
+    assert younger == [WatchBegun, Subscribed, Discarded, MemoriesDiffer]
 
 
 @pytest.mark.usefixtures("weighing")

@@ -92,7 +92,8 @@ def as_kept(fact: Fact) -> Fact:
     if isinstance(fact, facts.Forwarded):
         kept = {link: tuple(map(identity, events)) for link, events in fact.to.items()}
         return replace(fact, to=kept)
-    if type(fact).__name__ in WITH_CONTENT or isinstance(fact, facts.Missed | facts.Overtook):
+    about_ids = facts.Missed | facts.Overtook | facts.Displayed | facts.Withheld
+    if type(fact).__name__ in WITH_CONTENT or isinstance(fact, about_ids):
         return fact
     if "events" in fact.__struct_fields__:
         events = fact.events  # type: ignore[attr-defined]

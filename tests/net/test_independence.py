@@ -88,6 +88,7 @@ def test_a_broker_that_does_not_say_how_it_is_linked_is_the_last(tmp_path: Path)
         assert sorted(place.links) == [("B1", "B2"), ("B1", "B3")]
         async with connect(urls["B1"], urls["B2"], urls["B3"], client="car", watch=2) as car:
             assert car.brokers == ("B1", "B3")
+            assert car.sessions == ("car~1", "car~2"), "it has not tried B2 before"
 
     with network_in(tmp_path, 3) as network:
         os.kill(network.pid("B2"), signal.SIGSTOP)

@@ -41,6 +41,42 @@ class Overtook(Fact, frozen=True, kw_only=True):
     events: tuple[EventId, ...]
 
 
+class WatchBegun(Fact, frozen=True, kw_only=True):
+    """An application subscribed at several brokers; what its sessions bring is merged."""
+
+    subscription: str
+    filtering: str
+    """What is done about duplicates and the order."""
+
+
+class WatchEnded(Fact, frozen=True, kw_only=True):
+    """An application ended a subscription that several brokers watched."""
+
+    subscription: str
+
+
+class SessionWatches(Fact, frozen=True, kw_only=True):
+    """A client is a session of the application: what it is given is merged with what others are."""
+
+    client: NodeId
+
+
+class Displayed(Fact, frozen=True, kw_only=True):
+    """The application was given events that its sessions have brought."""
+
+    subscription: str
+    events: tuple[EventId, ...]
+
+
+class Withheld(Fact, frozen=True, kw_only=True):
+    """Events that a session has brought were not given to the application: it has later ones of
+    their publishers, or the subscription ended while they were held back.
+    """
+
+    subscription: str
+    events: tuple[EventId, ...]
+
+
 class Stray(Fact, frozen=True, kw_only=True):
     """Events arrived that match no subscription (any more); the application never saw them."""
 

@@ -1,10 +1,12 @@
 """How what several sessions bring is merged."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
 
 from sterna.core.names import Time
+from sterna.model.replicas import Verdict
 
 
 class Filtering(StrEnum):
@@ -21,6 +23,15 @@ class Filtering(StrEnum):
     HOLDING = "holding"
     """Events wait while a session may still bring an earlier one, for a bounded time: ordered,
     consistent, and complete unless that time was too short."""
+
+
+PROMISES: Mapping[Filtering, Verdict] = {
+    Filtering.NONE: Verdict(ordered=False, consistent=False, complete=True),
+    Filtering.DUPLICATES: Verdict(ordered=False, consistent=True, complete=True),
+    Filtering.ORDER: Verdict(ordered=True, consistent=True, complete=False),
+    Filtering.HOLDING: Verdict(ordered=True, consistent=True, complete=True),
+}
+"""What each filter promises; when it holds events back, as long as its time lasts."""
 
 
 class MergingOptions(msgspec.Struct, frozen=True, kw_only=True):

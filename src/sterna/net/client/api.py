@@ -66,6 +66,7 @@ def connect(
 def connect(
     *urls: str,
     client: str | None = None,
+    journal: str | Path | None = None,
     timeout: float | None = CONNECT_S,
     transport: Transport | None = None,
     watch: int,
@@ -99,11 +100,11 @@ def connect(
     one that depends on it least. When one of them is lost, another takes its place, and nothing is
     missed. `filtering` says what is
     done about duplicates and the order (`none`, `duplicates`, `order`, `holding`), and `hold_s` for
-    how long events are held back at most. Such a client has no `state`, `journal` and `facts`.
+    how long events are held back at most. Such a client has no `state` and `facts`.
     """
     if watch is not None:
-        if not (state is None and journal is None and facts is None):
-            raise ValueError("with watch, a client has no state, no journal and no facts")
+        if not (state is None and facts is None):
+            raise ValueError("with watch, a client has no state and no facts")
         from sterna.net.client.watching import WatchingClient  # noqa: PLC0415 - it is made of these.
 
         return WatchingClient(
@@ -111,6 +112,7 @@ def connect(
             brokers=watch,
             options=MergingOptions(filtering=Filtering(filtering), hold_us=round(hold_s * 1e6)),
             client=client,
+            journal=journal,
             timeout=renamed("connect_s", connect_s, timeout),
             transport=transport,
         )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from sterna.core.client import Client
+from sterna.core.clock import Clock
 from sterna.core.facts import Fact, RecordBegun, Restarted, Subscribed
 from sterna.errors import JournalFailedError
 from sterna.net.engine import Engine
@@ -78,6 +79,13 @@ class Record:
         """Write what happens soon after it does: others read it, and the process may be killed."""
         if self._journal is not None:
             self._flushing = asyncio.create_task(self._flush_in_time(self._journal))
+
+    def begin_alone(self, clock: Clock) -> int:
+        """Go on behind what is recorded, with facts that no engine states; the last position."""
+        if self._journal is None:
+            return 0
+        clock.not_before(self._journal.last_time + 1)
+        return max(0, self._journal.last_position.position)
 
     def begin(self, engine: Engine[Client]) -> None:
         """Record that a life begins without a memory; positions go on after those before it."""

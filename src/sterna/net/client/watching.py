@@ -7,9 +7,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
+from sterna.core.facts import Delivered
 from sterna.core.inputs import Input, TimePassed
 from sterna.core.names import NEVER
 from sterna.core.replication.facts import CameLate, GaveUp
@@ -24,6 +26,7 @@ from sterna.net.address import Address
 from sterna.net.client.api import CLOSE_S, CONNECT_S, Client
 from sterna.net.client.checking import checked_filter, checked_terms
 from sterna.net.client.connections import Change, Connected, Lost
+from sterna.net.client.displays import Displays
 from sterna.net.client.handles import Advertisement, Receipt, Subscription
 from sterna.net.client.independence import Place, place_of, shared
 from sterna.net.client.transport import Tcp, Transport
@@ -58,6 +61,7 @@ class WatchingClient:
         brokers: int,
         options: MergingOptions,
         client: str | None = None,
+        journal: str | Path | None = None,
         timeout: float | None = CONNECT_S,
         transport: Transport | None = None,
     ) -> None:
@@ -73,7 +77,11 @@ class WatchingClient:
         self._numbers = itertools.count(1)
         self._sessions: dict[str, _Session] = {}
         self._subscriptions: dict[str, WatchedSubscription] = {}
-        self._own = Client(self._urls, client=self.name, timeout=timeout, transport=transport)
+        self._journal = journal
+        self._displays = Displays(None if journal is None else Path(journal), self.name)
+        self._own = Client(
+            self._urls, client=self.name, journal=journal, timeout=timeout, transport=transport
+        )
         """Publishes under the client's own name, and goes to any broker by itself."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._callbacks: list[Callable[[Change], object]] = []
@@ -88,6 +96,7 @@ class WatchingClient:
 
     async def __aenter__(self) -> Self:
         try:
+            self._displays.open(self._own._driver.failed)
             await self._own._start()
             for _ in range(self._brokers):
                 await self._open()
@@ -107,7 +116,10 @@ class WatchingClient:
         for subscription in list(self._subscriptions.values()):
             subscription._end()
         clients = [self._own, *(session.client for session in self._sessions.values())]
-        await asyncio.gather(*(each.close(timeout=timeout) for each in clients))
+        try:
+            await asyncio.gather(*(each.close(timeout=timeout) for each in clients))
+        finally:
+            await self._displays.close()
 
     # ---- State
 
@@ -147,6 +159,7 @@ class WatchingClient:
         merging = Merging(self.name, self._options, self.sessions)
         subscription = WatchedSubscription(self, name, filter_, terms, merging)
         self._subscriptions[name] = subscription
+        self._displays.began(name, self._options.filtering)
         for session in self._sessions.values():
             subscription._begin(session)
         return subscription
@@ -338,7 +351,13 @@ class _Session:
     def __init__(self, owner: WatchingClient, name: str, url: str) -> None:
         self.name = name
         self.url = url
-        self.client = Client([url], client=name, timeout=owner._timeout, transport=owner._transport)
+        self.client = Client(
+            [url],
+            client=name,
+            journal=owner._journal,
+            timeout=owner._timeout,
+            transport=owner._transport,
+        )
         self.lost_at = inf
         """Since when there is no connection; infinite while there is one."""
         self._owner = owner
@@ -347,6 +366,7 @@ class _Session:
         """Waits whether it is connected again; else another one takes its place."""
 
     def begin(self) -> None:
+        self._owner._displays.watches(self.name)
         for callback in (self._changed, *self._owner._callbacks):
             self.client.on_connection(callback)
 
@@ -514,11 +534,15 @@ class WatchedSubscription:
         for action in merged.actions:
             self._events.extend(action.events)
             self._arrived.set()
+        displays = self._owner._displays
         for fact in merged.facts:
-            if isinstance(fact, GaveUp):
+            if isinstance(fact, Delivered):
+                displays.displayed(self.name, [event.id for event in fact.events])
+            elif isinstance(fact, GaveUp):
                 self.gave_up += len(fact.events)
             elif isinstance(fact, CameLate):
                 self.late += len(fact.events)
+                displays.withheld(self.name, fact.events)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -527,10 +551,16 @@ class WatchedSubscription:
             self._timer = loop.call_later(late_us / 1e6, self._give, TimePassed())
 
     def _end(self) -> None:
+        if self._is_over:
+            return
         self._is_over = True
         self._owner._subscriptions.pop(self.name, None)
-        for part in self._parts.values():
+        for session, part in self._parts.items():
             part.stop()
+            self._merge(session, part.subscription.take())  # What it has brought by now counts.
+        displays = self._owner._displays
+        displays.withheld(self.name, [each.event.id for each in self._merging.keep().held])
+        displays.ended(self.name)
         self._parts.clear()
         if self._timer is not None:
             self._timer.cancel()

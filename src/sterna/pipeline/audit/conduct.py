@@ -91,13 +91,17 @@ whether its clock went back during a run. The row without a client has the momen
 was on its way in a world."""
 
 
+WATCHES = "WatchBegun"
+"""The fact of an application that several clients watch for; it is no client itself."""
+
+
 def controls(stated: Stated) -> DataFrame:
     """The facts about connections, subscriptions and advertisements, but not about events."""
     return stated(
         (
             *("Subscribed", "Adapted", "Unsubscribed", "Advertised", "Unadvertised"),
             *("Attached", "Detached", "Left", "Purged", "ClientForgotten", "Settled"),
-            *(*STARTS, FORGOTTEN),
+            *(*STARTS, FORGOTTEN, WATCHES),
         ),
         *("client", "peer", *_COLUMNS),
     )

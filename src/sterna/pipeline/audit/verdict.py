@@ -13,8 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name.
 
 from sterna.model.delivery import Fault
 from sterna.pipeline.audit.accounts import Accounts, accounts, summed, suspects
+from sterna.pipeline.audit.applications import wrong_displays
 from sterna.pipeline.audit.before import nothing_to_judge
-from sterna.pipeline.audit.conduct import conducts, controls, hearings, signs_of_life
+from sterna.pipeline.audit.conduct import WATCHES, conducts, controls, hearings, signs_of_life
 from sterna.pipeline.audit.doubts import decided
 from sterna.pipeline.audit.entries import odd, wrong_entries
 from sterna.pipeline.audit.findings import UNKNOWN, explained, in_doubt, reach, wrong
@@ -207,7 +208,9 @@ def _audited(
         F.count_if(kind == "Advertised").alias("advertised"),
         F.count_if((world == LIVE) & (kind == "Settled")).alias("settled"),
         F.count_if((world == LIVE) & (kind == "Attached")).alias("attached"),
+        F.count_if(kind == WATCHES).alias("watching"),
     ).collect()
+    control = control.where(kind != WATCHES)
     needs_offers = bool(told.advertised) if advertisements is None else advertisements
     by_clocks = told.attached and not told.settled
     known = conducts(
@@ -256,6 +259,9 @@ def _audited(
     findings, unjudged = _explained(
         rows, stated, control, known, grace_us=grace_us, is_complete=is_complete
     )
+    if told.watching:
+        displays = wrong_displays(stated, grace_us=grace_us)
+        findings = sorted([*findings, *_at_applications(displays)])
     beyond = _seen(seen_faults) if listed.total() == FINDINGS_MAX else {}
     dropped_faults = listed - Counter(row.fault for row in rows)
     beyond = {fault: count - dropped_faults[fault] for fault, count in beyond.items()}
@@ -278,6 +284,18 @@ def _audited(
         accounts=summary,
         compared=looked_at["pairs"],
     )
+
+
+def _at_applications(displays: DataFrame) -> list[Finding]:
+    """What applications with several sessions were given wrongly."""
+    return [
+        Finding(
+            *(row.world, row.client, row.publisher, row.seq),
+            fault=Fault(row.fault),
+            path=() if row.session is None else (f"{row.session} → {row.client}",),
+        )
+        for row in displays.orderBy(*ORDER).limit(FINDINGS_MAX).collect()
+    ]
 
 
 def parallelism(spark: SparkSession) -> int:
