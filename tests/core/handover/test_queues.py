@@ -200,6 +200,25 @@ def test_an_event_that_waited_elsewhere_goes_before_a_newer_one_that_came_before
 
 
 @pytest.mark.spec("RE-3")
+def test_a_time_that_is_over_does_not_begin_anew_at_another_broker() -> None:
+    """One subscription has let the event go, and another keeps it."""
+    queues = Queues({"a": "last_per(k)", "b": "ttl(10s)"})
+    queues.come(1, ["a", "b"], k=1)
+    queues.now += 10_000_000
+    queues.expire()
+    assert (queues.left, queues.gone) == ([1], [])
+    queues.restart()
+    for _ in range(2):
+        queues.now += 1_000_000
+        queues.move()
+        assert queues.left == [1]
+        assert min(queues.cache.waited(queues.now)) >= 10_000_000
+    queues.come(2, ["a"], k=1)
+    assert (queues.left, queues.gone) == ([2], [(1, "last_per(k)")])
+    assert queues.cache._outlived == {}
+
+
+@pytest.mark.spec("RE-3")
 def test_times_of_events_that_have_left_are_forgotten() -> None:
     queue = Lifetimes(parse_policy("ttl(1d)"))
     for number in range(1, 20 * STALE_MAX):

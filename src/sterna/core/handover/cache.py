@@ -72,6 +72,9 @@ class Cache:
         self._bounded: set[int] = set()
         """Where there are policies: the events that have left some ring because of a bound."""
         self._has_policies = False
+        self._outlived: dict[int, Time] = {}
+        """The events that are kept although the time that a policy gives them is over: since when
+        they have waited, at the latest. It must not begin anew at another broker."""
         self._count = 0
         self._ttl_us = ttl_us
         self.bound(events_max, ttl_us, bytes_max, now=0)
@@ -126,6 +129,8 @@ class Cache:
         gone: list[Gone] = []
         for ring in rings.values():
             for each in ring.enter(number, event, now, waited):
+                if isinstance(ring, Lifetimes):
+                    self._outlived[each] = now - waited
                 gone += self._leave_ring(each, ring)
             if len(ring) > self._events_max:
                 gone += self._leave_ring(ring.shift())
@@ -167,6 +172,8 @@ class Cache:
         for subscription in list(self._rings):
             ring = self._rings[subscription]
             for number in ring.expire(now):
+                if isinstance(ring, Lifetimes):
+                    self._outlived[number] = now - ring.policy.ttl_us
                 gone += self._leave_ring(number, ring)
             oldest = ring.oldest
             while oldest is not None and self._until(self._since(oldest)) <= now:
@@ -210,6 +217,7 @@ class Cache:
             self._bounded.add(number)
         if event is None:
             return []
+        self._outlived.pop(number, None)
         if number in self._bounded:
             self._bounded.remove(number)
             policy = ""
@@ -291,6 +299,7 @@ class Cache:
                 if ring.policy is not None
             },
             sorted(self._bounded),
+            dict(self._outlived),
         )
 
     def restore(self, kept: "KeptCache", reader: Reader) -> None:
@@ -303,6 +312,7 @@ class Cache:
             self._kept[number] = Kept(event, since, weight(event))
             self.bytes += self._kept[number].weight
         self._bounded = set(kept.bounded)
+        self._outlived = dict(kept.outlived)
         for subscription, ring in kept.rings.items():
             policy = kept.policies.get(subscription, NO_POLICY)
             queue = queue_for(policy_or_none(policy.text) if policy.text else None)
@@ -318,7 +328,8 @@ class Cache:
         """For how long each of the events has waited, here and elsewhere, if a policy counts that;
         else 0.
         """
-        waited = {n: time for ring in self._lifetimes.values() for n, time in ring.waited(now)}
+        waited = {number: now - since for number, since in self._outlived.items()}
+        waited |= {n: time for ring in self._lifetimes.values() for n, time in ring.waited(now)}
         return [waited.get(number, 0) for number in (*self._spilled.numbers(), *self._kept)]
 
     def events(self) -> list[Event | InPage]:
@@ -333,6 +344,7 @@ class Cache:
         self._rings.clear()
         self._lifetimes.clear()
         self._bounded.clear()
+        self._outlived.clear()
         self.bytes = 0
         return events
 
@@ -360,6 +372,8 @@ class KeptCache(msgspec.Struct, frozen=True, array_like=True):
     policies: dict[RouteId, KeptPolicy] = {}
     bounded: list[int] = []
     """Where there are policies: the events that have left some ring because of a bound."""
+    outlived: dict[int, Time] = {}
+    """Those that are kept although a policy gives them no more time: since when they wait."""
 
 
 def read(events: Sequence[Event | InPage], depot: Depot) -> list[Event]:
