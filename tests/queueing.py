@@ -36,5 +36,5 @@ def kept(policy: str, came: Sequence[Came], now: Time) -> set[int]:
         return every - {each.seq for each in named} | {each.seq for each in last.values()}
     numbers = [(each.attributes.get("v"), each.seq) for each in came]
     valued = [(v, seq) for v, seq in numbers if isinstance(v, int | float) and v is not True]
-    best = min(((-v if name == "max" else v), seq) for v, seq in valued) if valued else None
+    best = min(((-v if name == "max" else v + 1), seq) for v, seq in valued) if valued else None
     return every - {seq for _, seq in valued} | ({best[1]} if best else set())
