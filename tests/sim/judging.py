@@ -43,6 +43,8 @@ def run_rightly(script: Script, make: "Callable[[Script], Checked] | None" = Non
 class Once(Observer):
     """No broker routes an event twice, and what a client has already has come before.
 
+    What a policy of the client did without at one broker may come from another one, too late.
+
     Events from before all brokers know the subscription that brings them (it was confirmed, or the
     network has settled) may be passed over: a client that roams may get them late, from a broker
     that knew the subscription earlier than the others, when it has newer ones already.
@@ -73,6 +75,8 @@ class Once(Observer):
                 self._came |= {(fact.at, event.id) for event in fact.events}
             case facts.Missed():
                 self._came |= {(fact.at, id_) for id_ in fact.events}
+            case facts.Discarded() if fact.policy:  # Another broker may still have it.
+                self._came |= {(fact.client, event.id) for event in fact.events}
             case facts.Repeated():
                 self.problems += [
                     f"{event.id} never came to {fact.at}"
