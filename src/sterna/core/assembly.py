@@ -73,7 +73,9 @@ def make_client(
 
 def client_settings(settings: Settings) -> Settings:
     """What clients have to know of a broker's settings."""
-    shared = tuple(name for name in settings.protocols if named(name).client is not None)
+    needed = [name for each in settings.protocols for name in named(each).needs]
+    listed = dict.fromkeys((*settings.protocols, *needed))
+    shared = tuple(name for name in listed if named(name).client is not None)
     known = (*shared, settings.handover.protocol)
     handover = settings.handover
     if handover.protocol not in [*Handover] and named(handover.protocol).client is None:

@@ -13,7 +13,10 @@ from sterna.core.history.search import PROTOCOL as SEARCH
 from sterna.core.location.moving import MOVING
 from sterna.core.mobile.efficient import EFFICIENT
 from sterna.core.mobile.modular import MODULAR
+from sterna.core.mobile.ordering import ORDERING
+from sterna.core.mobile.phoenix import PHOENIX
 from sterna.core.mobile.reversing import REVERSING
+from sterna.core.mobile.simple import SIMPLE
 from sterna.core.overlay.electing import ELECTION
 from sterna.core.overlay.members import OVERLAY
 from sterna.core.overlay.post import POST
@@ -37,6 +40,8 @@ PROTOCOLS = (
     MOVING,
     POST,
     ELECTION,
+    ORDERING,
+    SIMPLE,
     MODULAR,
     EFFICIENT,
     REVERSING,
@@ -47,6 +52,7 @@ PROTOCOLS = (
     PREFETCHING,
     LOGGING,
     HOME,
+    PHOENIX,
 )
 """All protocols that come with Sterna."""
 

@@ -13,16 +13,20 @@ newer subscription. The condition of line 48 compares T_j with T_i.
 
 from typing import NamedTuple
 
+import msgspec
+
 from sterna.core.messages import SubscriptionChange
 from sterna.core.mobile.messages import (
     BranchMoved,
     FiltersAsked,
     FiltersKnown,
     Known,
+    OwnFilters,
     SubscriberChange,
+    SubscriberMigrated,
 )
 from sterna.core.mobile.simple import SimpleRouting
-from sterna.core.names import LinkId, NodeId, Time
+from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.protocol import Protocol
 
 
@@ -62,8 +66,7 @@ class Efficient(SimpleRouting):
     def on_subscriber_change(self, message: SubscriberChange, link: LinkId, now: Time) -> None:
         if not Age(message.time, message.hops).is_better_than(self.age(message.subscriber)):
             return
-        if message.subscriber not in self.subscribers:
-            self.turn(message.subscriber, link)
+        self.begin(message.subscriber, link, now)
         each = self.known(message.subscriber)
         each.time, each.hops = message.time, message.hops + 1
         self._change(message)
@@ -76,6 +79,19 @@ class Efficient(SimpleRouting):
         )
         self.flood(onward, link, now)
         self.broker.router.tell(now)
+
+    def on_subscriber_migrated(self, message: SubscriberMigrated, link: LinkId, now: Time) -> None:
+        name = message.subscriber
+        if self.broker.peers[link] is Peer.CLIENT and name != link:
+            return  # Nobody moves others.
+        if not Age(message.time, message.hops).is_better_than(self.age(name)):
+            return
+        each = self.known(name)
+        each.time, each.hops = message.time, message.hops + 1
+        if name == link:
+            own = OwnFilters(routes=each.routes(), time=message.time)
+            self.broker.send(link, own, now)
+        self.follow(msgspec.structs.replace(message, hops=message.hops + 1), link, now)
 
     # ---- Algorithm 5
 
@@ -170,7 +186,7 @@ class Efficient(SimpleRouting):
         self.broker.send(link, known, now)
 
 
-EFFICIENT = Protocol(name="efficient", broker=Efficient)
+EFFICIENT = Protocol(name="efficient", broker=Efficient, needs=("ordering",))
 
 
 def _parts(known: Known) -> tuple[NodeId, int, int]:

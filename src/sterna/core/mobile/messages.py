@@ -20,6 +20,33 @@ class SubscriberChange(Message, frozen=True, kw_only=True):
     """Counts what the subscriber has said; the protocols that do not count have 0."""
     hops: Number = 0
     """How many links there are from the subscriber to the sender."""
+    since: Number = 0
+    """If this is the first change since the subscriber has come to its broker: the number of the
+    last change that was known there."""
+
+
+class SubscriberMigrated(Message, frozen=True, kw_only=True):
+    """Subscriber -> its new broker -> the old way to it: it is in this direction now. (MIG)"""
+
+    from_clients: ClassVar[bool] = True
+
+    subscriber: NodeId
+    before: NodeId = ""
+    """The broker where it was before; empty if it was at none."""
+    time: Number = 0
+    """Counts what the subscriber has said."""
+    hops: Number = 0
+    """How many links there are from the subscriber to the sender."""
+    since: Number = 0
+    """The number of the last change that its new broker knew."""
+
+
+class OwnFilters(Message, frozen=True, kw_only=True):
+    """Broker -> subscriber that has just come: this is what you are known to want. (FILTERS)"""
+
+    routes: tuple[Route, ...]
+    time: Number = 0
+    """The number that its coming has."""
 
 
 class EventOnward(Message, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from sterna.core.mobile.messages import (
     TableKnown,
 )
 from sterna.core.mobile.simple import SimpleRouting
-from sterna.core.names import LinkId, Time
+from sterna.core.names import LinkId, NodeId, Time
 from sterna.core.protocol import Protocol
 
 
@@ -35,11 +35,15 @@ class Modular(SimpleRouting):
 
     def on_subscribers_moved(self, message: SubscribersMoved, link: LinkId, now: Time) -> None:
         """The subscribers of a broker are in this direction. (BMIG)"""
-        known = [name for name in message.subscribers if name in self.subscribers]
+        known = [
+            name
+            for name in message.subscribers
+            if name in self.subscribers and not self.is_here(name)
+        ]
         beside = self.neighbours(but=link)
         turned = dict.fromkeys(self.subscribers[name].next_hop for name in known)
         for name in known:
-            self.turn(name, link)
+            self.turn_any(name, link, now)
         if link == message.broker:
             entries = tuple(Entry(name, e.routes()) for name, e in self.subscribers.items())
             self.broker.send(link, TableKnown(entries=entries), now)
@@ -53,12 +57,11 @@ class Modular(SimpleRouting):
         """The table of the new neighbour. (BTAB)"""
         own, there = self.local(), {entry.subscriber: entry for entry in message.entries}
         for name in [each for each in self.subscribers if each not in own and each not in there]:
-            self.set_filters(name, {})
-            del self.subscribers[name]
+            self._forget(name)
         others = [name for name in there if name not in own]
         for name in others:
+            self.turn_any(name, link, now)
             self.set_filters(name, {})
-            self.turn(name, link)
             self.set_filters(name, {route.id: route.filter for route in there[name].routes})
         for name in own:
             mine = self.subscribers[name].filters
@@ -73,9 +76,16 @@ class Modular(SimpleRouting):
         self.send_queued(others, now)
         self.broker.router.tell(now)
 
+    def _forget(self, name: NodeId) -> None:
+        """The new neighbour knows nothing of a subscriber; what waits for it may still."""
+        if not self.is_own(name):  # Else it is away, and comes back to this broker.
+            self.set_filters(name, {})
+            if not self.subscribers[name].queue:
+                del self.subscribers[name]
+
     def on_migration_forced(self, _message: MigrationForced, link: LinkId, now: Time) -> None:
         """The neighbour has moved, and this broker with it. (FMIG)"""
         self._tell_of_own(link, now)
 
 
-MODULAR = Protocol(name="modular", broker=Modular)
+MODULAR = Protocol(name="modular", broker=Modular, needs=("ordering",))

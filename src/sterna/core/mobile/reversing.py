@@ -25,6 +25,8 @@ for it.
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from sterna.core.messages import Events, Message, SubscriptionChange
 from sterna.core.mobile.messages import (
     BranchMoved,
@@ -32,9 +34,11 @@ from sterna.core.mobile.messages import (
     FiltersAsked,
     FiltersKnown,
     Known,
+    OwnFilters,
     SubscriberChange,
+    SubscriberMigrated,
 )
-from sterna.core.mobile.simple import SimpleRouting
+from sterna.core.mobile.simple import VISIT, SimpleRouting
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.protocol import Protocol
 
@@ -55,27 +59,31 @@ class Reversing(SimpleRouting):
         each = self.subscribers.get(subscriber)
         return 0 if each is None else each.time
 
-    def is_own(self, subscriber: NodeId) -> bool:
-        """Whether a subscriber is at this broker."""
-        each = self.subscribers.get(subscriber)
-        return each is not None and each.next_hop == subscriber
-
     # ---- Changes of subscriptions
 
     def next_change(self, client: NodeId, change: SubscriptionChange) -> SubscriberChange:
         each = self.known(client)
         each.time += 1
         return SubscriberChange(
-            subscriber=client, added=change.added, removed=change.removed, time=each.time
+            subscriber=client,
+            added=change.added,
+            removed=change.removed,
+            time=each.time,
+            since=each.since if each.time % VISIT == 1 else 0,
         )
 
     def on_subscriber_change(self, message: SubscriberChange, link: LinkId, now: Time) -> None:
         """A subscriber has changed; each broker needs all changes in turn."""
         name, mine = message.subscriber, self.time_of(message.subscriber)
+        is_next = message.time == mine + 1 or (
+            message.time % VISIT == 1 and message.time > VISIT and message.since == mine
+        )
         if message.time == mine:
             self._agree(name, link, now)
-        elif message.time == mine + 1:
-            self.turn(name, link)
+        elif message.time > mine and self._knows_better(name, message.time):
+            self._insist(name, message.time, now)
+        elif is_next:
+            self.turn_any(name, link, now)
             self.known(name).time = message.time
             self._change(message)
             self.flood(message, link, now)
@@ -94,14 +102,30 @@ class Reversing(SimpleRouting):
         name, mine = message.subscriber, self.time_of(message.subscriber)
         if message.time == mine:
             self._agree(name, link, now)
+        elif message.time > mine and self._knows_better(name, message.time):
+            self._insist(name, message.time, now)
         elif message.time > mine:
+            self.turn_any(name, link, now)
             self.set_filters(name, {})
-            self.turn(name, link)
             self.set_filters(name, {route.id: route.filter for route in message.routes})
             self.known(name).time = message.time
             self.flood(message, link, now)
             self.send_queued((name,), now)
         self.broker.router.tell(now)
+
+    def _knows_better(self, name: NodeId, time: int) -> bool:
+        """Whether a subscriber has not been elsewhere since it came to this broker.
+
+        What others know later than this broker is from before it lost its memory.
+        """
+        return self.is_own(name) and time // VISIT <= self.time_of(name) // VISIT
+
+    def _insist(self, name: NodeId, time: int, now: Time) -> None:
+        """Tell all what a subscriber of this broker wants, as news."""
+        each = self.subscribers[name]
+        each.time = time + 1
+        known = FiltersKnown(subscriber=name, routes=each.routes(), time=each.time, nearest=0)
+        self.flood(known, name, now)
 
     def _agree(self, name: NodeId, link: LinkId, now: Time) -> None:
         """The same news has come to both ends of a link, from elsewhere: one of them yields."""
@@ -116,6 +140,30 @@ class Reversing(SimpleRouting):
         each = self.subscribers[subscriber]
         known = FiltersKnown(subscriber=subscriber, routes=each.routes(), time=each.time, nearest=0)
         self.broker.send(link, known, now)
+
+    # ---- Subscribers that move
+
+    def on_subscriber_migrated(self, message: SubscriberMigrated, link: LinkId, now: Time) -> None:
+        """What a subscriber does at its new broker is newer than all that it did elsewhere. (MIG)
+
+        Only the brokers on its old way learn of it, if they know all that its new broker knew.
+        """
+        name, mine = message.subscriber, self.time_of(message.subscriber)
+        each = self.known(name)
+        if self.broker.peers[link] is Peer.CLIENT:
+            if name != link:
+                return  # Nobody moves others.
+            time = message.time if message.time > mine else (mine // VISIT + 1) * VISIT
+            self.broker.send(link, OwnFilters(routes=each.routes(), time=time), now)
+            each.time, each.since = time, mine
+            onward = msgspec.structs.replace(message, time=time, since=mine)
+            self.follow(onward, link, now)
+        elif message.time > mine:
+            self.follow(message, link, now)
+            if message.since == mine:
+                each.time = message.time
+            else:
+                self.broker.send(link, FiltersAsked(subscriber=name, time=mine, hops=0), now)
 
     # ---- Links that are made
 
@@ -222,7 +270,7 @@ class Reversing(SimpleRouting):
                 self._send_on(onward, now)
 
 
-REVERSING = Protocol(name="reversing", broker=Reversing)
+REVERSING = Protocol(name="reversing", broker=Reversing, needs=("ordering",))
 
 
 def _parts(known: Known) -> tuple[NodeId, int, int]:

@@ -1,4 +1,4 @@
-"""Tables of subscribers and queues for those without a way: Amozarrain and Larrea, Algorithms 1, 2.
+"""Simple routing, with subscribers that move: Amozarrain and Larrea, Algorithms 1 and 2.
 
 Each broker knows each subscriber: what it wants, and the next hop to it. (The entries (f, z, s) of
 the paper's table R, by s.) What cannot go on waits in the subscriber's queue (Q) at the broker
@@ -6,6 +6,12 @@ where the way ends, until there is another way.
 
 The tables are routes of the broker like any others, so events are matched as ever. A subscriber
 without a way stands there under a name that no node can have, and takes what would be sent to it.
+
+Errata: line 28 of Algorithm 1 passes MIG on unless this is the broker that it names. A subscriber
+may come back to that one, and by then the way may lead elsewhere, for brokers move as well: MIG
+goes on as long as the way does. Line 44 of Algorithm 2 finds no next hop if nothing is known of
+the subscriber: its events wait until something is. Line 18 puts an event into the queues of all
+whose filter matches it, and not only of those behind the interface that is gone.
 """
 
 from collections import deque
@@ -18,10 +24,19 @@ import msgspec
 from sterna.core.component import BrokerComponent
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Events, Message, Route, SubscriptionChange
-from sterna.core.mobile.messages import EventOnward, SubscriberChange
+from sterna.core.mobile.messages import (
+    EventOnward,
+    OwnFilters,
+    SubscriberChange,
+    SubscriberMigrated,
+)
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
+from sterna.core.protocol import Protocol
 from sterna.model.event import Event
 from sterna.model.filters import Filter
+
+VISIT = 2**20
+"""A subscriber has as many numbers for the changes that it makes at one broker."""
 
 
 @dataclass(slots=True)
@@ -37,8 +52,10 @@ class Subscriber:
     hops: int = 0
     queue: deque[Event] = field(default_factory=deque)
     """What waits until there is a way to it."""
-    entered: LinkId | None = None
-    """The link under which its filters are routes now, if the protocol has made them."""
+    entered: dict[RouteId, LinkId] = field(default_factory=dict)
+    """Its filters that are routes now because the protocol has made them, each under a link."""
+    since: int = 0
+    """At its own broker: the number of the last change that was known there when it came."""
 
     def routes(self) -> tuple[Route, ...]:
         """Its filters with their names."""
@@ -54,7 +71,8 @@ class KeptSubscriber(msgspec.Struct, frozen=True, kw_only=True):
     time: int
     hops: int
     queue: list[int]
-    entered: LinkId | None
+    entered: dict[RouteId, LinkId]
+    since: int = 0
 
 
 class KeptSubscribers(msgspec.Struct, frozen=True):
@@ -66,7 +84,12 @@ class KeptSubscribers(msgspec.Struct, frozen=True):
 class SimpleRouting(BrokerComponent):
     """Knows all subscribers and the next hop to each; protocols for moving brokers build on it."""
 
-    handles: ClassVar[tuple[type[Message], ...]] = (SubscriberChange, EventOnward)
+    name = "simple-routing"
+    handles: ClassVar[tuple[type[Message], ...]] = (
+        SubscriberChange,
+        SubscriberMigrated,
+        EventOnward,
+    )
     Kept = KeptSubscribers
 
     def __init__(self) -> None:
@@ -80,8 +103,17 @@ class SimpleRouting(BrokerComponent):
         return [link for link in known if peers[link] is Peer.BROKER and link != but]
 
     def local(self) -> list[NodeId]:
-        """The subscribers of this broker. (C)"""
-        return [name for name, each in self.subscribers.items() if each.next_hop == name]
+        """The subscribers that are connected to this broker. (C)"""
+        return [name for name in self.subscribers if self.is_here(name)]
+
+    def is_own(self, subscriber: NodeId) -> bool:
+        """Whether a subscriber is at this broker, or was here last, as far as is known here."""
+        each = self.subscribers.get(subscriber)
+        return each is not None and each.next_hop == subscriber
+
+    def is_here(self, subscriber: NodeId) -> bool:
+        """Whether a subscriber is connected to this broker."""
+        return self.is_own(subscriber) and self.broker.is_connected(subscriber)
 
     def known(self, subscriber: NodeId) -> Subscriber:
         """What is known of a subscriber, which may be nothing yet."""
@@ -102,19 +134,37 @@ class SimpleRouting(BrokerComponent):
             each.next_hop, each.is_lost = link, False
             self._enter(subscriber, each)
 
+    def turn_any(self, subscriber: NodeId, link: LinkId, now: Time) -> None:
+        """The same for any subscriber, also for one that was here last and is elsewhere now."""
+        if self.is_own(subscriber) and link != subscriber:
+            self.let_go(subscriber, link, now)
+        else:
+            self.turn(subscriber, link)
+
     def _enter(self, subscriber: NodeId, each: Subscriber) -> None:
-        if each.next_hop == subscriber or not each.filters:
-            return  # The client's own subscriptions are routes already.
+        router = self.broker.router
         link = nowhere(subscriber) if each.is_lost else each.next_hop
+        announced = router.subscriptions.routes(link) if link == subscriber else ()
         for id_, filter_ in each.filters.items():
-            self.broker.router.enter(link, id_, filter_, filter_)
-        each.entered = link
+            if id_ not in announced:  # The client's own subscriptions are routes already.
+                router.enter(link, id_, filter_, filter_)
+                each.entered[id_] = link
 
     def _withdraw(self, each: Subscriber) -> None:
-        if each.entered is not None:
-            for id_ in each.filters:
-                self.broker.router.withdraw(each.entered, id_)
-            each.entered = None
+        for id_, link in each.entered.items():
+            self.broker.router.withdraw(link, id_)
+        each.entered.clear()
+
+    def let_go(self, subscriber: NodeId, link: LinkId, now: Time) -> None:
+        """A subscriber of this broker is over a link now; what it has not confirmed is, too."""
+        each, router = self.subscribers[subscriber], self.broker.router
+        if subscriber in self.broker.peers:
+            lost = list(self.broker.unconfirmed(subscriber))
+            router.drop([*router.subscriptions.routes(subscriber)], subscriber)
+            if not self.broker.is_connected(subscriber):  # Else it may have just come back.
+                self.broker.disown(subscriber, now)
+            each.queue.extend(_undelivered(lost, subscriber, each))
+        self.turn(subscriber, link)
 
     def flood(self, message: Message, source: LinkId, now: Time) -> None:
         """Send a message to all neighbours but the one that it comes from."""
@@ -130,6 +180,7 @@ class SimpleRouting(BrokerComponent):
             said = self.next_change(link, change)
             self._change(said)
             self.flood(said, link, now)
+            self.send_queued((link,), now)
             self.broker.router.tell(now)
 
     def next_change(self, client: NodeId, change: SubscriptionChange) -> SubscriberChange:
@@ -137,11 +188,15 @@ class SimpleRouting(BrokerComponent):
         return SubscriberChange(subscriber=client, added=change.added, removed=change.removed)
 
     def on_subscriber_change(self, message: SubscriberChange, link: LinkId, now: Time) -> None:
-        if message.subscriber not in self.subscribers:
-            self.turn(message.subscriber, link)
+        self.begin(message.subscriber, link, now)
         if self._change(message):
             self.flood(message, link, now)
         self.broker.router.tell(now)
+
+    def begin(self, subscriber: NodeId, link: LinkId, now: Time) -> None:
+        """Note the way to a subscriber that is not in the table yet, or wants nothing so far."""
+        if not (self.known(subscriber).filters or self.is_here(subscriber)):
+            self.turn_any(subscriber, link, now)
 
     def _change(self, message: SubscriberChange) -> bool:
         """Enter a change; whether it is news."""
@@ -152,6 +207,27 @@ class SimpleRouting(BrokerComponent):
             return False
         self.set_filters(message.subscriber, filters)
         return True
+
+    # ---- MIG and FILTERS
+
+    def on_subscriber_migrated(self, message: SubscriberMigrated, link: LinkId, now: Time) -> None:
+        """A subscriber has come, here or somewhere in this direction."""
+        name = message.subscriber
+        if self.broker.peers[link] is Peer.CLIENT:
+            if name != link:
+                return  # Nobody moves others.
+            self.broker.send(link, OwnFilters(routes=self.known(name).routes()), now)
+        self.follow(message, link, now)
+
+    def follow(self, message: SubscriberMigrated, link: LinkId, now: Time) -> None:
+        """Turn the old way to a subscriber around, and send it what has waited."""
+        name = message.subscriber
+        before = self.known(name).next_hop
+        if before in self.neighbours(but=link):
+            self.broker.send(before, message, now)
+        self.turn_any(name, link, now)
+        self.send_queued((name,), now)
+        self.broker.router.tell(now)
 
     # ---- PUB and REP
 
@@ -166,11 +242,10 @@ class SimpleRouting(BrokerComponent):
 
     def on_event_onward(self, message: EventOnward, _link: LinkId, now: Time) -> None:
         """An event that has waited is on its way to a subscriber."""
-        if message.subscriber in self.subscribers:
-            self._send_on(message, now)
+        self._send_on(message, now)
 
     def _send_on(self, message: EventOnward, now: Time) -> None:
-        each = self.subscribers[message.subscriber]
+        each = self.known(message.subscriber)
         if each.is_lost:
             each.queue.append(message.event)
         elif each.next_hop == message.subscriber:
@@ -190,9 +265,20 @@ class SimpleRouting(BrokerComponent):
 
     # ---- Links
 
+    def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
+        """The other end knows nothing of what it was told: it is as if the link were another."""
+        if self.broker.peers[link] is Peer.BROKER:
+            self.link_gone(link, unconfirmed, now)
+        elif self.is_own(link):
+            each = self.subscribers[link]
+            each.queue.extend(_undelivered(list(unconfirmed), link, each))
+
     def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         """What was not delivered waits for another way."""
-        del now
+        if self.broker.peers[link] is Peer.CLIENT and self.is_own(link):
+            ended = SubscriptionChange(removed=tuple(self.subscribers[link].filters))
+            if ended.removed:
+                self.subscriptions_changed(ended, link, now)
         lost = list(unconfirmed)
         for name, each in self.subscribers.items():
             if each.next_hop == link:
@@ -213,7 +299,8 @@ class SimpleRouting(BrokerComponent):
                     time=each.time,
                     hops=each.hops,
                     queue=[writer.event(event) for event in each.queue],
-                    entered=each.entered,
+                    entered=dict(each.entered),
+                    since=each.since,
                 )
                 for name, each in self.subscribers.items()
             }
@@ -224,8 +311,18 @@ class SimpleRouting(BrokerComponent):
             queue = deque(reader.event(number) for number in each.queue)
             filters = dict(each.filters)
             self.subscribers[name] = Subscriber(
-                each.next_hop, each.is_lost, filters, each.time, each.hops, queue, each.entered
+                next_hop=each.next_hop,
+                is_lost=each.is_lost,
+                filters=filters,
+                time=each.time,
+                hops=each.hops,
+                queue=queue,
+                entered=dict(each.entered),
+                since=each.since,
             )
+
+
+SIMPLE = Protocol(name=SimpleRouting.name, broker=SimpleRouting, needs=("ordering",))
 
 
 def nowhere(subscriber: NodeId) -> LinkId:
