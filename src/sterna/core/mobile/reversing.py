@@ -90,6 +90,8 @@ class Reversing(SimpleRouting):
             self.send_queued((name,), now)
         elif message.time > mine:
             self.broker.send(link, FiltersAsked(subscriber=name, time=mine, hops=0), now)
+        else:
+            self._tell_of_later_visit(name, message.time, link, now)
         self.broker.router.tell(now)
 
     def on_filters_asked(self, message: FiltersAsked, link: LinkId, now: Time) -> None:
@@ -111,7 +113,17 @@ class Reversing(SimpleRouting):
             self.known(name).time = message.time
             self.flood(message, link, now)
             self.send_queued((name,), now)
+        else:
+            self._tell_of_later_visit(name, message.time, link, now)
         self.broker.router.tell(now)
+
+    def _tell_of_later_visit(self, name: NodeId, time: int, link: LinkId, now: Time) -> None:
+        """A neighbour has said something of a subscriber that has been elsewhere since.
+
+        Not all brokers learn of each visit; all learn of each change during a visit.
+        """
+        if time // VISIT < self.time_of(name) // VISIT:
+            self._tell(name, link, now)
 
     def _knows_better(self, name: NodeId, time: int) -> bool:
         """Whether a subscriber has not been elsewhere since it came to this broker.
@@ -135,6 +147,8 @@ class Reversing(SimpleRouting):
             self._turn_around((name,), link, now)
         elif self.broker.id < link:
             self._yield_to(link, (name,), now)
+        else:
+            self._tell(name, link, now)
 
     def _tell(self, subscriber: NodeId, link: LinkId, now: Time) -> None:
         each = self.subscribers[subscriber]
@@ -164,6 +178,10 @@ class Reversing(SimpleRouting):
                 each.time = message.time
             else:
                 self.broker.send(link, FiltersAsked(subscriber=name, time=mine, hops=0), now)
+        elif message.time == mine:
+            self._agree(name, link, now)
+        else:
+            self._tell_of_later_visit(name, message.time, link, now)
 
     # ---- Links that are made
 
