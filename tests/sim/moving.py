@@ -22,8 +22,9 @@ class Moving:
 
     def __init__(
         self, seed: int, protocol: str, *, brokers: int = 12, roams: bool = False,
-        patience_us: int = 500_000,
+        one_by_one: bool = False, patience_us: int = 500_000,
     ) -> None:  # fmt: skip
+        self.one_by_one = one_by_one
         rng = self.rng = Random(seed)  # noqa: S311 - reproducible.
         topology = random_tree(rng.randint(2, brokers), seed)
         self.protocol = protocol
@@ -63,7 +64,10 @@ class Moving:
             self.simulation.do(Do(client=self.rng.choice(sorted(self.homes)), what=event))
 
     def wait(self) -> None:
-        """Long enough for some messages, but not for all."""
+        """Long enough for some messages, but not for all, unless one thing happens at a time."""
+        if self.one_by_one:
+            self.settle()
+            return
         self.simulation.network.run(
             self.simulation.network.kernel.now + self.rng.choice([0, 500, 1_500, 6_000])
         )
@@ -93,6 +97,7 @@ class Moving:
         for name in sorted(self.away):
             self.homes[name] = self.rng.choice(self.brokers)
             self.simulation.do(Do(client=name, what=Attach(broker=self.homes[name])))
+            self.wait()
         self.away.clear()
 
     def crash(self, *, forgets: bool | None = None) -> None:
@@ -102,6 +107,7 @@ class Moving:
             return
         for link in sorted((link for link in self.links if broker in link), key=sorted):
             self._cut(link)
+            self.wait()
         us = self.rng.choice([500, 3_000, 20_000])
         forgets = self.rng.random() < 0.5 if forgets is None else forgets
         self.down[broker] = self.now + us
@@ -159,6 +165,8 @@ class Moving:
         """A broker loses its link in one direction, and is linked to another broker there."""
         if self.links:
             self.cut()
+            if self.one_by_one:
+                self.settle()
             self.join()
 
     def meet(self, *, publishes: bool = True) -> None:

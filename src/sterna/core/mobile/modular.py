@@ -55,7 +55,12 @@ class Modular(SimpleRouting):
 
     def on_table_known(self, message: TableKnown, link: LinkId, now: Time) -> None:
         """The table of the new neighbour. (BTAB)"""
-        own, there = self.local(), {entry.subscriber: entry for entry in message.entries}
+        there = {entry.subscriber: entry for entry in message.entries}
+        own = [
+            name
+            for name in self.subscribers
+            if self.is_here(name) or (self.is_own(name) and name not in there)
+        ]
         for name in [each for each in self.subscribers if each not in own and each not in there]:
             self._forget(name)
         others = [name for name in there if name not in own]
@@ -78,10 +83,9 @@ class Modular(SimpleRouting):
 
     def _forget(self, name: NodeId) -> None:
         """The new neighbour knows nothing of a subscriber; what waits for it may still."""
-        if not self.is_own(name):  # Else it is away, and comes back to this broker.
-            self.set_filters(name, {})
-            if not self.subscribers[name].queue:
-                del self.subscribers[name]
+        self.set_filters(name, {})
+        if not self.subscribers[name].queue:
+            del self.subscribers[name]
 
     def on_migration_forced(self, _message: MigrationForced, link: LinkId, now: Time) -> None:
         """The neighbour has moved, and this broker with it. (FMIG)"""

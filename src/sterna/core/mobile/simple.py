@@ -188,10 +188,23 @@ class SimpleRouting(BrokerComponent):
         return SubscriberChange(subscriber=client, added=change.added, removed=change.removed)
 
     def on_subscriber_change(self, message: SubscriberChange, link: LinkId, now: Time) -> None:
-        self.begin(message.subscriber, link, now)
-        if self._change(message):
-            self.flood(message, link, now)
+        name = message.subscriber
+        if self.is_here(name):
+            self._correct(message, link, now)
+        else:
+            self.begin(name, link, now)
+            if self._change(message):
+                self.flood(message, link, now)
         self.broker.router.tell(now)
+
+    def _correct(self, message: SubscriberChange, link: LinkId, now: Time) -> None:
+        """Nobody else knows what a subscriber of this broker wants: that change is an old one."""
+        name, own = message.subscriber, self.subscribers[message.subscriber]
+        added = tuple(route for route in own.routes() if route.id in message.removed)
+        removed = tuple(r.id for r in message.added if own.filters.get(r.id) != r.filter)
+        if added or removed:
+            change = SubscriberChange(subscriber=name, added=added, removed=removed)
+            self.broker.send(link, change, now)
 
     def begin(self, subscriber: NodeId, link: LinkId, now: Time) -> None:
         """Note the way to a subscriber that is not in the table yet, or wants nothing so far."""
