@@ -21,6 +21,11 @@ def examples(count: int, *, long: int = 1) -> settings:
     return settings(max_examples=count * CAMPAIGN * (long if CAMPAIGN > 1 else 1))
 
 
+def seeds(count: int, *, long: float = 1) -> range:
+    """The seeds of so many random runs in `make test`; see `examples`."""
+    return range(int(count * CAMPAIGN * (long if CAMPAIGN > 1 else 1)))
+
+
 @contextmanager
 def soon(seconds: float = 5) -> Iterator[None]:
     """A step that ends soon or is stopped: by processor time, so a busy machine fails no test.

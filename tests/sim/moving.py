@@ -113,6 +113,23 @@ class Moving:
         self.down[broker] = self.now + us
         self.simulation.do(Crash(broker=broker, us=us, forgets=forgets))
 
+    def anything(self, steps: int, *, publishes: bool = False) -> None:
+        """Change the network and what clients do, again and again.
+
+        If events are published, nothing is forgotten and nobody subscribes anew: then it is clear
+        who has to get them.
+        """
+        what = [self.cut, self.join, self.migrate, self.roam, self.vanish]
+        what += [self.publish, self._restart] if publishes else [self.subscribe, self.crash]
+        for _ in range(steps):
+            self.rng.choice(what)()
+            if publishes:
+                self.publish()
+            self.rng.choice([self.wait, self.wait, self.wait, self.settle])()
+
+    def _restart(self) -> None:
+        self.crash(forgets=False)
+
     def part_of(self, broker: str) -> set[str]:
         part, to_visit = {broker}, [broker]
         while to_visit:
@@ -235,6 +252,17 @@ class Moving:
             for name, each in self.subscribers(broker).items()
             if each.queue
         ]
+
+    def miscounted(self) -> list[tuple[str, EventId]]:
+        """What counts as too late for a client that has got it, or counts twice."""
+        got: set[tuple[str, EventId]] = set()
+        late: list[tuple[str, EventId]] = []
+        for fact in self.facts.all:
+            if isinstance(fact, facts.Delivered | facts.Purged):
+                each = [(fact.at, event.id) for event in fact.events]
+                late += each if isinstance(fact, facts.Purged) else ()
+                got.update(each if isinstance(fact, facts.Delivered) else ())
+        return [each for each in late if each in got or late.count(each) > 1]
 
     def out_of_order(self) -> list[tuple[str, EventId]]:
         """What an application got twice, or after a later event of the same publisher."""

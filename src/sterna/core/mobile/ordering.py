@@ -7,7 +7,7 @@ the last one of its publisher, for a while and no longer. What comes still later
 stated as such.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 import msgspec
@@ -37,7 +37,7 @@ class KeptPublisher(msgspec.Struct, frozen=True):
     """What a snapshot holds of a publisher."""
 
     last: int
-    came: list[int]
+    came: dict[int, bool]
     held: list[tuple[int, Time]]
     """The number that the snapshot has for each event, and how long it waits."""
 
@@ -56,8 +56,9 @@ class Publisher:
     def __init__(self) -> None:
         self.last = 0
         """The number of the last event that the application may have got."""
-        self.came: dict[int, None] = {}
-        """The numbers of the events up to there that came, the latest at the end."""
+        self.came: dict[int, bool] = {}
+        """The numbers of the events up to there that came, the latest at the end, and whether they
+        came in time."""
         self.held: dict[int, tuple[Event, Time]] = {}
         """Later events, and how long each of them waits."""
 
@@ -68,10 +69,14 @@ class Publisher:
         while self.last + 1 in self.held:
             self.last += 1
             ready.append(self.held.pop(self.last)[0])
-        self.came |= dict.fromkeys(event.seq for event in ready)
+        self.note((event.seq for event in ready), in_time=True)
+        return ready
+
+    def note(self, numbers: Iterable[int], *, in_time: bool) -> None:
+        """Remember that events came."""
+        self.came |= dict.fromkeys(numbers, in_time)
         while len(self.came) > REMEMBERED_MAX:
             del self.came[next(iter(self.came))]
-        return ready
 
 
 class Ordering(ClientComponent):
@@ -99,10 +104,12 @@ class Ordering(ClientComponent):
         late: list[Event] = []
         for event in events:
             publisher = self._publishers.setdefault(event.publisher, Publisher())
-            if event.seq in publisher.held or event.seq in publisher.came:
+            if event.seq in publisher.held or publisher.came.get(event.seq):
                 repeated.append(event)
             elif event.seq <= publisher.last:
-                late.append(event)
+                if event.seq not in publisher.came:
+                    publisher.note((event.seq,), in_time=False)
+                    late.append(event)
             else:
                 until = now + self._options.patience_us
                 publisher.held[event.seq] = event, until
@@ -142,7 +149,7 @@ class Ordering(ClientComponent):
             {
                 name: KeptPublisher(
                     publisher.last,
-                    [*publisher.came],
+                    dict(publisher.came),
                     [(writer.event(event), until) for event, until in publisher.held.values()],
                 )
                 for name, publisher in self._publishers.items()
@@ -152,7 +159,7 @@ class Ordering(ClientComponent):
     def restore(self, kept: KeptOrdering, reader: Reader) -> None:
         for name, each in kept.publishers.items():
             publisher = self._publishers[name] = Publisher()
-            publisher.last, publisher.came = each.last, dict.fromkeys(each.came)
+            publisher.last, publisher.came = each.last, dict(each.came)
             for number, until in each.held:
                 event = reader.event(number)
                 publisher.held[event.seq] = event, until

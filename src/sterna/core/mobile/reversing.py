@@ -27,10 +27,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from sterna.core.messages import Events, Message, SubscriptionChange
+from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.mobile.messages import (
     BranchMoved,
-    EventOnward,
     FiltersAsked,
     FiltersKnown,
     Known,
@@ -71,6 +70,10 @@ class Reversing(SimpleRouting):
             time=each.time,
             since=each.since if each.time % VISIT == 1 else 0,
         )
+
+    def flood(self, message: SubscriberChange | FiltersKnown, source: LinkId, now: Time) -> None:
+        super().flood(message, source, now)
+        self.known(message.subscriber).told = set(self.neighbours(but=source))
 
     def on_subscriber_change(self, message: SubscriberChange, link: LinkId, now: Time) -> None:
         """A subscriber has changed; each broker needs all changes in turn."""
@@ -141,19 +144,22 @@ class Reversing(SimpleRouting):
 
     def _agree(self, name: NodeId, link: LinkId, now: Time) -> None:
         """The same news has come to both ends of a link, from elsewhere: one of them yields."""
-        if self.subscribers[name].next_hop == link:
+        each = self.known(name)
+        if each.next_hop == link and not each.is_lost:
             return
         if self.is_own(name):
             self._turn_around((name,), link, now)
-        elif self.broker.id < link:
+        elif self.broker.id < link or link not in each.told:  # Else the other end yields.
             self._yield_to(link, (name,), now)
-        else:
-            self._tell(name, link, now)
 
     def _tell(self, subscriber: NodeId, link: LinkId, now: Time) -> None:
+        """Tell a neighbour something newer: then the way leads from there to here."""
         each = self.subscribers[subscriber]
+        if each.next_hop == link:
+            self.lose(subscriber)
         known = FiltersKnown(subscriber=subscriber, routes=each.routes(), time=each.time, nearest=0)
         self.broker.send(link, known, now)
+        each.told.add(link)
 
     # ---- Subscribers that move
 
@@ -169,13 +175,14 @@ class Reversing(SimpleRouting):
                 return  # Nobody moves others.
             time = message.time if message.time > mine else (mine // VISIT + 1) * VISIT
             self.broker.send(link, OwnFilters(routes=each.routes(), time=time), now)
-            each.time, each.since = time, mine
+            each.time, each.since, each.told = time, mine, {each.next_hop}
             onward = msgspec.structs.replace(message, time=time, since=mine)
             self.follow(onward, link, now)
         elif message.time > mine:
+            before = each.next_hop
             self.follow(message, link, now)
             if message.since == mine:
-                each.time = message.time
+                each.time, each.told = message.time, {before}
             else:
                 self.broker.send(link, FiltersAsked(subscriber=name, time=mine, hops=0), now)
         elif message.time == mine:
@@ -200,7 +207,8 @@ class Reversing(SimpleRouting):
         behind: list[Known] = []
         others: list[Known] = []
         for name, each in self.subscribers.items():
-            (others if each.is_lost else behind).append(Known(name, each.time, 0))
+            if each.time:  # Else nothing is known but that events wait for it.
+                (others if each.is_lost else behind).append(Known(name, each.time, 0))
         for known in others:
             self.turn(known.subscriber, link)
         message = BranchMoved(
@@ -220,7 +228,7 @@ class Reversing(SimpleRouting):
                 self._tell(name, link, now)
         if message.hops == 0:
             said = {known.subscriber for known in (*message.behind, *message.others)}
-            for name in [each for each in self.subscribers if each not in said]:
+            for name in [n for n, each in self.subscribers.items() if each.time and n not in said]:
                 self._tell(name, link, now)
         claimed = [k.subscriber for k in message.behind if k.time == self.time_of(k.subscriber)]
         insists = message.hops == 0 and link in self._moved and not message.has_moved
@@ -255,37 +263,10 @@ class Reversing(SimpleRouting):
     # ---- Links that end
 
     def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
-        """What was sent over the link for subscribers that are elsewhere by now goes there."""
         self._moved.pop(link, None)
-        lost = list(unconfirmed)
-        super().link_gone(link, lost, now)
-        self._send_again(lost, link, now)
-
-    def _send_again(self, lost: Sequence[Message], link: LinkId, now: Time) -> None:
-        """A subscriber was over the link until a message has turned the way around, or told it."""
-        turned: dict[NodeId, None] = {}
-        found: list[EventOnward] = []
-        for message in reversed(lost):
-            if isinstance(message, BranchMoved):
-                turned |= dict.fromkeys(known.subscriber for known in message.behind)
-            elif isinstance(message, FiltersKnown | SubscriberChange):
-                turned[message.subscriber] = None
-            elif isinstance(message, EventOnward):
-                if message.subscriber in turned:
-                    found.append(message)
-            elif isinstance(message, Events):
-                found += [
-                    EventOnward(subscriber=name, event=event)
-                    for name in turned
-                    for event in reversed(message.events)
-                    if any(
-                        each.matches(event.attributes)
-                        for each in self.subscribers[name].filters.values()
-                    )
-                ]
-        for onward in reversed(found):
-            if self.subscribers[onward.subscriber].next_hop != link:
-                self._send_on(onward, now)
+        for each in self.subscribers.values():
+            each.told.discard(link)
+        super().link_gone(link, unconfirmed, now)
 
 
 REVERSING = Protocol(name="reversing", broker=Reversing, needs=("ordering",))

@@ -25,10 +25,13 @@ from sterna.core.component import BrokerComponent
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Events, Message, Route, SubscriptionChange
 from sterna.core.mobile.messages import (
+    BranchMoved,
     EventOnward,
+    FiltersKnown,
     OwnFilters,
     SubscriberChange,
     SubscriberMigrated,
+    SubscribersMoved,
 )
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.protocol import Protocol
@@ -56,6 +59,8 @@ class Subscriber:
     """Its filters that are routes now because the protocol has made them, each under a link."""
     since: int = 0
     """At its own broker: the number of the last change that was known there when it came."""
+    told: set[LinkId] = field(default_factory=set)
+    """The neighbours that were told of its last change."""
 
     def routes(self) -> tuple[Route, ...]:
         """Its filters with their names."""
@@ -73,6 +78,7 @@ class KeptSubscriber(msgspec.Struct, frozen=True, kw_only=True):
     queue: list[int]
     entered: dict[RouteId, LinkId]
     since: int = 0
+    told: list[LinkId] = []
 
 
 class KeptSubscribers(msgspec.Struct, frozen=True):
@@ -133,6 +139,13 @@ class SimpleRouting(BrokerComponent):
             self._withdraw(each)
             each.next_hop, each.is_lost = link, False
             self._enter(subscriber, each)
+
+    def lose(self, subscriber: NodeId) -> None:
+        """There is no way to a subscriber any more."""
+        each = self.subscribers[subscriber]
+        self._withdraw(each)
+        each.is_lost = True
+        self._enter(subscriber, each)
 
     def turn_any(self, subscriber: NodeId, link: LinkId, now: Time) -> None:
         """The same for any subscriber, also for one that was here last and is elsewhere now."""
@@ -295,10 +308,32 @@ class SimpleRouting(BrokerComponent):
         lost = list(unconfirmed)
         for name, each in self.subscribers.items():
             if each.next_hop == link:
-                self._withdraw(each)
-                each.is_lost = True
+                self.lose(name)
                 each.queue.extend(_undelivered(lost, name, each))
-                self._enter(name, each)
+        self._send_again(lost, link, now)
+
+    def _send_again(self, lost: Sequence[Message], link: LinkId, now: Time) -> None:
+        """A subscriber was over the link until a message has turned the way around, or told it."""
+        turned: dict[NodeId, None] = {}
+        found: list[EventOnward] = []
+        for message in reversed(lost):
+            if isinstance(message, EventOnward):
+                if message.subscriber in turned:
+                    found.append(message)
+            elif isinstance(message, Events):
+                found += [
+                    EventOnward(subscriber=name, event=event)
+                    for name in turned
+                    for event in reversed(message.events)
+                    if any(
+                        each.matches(event.attributes) for each in self.known(name).filters.values()
+                    )
+                ]
+            else:
+                turned |= dict.fromkeys(turned_by(message))
+        for onward in reversed(found):
+            if self.known(onward.subscriber).next_hop != link:
+                self._send_on(onward, now)
 
     # ---- Snapshots
 
@@ -314,6 +349,7 @@ class SimpleRouting(BrokerComponent):
                     queue=[writer.event(event) for event in each.queue],
                     entered=dict(each.entered),
                     since=each.since,
+                    told=sorted(each.told),
                 )
                 for name, each in self.subscribers.items()
             }
@@ -332,6 +368,7 @@ class SimpleRouting(BrokerComponent):
                 queue=queue,
                 entered=dict(each.entered),
                 since=each.since,
+                told=set(each.told),
             )
 
 
@@ -346,6 +383,17 @@ def nowhere(subscriber: NodeId) -> LinkId:
 def who(link: LinkId) -> NodeId | None:
     """The subscriber that stands under a name; None if it is a link."""
     return link[1:] if link.startswith("?") else None
+
+
+def turned_by(message: Message) -> Iterable[NodeId]:
+    """The subscribers that are in the direction of the sender of a message from then on."""
+    if isinstance(message, SubscriberChange | SubscriberMigrated | FiltersKnown):
+        return (message.subscriber,)
+    if isinstance(message, SubscribersMoved):
+        return message.subscribers
+    if isinstance(message, BranchMoved):
+        return [known.subscriber for known in message.behind]
+    return ()
 
 
 def _undelivered(lost: Sequence[Message], name: NodeId, each: Subscriber) -> Iterator[Event]:
