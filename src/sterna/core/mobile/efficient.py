@@ -66,7 +66,7 @@ class Efficient(SimpleRouting):
     def on_subscriber_change(self, message: SubscriberChange, link: LinkId, now: Time) -> None:
         if not Age(message.time, message.hops).is_better_than(self.age(message.subscriber)):
             return
-        self.begin(message.subscriber, link, now)
+        self.enrol(message.subscriber, link, now)
         each = self.known(message.subscriber)
         each.time, each.hops = message.time, message.hops + 1
         self._change(message)

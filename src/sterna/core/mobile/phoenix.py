@@ -84,11 +84,18 @@ class Migrating(ClientComponent):
         self._time, self._before = kept.time, kept.before
 
 
+class KeptKeeping(msgspec.Struct, frozen=True):
+    """What a snapshot holds of a broker's part."""
+
+    left: list[LinkId]
+
+
 class Keeping(BrokerComponent):
     """The broker's part: what a client wants is kept while it is away."""
 
     name = NAME
     handles = (Farewell,)
+    Kept = KeptKeeping
 
     @classmethod
     def make(cls, settings: Settings) -> Self:
@@ -98,6 +105,10 @@ class Keeping(BrokerComponent):
                 "simple-routing, modular, efficient and reversing"
             )
         return cls()
+
+    def __init__(self) -> None:
+        self._left: dict[LinkId, None] = {}
+        """Clients that have said farewell, and are still connected."""
 
     def keeps(self, link: LinkId) -> bool:
         return self.broker.peers.get(link) is Peer.CLIENT
@@ -111,13 +122,18 @@ class Keeping(BrokerComponent):
         self.broker.state(facts.ClientForgotten(at=self.broker.id, time=now, client=link))
         self._left[link] = None
 
-    def __init__(self) -> None:
-        self._left: dict[LinkId, None] = {}
-
     def link_down(self, link: LinkId, now: Time) -> None:
         if link in self._left:
             del self._left[link]
             self.broker.forget(link, now)
+
+    def keep(self, writer: Writer) -> KeptKeeping:
+        del writer
+        return KeptKeeping(list(self._left))
+
+    def restore(self, kept: KeptKeeping, reader: Reader) -> None:
+        del reader
+        self._left = dict.fromkeys(kept.left)
 
 
 PHOENIX = Protocol(name=NAME, kind=Kind.HANDOVER, broker=Keeping, client=Migrating)

@@ -41,6 +41,9 @@ from sterna.core.mobile.simple import VISIT, SimpleRouting
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.protocol import Protocol
 
+TIME_MAX = 2**62
+"""No client has a number like this, but for one that means no good."""
+
 
 class Reversing(SimpleRouting):
     """Moves a branch of the tree by turning ways around; the subscriber's own broker is right."""
@@ -173,7 +176,8 @@ class Reversing(SimpleRouting):
         if self.broker.peers[link] is Peer.CLIENT:
             if name != link:
                 return  # Nobody moves others.
-            time = message.time if message.time > mine else (mine // VISIT + 1) * VISIT
+            is_later = mine < message.time < TIME_MAX
+            time = message.time if is_later else (mine // VISIT + 1) * VISIT
             self.broker.send(link, OwnFilters(routes=each.routes(), time=time), now)
             each.time, each.since, each.told = time, mine, {each.next_hop}
             onward = msgspec.structs.replace(message, time=time, since=mine)

@@ -179,7 +179,7 @@ class SimpleRouting(BrokerComponent):
             each.queue.extend(_undelivered(lost, subscriber, each))
         self.turn(subscriber, link)
 
-    def flood(self, message: Message, source: LinkId, now: Time) -> None:
+    def flood(self, message: SubscriberChange | FiltersKnown, source: LinkId, now: Time) -> None:
         """Send a message to all neighbours but the one that it comes from."""
         for link in self.neighbours(but=source):
             self.broker.send(link, message, now)
@@ -205,7 +205,7 @@ class SimpleRouting(BrokerComponent):
         if self.is_here(name):
             self._correct(message, link, now)
         else:
-            self.begin(name, link, now)
+            self.enrol(name, link, now)
             if self._change(message):
                 self.flood(message, link, now)
         self.broker.router.tell(now)
@@ -219,7 +219,7 @@ class SimpleRouting(BrokerComponent):
             change = SubscriberChange(subscriber=name, added=added, removed=removed)
             self.broker.send(link, change, now)
 
-    def begin(self, subscriber: NodeId, link: LinkId, now: Time) -> None:
+    def enrol(self, subscriber: NodeId, link: LinkId, now: Time) -> None:
         """Note the way to a subscriber that is not in the table yet, or wants nothing so far."""
         if not (self.known(subscriber).filters or self.is_here(subscriber)):
             self.turn_any(subscriber, link, now)
