@@ -14,3 +14,7 @@ CILIA = (
     "publish/subscribe middleware"
 )
 ROUTING = "Routing strategies, in the manner of Carzaniga et al. 2001 and Mühl 2002"
+AMOZARRAIN = (
+    "Amozarrain and Larrea 2019: Full mobility and fault tolerance in content-based "
+    "publish/subscribe"
+)

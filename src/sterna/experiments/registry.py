@@ -16,6 +16,9 @@ from sterna.experiments.fiege_figure_9.experiment import FiegeFigure9
 from sterna.experiments.fiege_tables import FiegeTables
 from sterna.experiments.handover_latency import HandoverLatency
 from sterna.experiments.huang_table_1.experiment import HuangTable1
+from sterna.experiments.mft.clients import MftClients
+from sterna.experiments.mft.protocols import MftProtocols
+from sterna.experiments.mft.sequences import MftSequences
 from sterna.experiments.quenching.experiment import Quenching
 from sterna.experiments.queue_policies import QueuePolicies
 from sterna.experiments.replication_faults.experiment import ReplicationFaults
@@ -41,5 +44,8 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
         CiliaVariants(),
         HuangTable1(),
         ReplicationFaults(),
+        MftSequences(),
+        MftProtocols(),
+        MftClients(),
     )
 }
