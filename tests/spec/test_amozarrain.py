@@ -2,7 +2,8 @@
 
 import pytest
 
-from sterna.core.inputs import Subscribe
+from sterna.core.handover.options import HandoverOptions
+from sterna.core.inputs import Attach, Detach, Publish, Subscribe
 from sterna.core.mobile.simple import SimpleRouting
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.filters import Filter
@@ -64,6 +65,32 @@ def figure_1_b(simulation: Simulation) -> None:
     simulation.settle()
     simulation.do(Migrate(broker="b3", before="b1", to="b2"))
     simulation.settle()
+
+
+@pytest.mark.spec("MB-2", "MB-3")
+def test_phoenix() -> None:
+    """Algorithms 1 and 2: s6 goes from b6 to b5; what came meanwhile follows it, and no flood."""
+    script = Script(
+        topology=FIGURE_1,
+        clients={"s6": "b6", "p": "b7"},
+        steps=(),
+        routing=RoutingOptions(announces=False),
+        protocols=("simple-routing",),
+        handover=HandoverOptions(protocol="phoenix"),
+    )
+    trace = Trace()
+    simulation = Simulation(script, [trace])
+    simulation.settle()
+    simulation.do(Do(client="s6", what=Subscribe(subscription="f", filter=Filter("f = 6"))))
+    simulation.settle()
+    simulation.do(Do(client="s6", what=Detach()))
+    simulation.do(Do(client="p", what=Publish(attributes={"f": 6})))
+    simulation.settle()
+    simulation.do(Do(client="s6", what=Attach(broker="b5")))
+    simulation.settle()
+    simulation.do(Do(client="p", what=Publish(attributes={"f": 6})))
+    simulation.settle()
+    assert_golden("amozarrain-phoenix.txt", trace.text() + tables(simulation, "simple-routing"))
 
 
 MOVES = {"1a": figure_1_a, "1b": figure_1_b}

@@ -31,6 +31,9 @@ from sterna.core.mobile.messages import (
     EventOnward,
     FiltersKnown,
     Known,
+    OwnFilters,
+    SubscriberChange,
+    SubscriberMigrated,
     SubscribersMoved,
     TableKnown,
 )
@@ -183,6 +186,16 @@ def message_in_words(message: Message) -> str:
             runs = ", ".join(f"{r.publisher}#{r.first}- {r.place}" for r in message.runs)
             found = _events(message.events) or "nothing"
             return f"HistoryFound {found}" + f" ({runs})" * bool(runs)
+        case SubscriberChange():
+            said = [*(f"+{r.id}: {r.filter}" for r in message.added)]
+            said += [f"-{id_}" for id_ in message.removed]
+            return f"SubscriberChange of {message.subscriber} {' '.join(said)}"
+        case SubscriberMigrated():
+            before = message.before or "nowhere"
+            return f"SubscriberMigrated {message.subscriber}, before at {before}"
+        case OwnFilters():
+            wanted = "; ".join(str(route.filter) for route in message.routes)
+            return f"OwnFilters {wanted or 'none'}"
         case SubscribersMoved():
             return f"SubscribersMoved {', '.join(message.subscribers)} of {message.broker}"
         case TableKnown():

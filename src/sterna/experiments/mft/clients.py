@@ -65,7 +65,7 @@ Points = Sequence[Point[Setting, Measures]]
 class MftClients(Experiment[Setting, Measures]):
     name = "mft-clients"
     about = "A subscriber moves on a tree that stands: Phoenix beside the other handover protocols."
-    takes = "half a minute"
+    takes = "a few seconds"
     paper = AMOZARRAIN
     seeds = 1
 
