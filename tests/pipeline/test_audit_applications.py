@@ -30,7 +30,7 @@ from tests.net.test_watching import destroy
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GRACE_US = 1_000
+GRACE_US = 500
 Wrong = tuple[str, str, int, Fault]
 
 
@@ -50,20 +50,28 @@ def random_ids(rng: random.Random) -> list[EventId]:
 def application(
     directory: Path, name: str, filtering: Filtering, rng: random.Random
 ) -> Iterator[Wrong]:
-    """Write the journals of an application with two sessions; what the checkers say of it."""
+    """Write the journals of an application with two sessions; what the checkers say of it.
+
+    Its program ends its subscription, or is killed. Another one is given the same once more.
+    """
     at, sessions = f"{name}~merged", (f"{name}~1", f"{name}~2")
     told: list[Fact] = [WatchBegun(at=at, time=1, subscription="s", filtering=filtering)]
     told += [SessionWatches(at=at, time=2, client=session) for session in sessions]
     shown, withheld = random_ids(rng), random_ids(rng)[:2]
     told += [Displayed(at=at, time=100, subscription="s", events=(id_,)) for id_ in shown]
     told.append(Withheld(at=at, time=100, subscription="s", events=tuple(withheld)))
-    told.append(WatchEnded(at=at, time=200, subscription="s"))
+    if rng.random() < 0.5:
+        told.append(WatchEnded(at=at, time=200, subscription="s"))
+    told.append(WatchBegun(at=at, time=900, subscription="s", filtering=filtering))
+    again = [id_ for id_ in sorted(set(shown)) if id_ not in withheld]
+    told += [Displayed(at=at, time=1_000, subscription="s", events=tuple(again))]
     write(directory, at, told)
     brought: list[EventId] = []
     for session in sessions:
         ids = random_ids(rng)
         brought += ids
-        late = EventId("late", 1)  # The application has ended before it comes.
+        late = EventId("late", 1)  # The application has ended before it comes, or was killed.
+        missed = EventId("missed", 1)
         write(
             directory,
             session,
@@ -73,7 +81,7 @@ def application(
                     time=time,
                     events=(Event(publisher=id_.publisher, seq=id_.seq, time_us=0),),
                 )
-                for time, id_ in [*((10, id_) for id_ in ids), (201, late)]
+                for time, id_ in [*((10, id_) for id_ in ids), (201, late), (950, missed)]
             ],
         )
     promised = PROMISES[filtering]
@@ -82,6 +90,7 @@ def application(
     if promised.consistent:
         yield from ((at, *id_, Fault.DUPLICATED) for id_ in inconsistent(shown))
     yield from ((at, *id_, Fault.LOST) for id_ in missing([*shown, *withheld], brought))
+    yield at, "missed", 1, Fault.LOST
 
 
 @pytest.mark.spec("RE-1", "PL-5")
