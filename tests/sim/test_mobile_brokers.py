@@ -2,9 +2,15 @@
 
 import pytest
 
-from sterna.core.inputs import Publish, Subscribe
+from sterna.core.handover.options import HandoverOptions
+from sterna.core.inputs import Leave, Publish, Subscribe, Unsubscribe
+from sterna.core.mobile.simple import SimpleRouting
+from sterna.core.names import LocalProtocolError
+from sterna.core.routing.options import RoutingOptions
 from sterna.model.filters import Filter
-from sterna.sim.script import Do, EndLink, Migrate
+from sterna.sim.run import Simulation
+from sterna.sim.script import Crash, Do, EndLink, Migrate, Script
+from sterna.sim.topology import line
 from tests.scale import CAMPAIGN, seeds
 from tests.sim.moving import Moving
 
@@ -118,6 +124,64 @@ def test_on_a_tree_that_stands_clients_that_move_are_found() -> None:
         assert run.lost_events() == [], f"seed {seed}"
         assert run.out_of_order() == [], f"seed {seed}"
         assert run.waiting() == [], f"seed {seed}"
+
+
+@pytest.mark.spec("MB-5", "MB-7")
+@pytest.mark.parametrize("handover", ["none", "phoenix"])
+def test_a_broker_that_has_lost_its_memory_is_right_about_its_own_subscriber(handover: str) -> None:
+    """What the others know is of a time that the broker has forgotten."""
+    script = Script(
+        topology=line(3),
+        clients={"s1": "B1", "s3": "B3"},
+        steps=(Crash(broker="B1", us=5_000, forgets=True),),
+        routing=RoutingOptions(announces=False),
+        protocols=("reversing",),
+        handover=HandoverOptions(protocol=handover),
+    )
+    simulation = Simulation(script)
+    for name in ("a", "b", "c"):
+        what = Subscribe(subscription=name, filter=Filter("f > 0"))
+        simulation.do(Do(client="s1", what=what))
+    simulation.settle()
+    simulation.do(Crash(broker="B1", us=5_000, forgets=True))
+    simulation.settle()
+    simulation.do(Do(client="s1", what=Unsubscribe(subscription="a")))
+    simulation.do(Do(client="s1", what=Unsubscribe(subscription="b")))
+    simulation.settle()
+    for broker, next_hop in (("B1", "s1"), ("B2", "B1"), ("B3", "B2")):
+        part = simulation.network.hosts[broker].node.part("reversing")
+        assert isinstance(part, SimpleRouting)
+        each = part.subscribers["s1"]
+        assert (each.next_hop, each.is_lost, list(each.filters)) == (next_hop, False, ["s1/c"])
+    simulation.do(Do(client="s3", what=Publish(attributes={"f": 1})))
+    simulation.settle()
+    assert len(simulation.oracle.received("s1")) == 1
+
+
+@pytest.mark.spec("MB-3")
+def test_phoenix_needs_tables_of_subscribers() -> None:
+    script = Script(
+        topology=line(2),
+        clients={},
+        steps=(),
+        handover=HandoverOptions(protocol="phoenix"),
+    )
+    with pytest.raises(LocalProtocolError, match="phoenix needs tables of subscribers"):
+        Simulation(script)
+
+
+@pytest.mark.spec("MB-3")
+def test_a_client_that_leaves_is_forgotten_everywhere() -> None:
+    run = Moving(3, "reversing", roams=True)
+    for _ in range(8):
+        run.subscribe()
+    run.settle()
+    name = next(name for name in sorted(run.known) if run.wanted[name])
+    run.simulation.do(Do(client=name, what=Leave()))
+    run.settle()
+    run.wanted[name] = set()
+    assert run.is_right()
+    assert name not in run.simulation.network.hosts[run.homes[name]].node.peers
 
 
 @pytest.mark.spec("MB-5")

@@ -143,7 +143,9 @@ class Quenched(Fact, frozen=True, kw_only=True):
 
 
 class Purged(Fact, frozen=True, kw_only=True):
-    """Events were discarded: a buffer was full, or another life has published later ones."""
+    """Events were discarded: a buffer was full, another life has published later ones, or they came
+    too late to be put into order.
+    """
 
     events: tuple[Event, ...]
 
