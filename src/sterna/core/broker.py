@@ -83,6 +83,8 @@ class Broker(Node):
         )
         self._given_predictor = predictor
         self._predictor: tuple[Settings, Predictor] | None = None
+        self.is_unsure = False
+        """Whether earlier events may still come on another way, so that clients have to wait."""
         self._handlers |= {
             Ahead: self._ahead,
             ArchiveChanged: self._archive_changed,
@@ -218,6 +220,10 @@ class Broker(Node):
         events = tuple(events)  # The same tuple wherever all of them go: it is encoded once.
         if self.peers[link] is Peer.CLIENT:
             self.state(Accepted(at=self.id, time=now, link=link, events=events))
+        for arriving in self.hooks.events_arriving:
+            events = tuple(arriving(events, link, now))
+        if not events:
+            return
         for passing in self.hooks.events_passing:
             passing(events, link, now)
         self.router.route(events, link, now)

@@ -17,6 +17,7 @@ from sterna.core.mobile.ordering import ORDERING
 from sterna.core.mobile.phoenix import PHOENIX
 from sterna.core.mobile.reversing import REVERSING
 from sterna.core.mobile.simple import SIMPLE
+from sterna.core.overlay.branches import BRANCHES
 from sterna.core.overlay.electing import ELECTION
 from sterna.core.overlay.members import OVERLAY
 from sterna.core.overlay.post import POST
@@ -31,6 +32,7 @@ LIVE_0_1 = (OVERLAY.name, PAST.name)
 """What every broker of release 0.1 took part in."""
 
 PROTOCOLS = (
+    BRANCHES,
     OVERLAY,
     PAST,
     SEARCH,

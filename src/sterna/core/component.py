@@ -150,6 +150,11 @@ class Component:
 class BrokerComponent(Component):
     """A broker's part of a protocol."""
 
+    def events_arriving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
+        """Events have come over a link; return those that are to be routed."""
+        del link, now
+        return events
+
     def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
         """Events have come over a link and are about to be routed."""
 
@@ -210,6 +215,17 @@ class BrokerComponent(Component):
         """Whether what came over a link stays valid although its other end has lost its state."""
         del link
         return False
+
+    def outlasts(self, link: LinkId) -> bool:
+        """Whether what came over a link stays in the table although the link is gone.
+
+        Whoever says so takes what would be sent there; see `events_leaving`.
+        """
+        del link
+        return False
+
+    def order_restored(self, now: Time) -> None:
+        """Nothing comes on another way any more: the broker is not `is_unsure` any longer."""
 
     def exact(self, link: LinkId) -> Sequence[tuple[RouteId, Filter]]:
         """The filters of a client beyond the routes that it has announced, exactly, by name."""

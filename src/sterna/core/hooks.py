@@ -19,6 +19,7 @@ Hook = tuple[Callable[..., Any], ...]
 class BrokerHooks:
     """The hooks of a broker's components; see `BrokerComponent` for each."""
 
+    events_arriving: Hook
     events_passing: Hook
     events_leaving: Hook
     subscriptions_changed: Hook
@@ -34,6 +35,8 @@ class BrokerHooks:
     archive_changed: Hook
     looked_up: Hook
     keeps: Hook
+    outlasts: Hook
+    order_restored: Hook
     exact: Hook
     claimed: Hook
     kept: Hook

@@ -486,8 +486,9 @@ class Node(ABC):
             self.next_session += 1
         self.peers[link] = given.peer
         self.link_made(given, now)
-        self._sessions[link].open(now)
-        self._used[link] = self._sessions[link]
+        if link in self._sessions:  # Else a component has refused it.
+            self._sessions[link].open(now)
+            self._used[link] = self._sessions[link]
 
     def _link_down(self, given: inputs.LinkDown, now: Time) -> None:
         link = given.link

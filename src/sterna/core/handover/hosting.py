@@ -44,6 +44,7 @@ from sterna.core.lives import Earlier
 from sterna.core.location.messages import MovingChange
 from sterna.core.messages import Events, Message, Route, SubscriptionChange
 from sterna.core.names import NEVER, LinkId, NodeId, Peer, RouteId, Time
+from sterna.core.overlay.doubts import in_order
 from sterna.core.routing.offers import MANY
 from sterna.core.routing.router import PAUSE_US
 from sterna.core.settings import Settings
@@ -143,7 +144,7 @@ class Hosting(BrokerComponent):
         guest = self.guests.get(link)
         if guest is None:
             return events
-        if guest.is_served:
+        if guest.is_served and not self.broker.is_unsure:
             guest.sent += len(events)
             return events
         self.keep_for(link, events, now)
@@ -200,9 +201,21 @@ class Hosting(BrokerComponent):
         if guest.ahead:
             events = overtaking.without_known(self.broker, client, guest, events)
             guest.ahead.clear()
+        if self.broker.is_unsure:
+            self.keep_for(client, events, now, again=True)
+            events = ()
         if events or guest.missed:
+            events = in_order(events)
             guest.sent += len(events)
             self.replay(client, guest, events, now)
+
+    def order_restored(self, now: Time) -> None:
+        """Send guests what they had to wait for."""
+        for client, guest in self.guests.items():
+            if guest.is_served and len(guest.cache):
+                events = in_order(self.take(client, now))
+                guest.sent += len(events)
+                self.replay(client, guest, events, now)
 
     def _welcome(self, client: NodeId, guest: Guest, now: Time) -> None:
         if guest.stay != guest.visit:

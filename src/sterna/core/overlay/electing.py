@@ -1,6 +1,5 @@
 """A broker that takes part in the election, and is linked with its neighbours in the tree."""
 
-from collections.abc import Sequence
 from typing import Self, cast
 
 import msgspec
@@ -8,8 +7,8 @@ import msgspec
 from sterna.core.actions import Broadcast, Connect, Disconnect
 from sterna.core.component import BrokerComponent
 from sterna.core.facts import Fact
+from sterna.core.inputs import LinkUp
 from sterna.core.keeping import Reader, Writer
-from sterna.core.messages import Message
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.overlay.election import (
     Beat,
@@ -45,7 +44,7 @@ class KeptElecting(msgspec.Struct, frozen=True):
 
     election: KeptElection | None
     linked: list[LinkId]
-    strange: dict[LinkId, Time]
+    again_at: Time
 
 
 class Electing(BrokerComponent):
@@ -65,8 +64,8 @@ class Electing(BrokerComponent):
         self.timing = timing or ElectionTiming()
         self.election: Election | None = None
         self._linked: dict[LinkId, None] = {}
-        self._strange: dict[LinkId, Time] = {}
-        """Links that others have made, until it is known what for, and since when."""
+        self._again_at = 0
+        """When it may try again to make links that are missing."""
 
     def configure(self, settings: Settings, now: Time) -> None:
         del now
@@ -120,55 +119,58 @@ class Electing(BrokerComponent):
             if link not in self._linked:
                 self._linked[link] = None
                 broker.act(Connect(link))
+                self._again_at = max(self._again_at, now + self.timing.again_us)
+        self._link_again(election, now)
         for beat in election.beats:
             broker.act(Broadcast(beat))
         election.beats.clear()
-        if self._strange:
-            self._end_strange(election, now)
         self.wake_by(election.deadline)
 
     def _end(self, link: LinkId, now: Time) -> None:
         self._linked.pop(link, None)
-        self._strange.pop(link, None)
         self.broker.act(Disconnect(link))
         self.broker.forget(link, now)
 
     # ---- Links
 
-    def link_up(self, link: LinkId, now: Time) -> None:
-        """A broker behind this one makes its link before its beat has said so."""
-        if self.broker.peers[link] is Peer.BROKER and link not in self._linked:
-            self._strange[link] = now
+    def link_made(self, given: LinkUp, now: Time) -> None:
+        """Links that have no place in the tree are refused: what goes over a ring comes again.
+
+        A broker behind this one may make its link before its beat has said so. It tries again.
+        """
+        if given.peer is Peer.BROKER and given.link not in self._linked:
+            self._end(given.link, now)
 
     def link_down(self, link: LinkId, now: Time) -> None:
         """The other end may have given up a link that is needed."""
-        del now
         if link in self._linked:
             self.broker.act(Connect(link))
+            self._again_at = now + self.timing.again_us
+            self.wake_by(self._again_at)
 
-    def link_gone(self, link: LinkId, _unconfirmed: Sequence[Message], now: Time) -> None:
-        del now
-        self._strange.pop(link, None)
-
-    def _end_strange(self, election: Election, now: Time) -> None:
-        """End links that others have made and that have no place in the tree."""
-        for link, since in list(self._strange.items()):
-            if link in election.neighbours:
-                del self._strange[link]
-            elif since + self.timing.forget_us <= now:
-                self._end(link, now)
+    def _link_again(self, election: Election, now: Time) -> None:
+        """The other end of a link may be back, or may have heard meanwhile what the link is for."""
+        missing = [link for link in self._linked if link not in self.broker.up]
+        if missing and self._again_at <= now:
+            self._again_at = now + self.timing.again_us
+            for link in missing:
+                self.broker.act(Connect(link))
+            if election.next_hop in missing:
+                election.say_again()
+        if missing:
+            self.wake_by(self._again_at)
 
     # ---- Snapshots
 
     def keep(self, writer: Writer) -> KeptElecting:
         del writer
         kept = None if self.election is None else self.election.keep()
-        return KeptElecting(kept, list(self._linked), dict(self._strange))
+        return KeptElecting(kept, list(self._linked), self._again_at)
 
     def restore(self, kept: KeptElecting, reader: Reader) -> None:
         del reader
         self._linked = dict.fromkeys(kept.linked)
-        self._strange = dict(kept.strange)
+        self._again_at = kept.again_at
         if kept.election is not None:
             self.election = Election(self.broker.id, self.timing, 0)
             self.election.restore(kept.election)

@@ -65,6 +65,10 @@ class Members(BrokerComponent):
         """All brokers that can be reached, and this one."""
         return sorted({self.broker.id, *_ends(self._side(None))})
 
+    def beyond(self, neighbour: LinkId) -> tuple[OverlayLink, ...]:
+        """The links behind a neighbour, as far as they are known."""
+        return tuple(self._received.get(neighbour, ()))
+
     def way_to(self, broker: NodeId) -> LinkId | None:
         """The neighbour that leads to a broker."""
         way = self._survey().get(broker)
@@ -81,7 +85,10 @@ class Members(BrokerComponent):
         if self._ways is None:
             self._ways = {}
             for neighbour, heard in self._received.items():
-                self._ways |= _ways_over(neighbour, self.broker.id, heard)
+                for broker, way in _ways_over(neighbour, self.broker.id, heard).items():
+                    known = self._ways.get(broker)
+                    if known is None or way.hops < known.hops:
+                        self._ways[broker] = way
         return self._ways
 
     def keep(self, writer: Writer) -> KeptMembers:
@@ -128,6 +135,8 @@ class Members(BrokerComponent):
         if message.asks:
             self._announced[link] = {}
         self._announce(now)
+        if self.broker.part("election") is not None:
+            return  # Brokers that make their own tree end what does not belong to it.
         for neighbour in self._too_many():
             self.broker.state(RingFound(at=self.broker.id, time=now, link=neighbour))
             self.broker.act(Disconnect(neighbour))

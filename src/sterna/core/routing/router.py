@@ -323,7 +323,8 @@ class Router(BrokerComponent):
     def link_new(self, link: LinkId, now: Time) -> None:
         self._expect_no_more(link)
         is_known = self._is_told_as_broker(link)
-        if not is_known and not any(keeps(link) for keeps in self.broker.hooks.keeps):
+        is_kept = any(keeps(link) for keeps in self.broker.hooks.keeps)
+        if not is_known and not is_kept:
             self._forget(link, now)
         if link in self._neighbours:
             self._neighbours.forgot(link)
@@ -331,7 +332,7 @@ class Router(BrokerComponent):
             self._neighbours.begin(link)
         self._presume_peer(link, now)
         self.tell(now)
-        if is_known:
+        if is_known or (is_kept and self.broker.peers[link] is Peer.BROKER):
             self._ask_for_all(link, now)
 
     def _ask_for_all(self, link: LinkId, now: Time) -> None:
@@ -369,6 +370,12 @@ class Router(BrokerComponent):
         self._advertising.pop(link, None)
         self._outdated.end(link)
         self._neighbours.end(link)
+        if not any(outlasts(link) for outlasts in self.broker.hooks.outlasts):
+            self._forget(link, now)
+        self.tell(now)
+
+    def forget_branch(self, link: LinkId, now: Time) -> None:
+        """What came over a link that is gone is needed no longer."""
         self._forget(link, now)
         self.tell(now)
 
