@@ -45,6 +45,7 @@ class KeptElecting(msgspec.Struct, frozen=True):
     election: KeptElection | None
     linked: list[LinkId]
     again_at: Time
+    before: NodeId | None = None
 
 
 class Electing(BrokerComponent):
@@ -66,6 +67,8 @@ class Electing(BrokerComponent):
         self._linked: dict[LinkId, None] = {}
         self._again_at = 0
         """When it may try again to make links that are missing."""
+        self._before: NodeId | None = None
+        """The next hop before the present one, as long as there is no link to the present one."""
 
     def configure(self, settings: Settings, now: Time) -> None:
         del now
@@ -113,6 +116,8 @@ class Electing(BrokerComponent):
                     hops=len(election.path) - 1,
                 )
             )
+            self._before = next_hop or ""
+            self._migrate(election.next_hop, now)
         for link in [each for each in self._linked if each not in election.neighbours]:
             self._end(link, now)
         for link in election.neighbours:
@@ -131,6 +136,13 @@ class Electing(BrokerComponent):
         self.broker.act(Disconnect(link))
         self.broker.forget(link, now)
 
+    def _migrate(self, to: NodeId | None, now: Time) -> None:
+        """The broker has moved to another next hop, if there is a link to that one."""
+        if to is not None and to in self.broker.known:
+            before, self._before = self._before, None
+            for migrated in self.broker.hooks.migrated:
+                migrated(to if before is None else before, to, now)
+
     # ---- Links
 
     def link_made(self, given: LinkUp, now: Time) -> None:
@@ -140,6 +152,11 @@ class Electing(BrokerComponent):
         """
         if given.peer is Peer.BROKER and given.link not in self._linked:
             self._end(given.link, now)
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        """If it is the next hop that knows nothing of this broker, it has to be told all."""
+        if self.election is not None and link == self.election.next_hop:
+            self._migrate(link, now)
 
     def link_down(self, link: LinkId, now: Time) -> None:
         """The other end may have given up a link that is needed."""
@@ -165,12 +182,13 @@ class Electing(BrokerComponent):
     def keep(self, writer: Writer) -> KeptElecting:
         del writer
         kept = None if self.election is None else self.election.keep()
-        return KeptElecting(kept, list(self._linked), self._again_at)
+        return KeptElecting(kept, list(self._linked), self._again_at, self._before)
 
     def restore(self, kept: KeptElecting, reader: Reader) -> None:
         del reader
         self._linked = dict.fromkeys(kept.linked)
         self._again_at = kept.again_at
+        self._before = kept.before
         if kept.election is not None:
             self.election = Election(self.broker.id, self.timing, 0)
             self.election.restore(kept.election)
