@@ -3,14 +3,14 @@
 import pytest
 
 from sterna.core.handover.options import HandoverOptions
-from sterna.core.inputs import Leave, Publish, Subscribe, Unsubscribe
+from sterna.core.inputs import Attach, Leave, Publish, Subscribe, Unsubscribe
 from sterna.core.mobile.simple import SimpleRouting
 from sterna.core.names import LocalProtocolError
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
 from sterna.sim.script import Crash, Do, EndLink, Migrate, Script
-from sterna.sim.topology import line
+from sterna.sim.topology import from_edges, line
 from tests.scale import CAMPAIGN, seeds
 from tests.sim.moving import Moving
 
@@ -27,6 +27,34 @@ def test_after_one_migration_at_a_time_all_ways_are_right(protocol: str) -> None
             run.migrate()
         run.settle()
         assert run.is_right(), f"seed {seed}"
+
+
+@pytest.mark.spec("MB-7")
+def test_events_do_not_go_to_and_fro_in_a_part_without_their_subscriber() -> None:
+    """B1 knows of a later visit than B2, and has lost the way."""
+    script = Script(
+        topology=from_edges([("B1", "B2"), ("B1", "B3")]),
+        clients={"s": "B2", "p": "B1"},
+        steps=(),
+        routing=RoutingOptions(announces=False),
+        protocols=("reversing",),
+        handover=HandoverOptions(protocol="phoenix"),
+    )
+    simulation = Simulation(script)
+    simulation.do(Do(client="s", what=Subscribe(subscription="1", filter=Filter("f > 0"))))
+    simulation.settle()
+    simulation.do(EndLink(a="B1", b="B2"))
+    simulation.do(Do(client="s", what=Attach(broker="B3")))
+    simulation.settle()
+    simulation.do(EndLink(a="B1", b="B3"))
+    simulation.do(Do(client="p", what=Publish(attributes={"f": 1})))
+    simulation.settle()
+    simulation.do(Migrate(broker="B1", before="B3", to="B2"))
+    simulation.settle()
+    assert simulation.oracle.received("s") == []
+    simulation.do(Migrate(broker="B3", before="B1", to="B2"))
+    simulation.settle()
+    assert len(simulation.oracle.received("s")) == 1
 
 
 @pytest.mark.spec("MB-5")
@@ -70,6 +98,20 @@ def test_whatever_moves_crashes_and_meets_tables_are_those_of_a_fresh_start() ->
         run.meet(publishes=False)
         assert run.is_right(), f"seed {seed}"
         assert run.waiting() == [], f"seed {seed}"
+
+
+@pytest.mark.spec("MB-7", "RT-1")
+def test_our_usual_routing_has_the_tables_of_a_fresh_start_as_well() -> None:
+    """Filters are announced over each link that is made, and end with it. (Covering)"""
+    for seed in seeds(1_000, long=2.5):
+        run = Moving(seed, protocol="")
+        for _ in range(8):
+            run.subscribe()
+        for _ in range(run.rng.randint(1, 25)):
+            run.rng.choice([run.subscribe, run.cut, run.join, run.migrate, run.crash])()
+            run.wait()
+        run.meet(publishes=False)
+        assert run.is_right(), f"seed {seed}"
 
 
 @pytest.mark.spec("MB-4", "MB-7")
