@@ -15,20 +15,6 @@ from tests.scale import CAMPAIGN, seeds
 from tests.sim.moving import Moving
 
 
-@pytest.mark.spec("MB-5")
-@pytest.mark.parametrize("protocol", ["reversing", "modular"])
-def test_after_one_migration_at_a_time_all_ways_are_right(protocol: str) -> None:
-    for seed in range(200 * CAMPAIGN):
-        run = Moving(seed, protocol)
-        for _ in range(8):
-            run.subscribe()
-        for _ in range(5):
-            run.settle()
-            run.migrate()
-        run.settle()
-        assert run.is_right(), f"seed {seed}"
-
-
 @pytest.mark.spec("MB-7")
 def test_events_do_not_go_to_and_fro_in_a_part_without_their_subscriber() -> None:
     """B1 knows of a later visit than B2, and has lost the way."""
@@ -55,6 +41,103 @@ def test_events_do_not_go_to_and_fro_in_a_part_without_their_subscriber() -> Non
     simulation.do(Migrate(broker="B3", before="B1", to="B2"))
     simulation.settle()
     assert len(simulation.oracle.received("s")) == 1
+
+
+@pytest.mark.spec("MB-5", "MB-7")
+@pytest.mark.parametrize("handover", ["none", "phoenix"])
+def test_a_broker_that_has_lost_its_memory_is_right_about_its_own_subscriber(handover: str) -> None:
+    """What the others know is of a time that the broker has forgotten."""
+    script = Script(
+        topology=line(3),
+        clients={"s1": "B1", "s3": "B3"},
+        steps=(Crash(broker="B1", us=5_000, forgets=True),),
+        routing=RoutingOptions(announces=False),
+        protocols=("reversing",),
+        handover=HandoverOptions(protocol=handover),
+    )
+    simulation = Simulation(script)
+    for name in ("a", "b", "c"):
+        what = Subscribe(subscription=name, filter=Filter("f > 0"))
+        simulation.do(Do(client="s1", what=what))
+    simulation.settle()
+    simulation.do(Crash(broker="B1", us=5_000, forgets=True))
+    simulation.settle()
+    simulation.do(Do(client="s1", what=Unsubscribe(subscription="a")))
+    simulation.do(Do(client="s1", what=Unsubscribe(subscription="b")))
+    simulation.settle()
+    for broker, next_hop in (("B1", "s1"), ("B2", "B1"), ("B3", "B2")):
+        part = simulation.network.hosts[broker].node.part("reversing")
+        assert isinstance(part, SimpleRouting)
+        each = part.subscribers["s1"]
+        assert (each.next_hop, each.is_lost, list(each.filters)) == (next_hop, False, ["s1/c"])
+    simulation.do(Do(client="s3", what=Publish(attributes={"f": 1})))
+    simulation.settle()
+    assert len(simulation.oracle.received("s1")) == 1
+
+
+@pytest.mark.spec("MB-3")
+def test_phoenix_needs_tables_of_subscribers() -> None:
+    script = Script(
+        topology=line(2),
+        clients={},
+        steps=(),
+        handover=HandoverOptions(protocol="phoenix"),
+    )
+    with pytest.raises(LocalProtocolError, match="phoenix needs tables of subscribers"):
+        Simulation(script)
+
+
+@pytest.mark.spec("MB-3")
+def test_a_client_that_leaves_is_forgotten_everywhere() -> None:
+    run = Moving(3, "reversing", roams=True)
+    for _ in range(8):
+        run.subscribe()
+    run.settle()
+    name = next(name for name in sorted(run.known) if run.wanted[name])
+    run.simulation.do(Do(client=name, what=Leave()))
+    run.settle()
+    run.wanted[name] = set()
+    assert run.is_right()
+    assert name not in run.simulation.network.hosts[run.homes[name]].node.peers
+
+
+@pytest.mark.spec("MB-5")
+def test_what_was_published_in_another_partition_waits_where_the_way_ends() -> None:
+    run = Moving(5, "reversing")
+    names = sorted(run.homes)
+    run.wanted[names[0]].add("1")
+    run.known.add(names[0])
+    what = Subscribe(subscription="1", filter=Filter("f = 1"))
+    run.simulation.do(Do(client=names[0], what=what))
+    run.settle()
+    home = run.homes[names[0]]
+    link = next(link for link in sorted(run.links, key=sorted) if home in link)
+    (beside,) = link - {home}
+    run.links.remove(link)
+    run.simulation.do(EndLink(a=home, b=beside))
+    far = next(n for n in names if run.homes[n] in run.part_of(beside))
+    run.simulation.do(Do(client=far, what=Publish(attributes={"f": 1})))
+    run.settle()
+    assert [len(run.subscribers(b)[names[0]].queue) for b in run.brokers if b == beside] == [1]
+    run.links.add(link)
+    run.simulation.do(Migrate(broker=home, before=beside, to=beside))
+    run.settle()
+    assert run.lost_events() == []
+    assert run.is_right()
+
+
+@pytest.mark.spec("MB-5")
+@pytest.mark.parametrize("protocol", ["reversing", "modular"])
+def test_after_one_migration_at_a_time_all_ways_are_right(protocol: str) -> None:
+    for seed in range(200 * CAMPAIGN):
+        run = Moving(seed, protocol)
+        for _ in range(8):
+            run.subscribe()
+        for _ in range(5):
+            run.settle()
+            run.migrate()
+        run.settle()
+        assert run.is_right(), f"seed {seed}"
 
 
 @pytest.mark.spec("MB-5")
@@ -166,89 +249,6 @@ def test_on_a_tree_that_stands_clients_that_move_are_found() -> None:
         assert run.lost_events() == [], f"seed {seed}"
         assert run.out_of_order() == [], f"seed {seed}"
         assert run.waiting() == [], f"seed {seed}"
-
-
-@pytest.mark.spec("MB-5", "MB-7")
-@pytest.mark.parametrize("handover", ["none", "phoenix"])
-def test_a_broker_that_has_lost_its_memory_is_right_about_its_own_subscriber(handover: str) -> None:
-    """What the others know is of a time that the broker has forgotten."""
-    script = Script(
-        topology=line(3),
-        clients={"s1": "B1", "s3": "B3"},
-        steps=(Crash(broker="B1", us=5_000, forgets=True),),
-        routing=RoutingOptions(announces=False),
-        protocols=("reversing",),
-        handover=HandoverOptions(protocol=handover),
-    )
-    simulation = Simulation(script)
-    for name in ("a", "b", "c"):
-        what = Subscribe(subscription=name, filter=Filter("f > 0"))
-        simulation.do(Do(client="s1", what=what))
-    simulation.settle()
-    simulation.do(Crash(broker="B1", us=5_000, forgets=True))
-    simulation.settle()
-    simulation.do(Do(client="s1", what=Unsubscribe(subscription="a")))
-    simulation.do(Do(client="s1", what=Unsubscribe(subscription="b")))
-    simulation.settle()
-    for broker, next_hop in (("B1", "s1"), ("B2", "B1"), ("B3", "B2")):
-        part = simulation.network.hosts[broker].node.part("reversing")
-        assert isinstance(part, SimpleRouting)
-        each = part.subscribers["s1"]
-        assert (each.next_hop, each.is_lost, list(each.filters)) == (next_hop, False, ["s1/c"])
-    simulation.do(Do(client="s3", what=Publish(attributes={"f": 1})))
-    simulation.settle()
-    assert len(simulation.oracle.received("s1")) == 1
-
-
-@pytest.mark.spec("MB-3")
-def test_phoenix_needs_tables_of_subscribers() -> None:
-    script = Script(
-        topology=line(2),
-        clients={},
-        steps=(),
-        handover=HandoverOptions(protocol="phoenix"),
-    )
-    with pytest.raises(LocalProtocolError, match="phoenix needs tables of subscribers"):
-        Simulation(script)
-
-
-@pytest.mark.spec("MB-3")
-def test_a_client_that_leaves_is_forgotten_everywhere() -> None:
-    run = Moving(3, "reversing", roams=True)
-    for _ in range(8):
-        run.subscribe()
-    run.settle()
-    name = next(name for name in sorted(run.known) if run.wanted[name])
-    run.simulation.do(Do(client=name, what=Leave()))
-    run.settle()
-    run.wanted[name] = set()
-    assert run.is_right()
-    assert name not in run.simulation.network.hosts[run.homes[name]].node.peers
-
-
-@pytest.mark.spec("MB-5")
-def test_what_was_published_in_another_partition_waits_where_the_way_ends() -> None:
-    run = Moving(5, "reversing")
-    names = sorted(run.homes)
-    run.wanted[names[0]].add("1")
-    run.known.add(names[0])
-    what = Subscribe(subscription="1", filter=Filter("f = 1"))
-    run.simulation.do(Do(client=names[0], what=what))
-    run.settle()
-    home = run.homes[names[0]]
-    link = next(link for link in sorted(run.links, key=sorted) if home in link)
-    (beside,) = link - {home}
-    run.links.remove(link)
-    run.simulation.do(EndLink(a=home, b=beside))
-    far = next(n for n in names if run.homes[n] in run.part_of(beside))
-    run.simulation.do(Do(client=far, what=Publish(attributes={"f": 1})))
-    run.settle()
-    assert [len(run.subscribers(b)[names[0]].queue) for b in run.brokers if b == beside] == [1]
-    run.links.add(link)
-    run.simulation.do(Migrate(broker=home, before=beside, to=beside))
-    run.settle()
-    assert run.lost_events() == []
-    assert run.is_right()
 
 
 @pytest.mark.spec("MB-5")

@@ -203,6 +203,7 @@ class Reversing(SimpleRouting):
 
     def link_new(self, link: LinkId, now: Time) -> None:
         """One of the two ends, always the same, says what it knows."""
+        super().link_new(link, now)
         if self.broker.peers[link] is Peer.BROKER and self.broker.id < link:
             self._introduce(link, now)
 

@@ -85,6 +85,7 @@ class KeptSubscribers(msgspec.Struct, frozen=True):
     """What a snapshot holds of all of them."""
 
     subscribers: dict[NodeId, KeptSubscriber]
+    arrived: list[LinkId] = []
 
 
 class SimpleRouting(BrokerComponent):
@@ -100,6 +101,8 @@ class SimpleRouting(BrokerComponent):
 
     def __init__(self) -> None:
         self.subscribers: dict[NodeId, Subscriber] = {}
+        self._arrived: dict[LinkId, None] = {}
+        """The clients that have said something over their present link."""
 
     # ---- The tables
 
@@ -118,8 +121,12 @@ class SimpleRouting(BrokerComponent):
         return each is not None and each.next_hop == subscriber
 
     def is_here(self, subscriber: NodeId) -> bool:
-        """Whether a subscriber is connected to this broker."""
-        return self.is_own(subscriber) and self.broker.is_connected(subscriber)
+        """Whether a subscriber is connected to this broker, and has said so itself."""
+        return (
+            self.is_own(subscriber)
+            and subscriber in self._arrived
+            and self.broker.is_connected(subscriber)
+        )
 
     def known(self, subscriber: NodeId) -> Subscriber:
         """What is known of a subscriber, which may be nothing yet."""
@@ -189,6 +196,7 @@ class SimpleRouting(BrokerComponent):
     def subscriptions_changed(self, change: SubscriptionChange, link: LinkId, now: Time) -> None:
         """A client of this broker subscribes or unsubscribes."""
         if self.broker.peers[link] is Peer.CLIENT:
+            self._arrived[link] = None
             self.turn(link, link)
             said = self.next_change(link, change)
             self._change(said)
@@ -220,9 +228,13 @@ class SimpleRouting(BrokerComponent):
             self.broker.send(link, change, now)
 
     def enrol(self, subscriber: NodeId, link: LinkId, now: Time) -> None:
-        """Note the way to a subscriber that is not in the table yet, or wants nothing so far."""
-        if not (self.known(subscriber).filters or self.is_here(subscriber)):
+        """Note the way to a subscriber that is not in the table yet, or wants nothing so far, or to
+        which there is no way any more.
+        """
+        each = self.known(subscriber)
+        if each.is_lost or not (each.filters or self.is_here(subscriber)):
             self.turn_any(subscriber, link, now)
+            self.send_queued((subscriber,), now)
 
     def _change(self, message: SubscriberChange) -> bool:
         """Enter a change; whether it is news."""
@@ -243,11 +255,15 @@ class SimpleRouting(BrokerComponent):
             if name != link:
                 return  # Nobody moves others.
             self.broker.send(link, OwnFilters(routes=self.known(name).routes()), now)
+        elif self.is_here(name):
+            return  # It has come here since.
         self.follow(message, link, now)
 
     def follow(self, message: SubscriberMigrated, link: LinkId, now: Time) -> None:
         """Turn the old way to a subscriber around, and send it what has waited."""
         name = message.subscriber
+        if link == name:
+            self._arrived[link] = None
         before = self.known(name).next_hop
         if before in self.neighbours(but=link):
             self.broker.send(before, message, now)
@@ -291,6 +307,11 @@ class SimpleRouting(BrokerComponent):
 
     # ---- Links
 
+    def link_new(self, link: LinkId, now: Time) -> None:
+        """A client that has come says so itself."""
+        del now
+        self._arrived.pop(link, None)
+
     def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         """The other end knows nothing of what it was told: it is as if the link were another."""
         if self.broker.peers[link] is Peer.BROKER:
@@ -301,6 +322,7 @@ class SimpleRouting(BrokerComponent):
 
     def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         """What was not delivered waits for another way."""
+        self._arrived.pop(link, None)
         if self.broker.peers[link] is Peer.CLIENT and self.is_own(link):
             ended = SubscriptionChange(removed=tuple(self.subscribers[link].filters))
             if ended.removed:
@@ -352,10 +374,12 @@ class SimpleRouting(BrokerComponent):
                     told=sorted(each.told),
                 )
                 for name, each in self.subscribers.items()
-            }
+            },
+            list(self._arrived),
         )
 
     def restore(self, kept: Any, reader: Reader) -> None:
+        self._arrived = dict.fromkeys(kept.arrived)
         for name, each in kept.subscribers.items():
             queue = deque(reader.event(number) for number in each.queue)
             filters = dict(each.filters)
