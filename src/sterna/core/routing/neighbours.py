@@ -86,8 +86,11 @@ class Neighbours:
         """Start to tell a neighbouring broker what is known already."""
         if link in self._preparing:
             neighbour = self._told[link] = self._preparing.take(link)
-            if neighbour.gate is not None and PRESUMED in neighbour.gate:
-                neighbour.gate.unadvertise(PRESUMED)  # What it has admitted is looked at later.
+            if neighbour.gate is not None:
+                for route in self._advertisements.get(link, {}).values():  # If it is known still.
+                    neighbour.gate.advertise(route)
+                if PRESUMED in neighbour.gate:
+                    neighbour.gate.unadvertise(PRESUMED)  # What it has admitted is looked at later.
             return
         neighbour = self._told[link] = self._made(link)
         for route in self._wanted(link):
