@@ -126,13 +126,15 @@ class Branches(BrokerComponent):
     # ---- What is kept
 
     def outlasts(self, link: LinkId) -> bool:
-        return self.broker.peers[link] is Peer.BROKER and not self.is_ending
+        if self.broker.peers[link] is not Peer.BROKER or self.is_ending:
+            return False
+        return link in self.broker.known or link in self.cuts
 
     def keeps(self, link: LinkId) -> bool:
         return link in self.cuts
 
     def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
-        if self.outlasts(link) and link in self.broker.known:
+        if self.outlasts(link) and link in self.broker.known:  # Else the two ends have never met.
             self._cut_off(link, unconfirmed, now)
 
     def link_reset(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
@@ -198,7 +200,7 @@ class Branches(BrokerComponent):
 
     def events_leaving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
         cut = self.cuts.get(link)
-        if cut is not None and not (cut.is_open and link in self.broker.peers):
+        if cut is not None and not (cut.is_open and link in self.broker.known):
             self._keep(link, cut, events, now)
             return ()
         if self.broker.peers.get(link) is Peer.BROKER:
@@ -383,7 +385,7 @@ class Branches(BrokerComponent):
     def _end(self, neighbour: NodeId, now: Time) -> None:
         """There is nothing left to keep for a branch."""
         del self.cuts[neighbour]
-        if neighbour not in self.broker.peers:
+        if neighbour not in self.broker.known:
             self.broker.router.forget_branch(neighbour, now)
 
     def _give_up(self, neighbour: NodeId, now: Time) -> None:
