@@ -44,7 +44,6 @@ class KeptElecting(msgspec.Struct, frozen=True):
 
     election: KeptElection | None
     linked: list[LinkId]
-    again_at: Time
     before: NodeId | None = None
 
 
@@ -65,8 +64,6 @@ class Electing(BrokerComponent):
         self.timing = timing or ElectionTiming()
         self.election: Election | None = None
         self._linked: dict[LinkId, None] = {}
-        self._again_at = 0
-        """When it may try again to make links that are missing."""
         self._before: NodeId | None = None
         """The next hop before the present one, as long as there is no link to the present one."""
 
@@ -124,8 +121,6 @@ class Electing(BrokerComponent):
             if link not in self._linked:
                 self._linked[link] = None
                 broker.act(Connect(link))
-                self._again_at = max(self._again_at, now + self.timing.again_us)
-        self._link_again(election, now)
         for beat in election.beats:
             broker.act(Broadcast(beat))
         election.beats.clear()
@@ -148,7 +143,8 @@ class Electing(BrokerComponent):
     def link_made(self, given: LinkUp, now: Time) -> None:
         """Links that have no place in the tree are refused: what goes over a ring comes again.
 
-        A broker behind this one may make its link before its beat has said so. It tries again.
+        A broker behind this one may make its link before its beat has said so. Then this one makes
+        the link when the beat has come.
         """
         if given.peer is Peer.BROKER and given.link not in self._linked:
             self._end(given.link, now)
@@ -160,22 +156,9 @@ class Electing(BrokerComponent):
 
     def link_down(self, link: LinkId, now: Time) -> None:
         """The other end may have given up a link that is needed."""
+        del now
         if link in self._linked:
             self.broker.act(Connect(link))
-            self._again_at = now + self.timing.again_us
-            self.wake_by(self._again_at)
-
-    def _link_again(self, election: Election, now: Time) -> None:
-        """The other end of a link may be back, or may have heard meanwhile what the link is for."""
-        missing = [link for link in self._linked if link not in self.broker.up]
-        if missing and self._again_at <= now:
-            self._again_at = now + self.timing.again_us
-            for link in missing:
-                self.broker.act(Connect(link))
-            if election.next_hop in missing:
-                election.say_again()
-        if missing:
-            self.wake_by(self._again_at)
 
     # ---- Snapshots
 
@@ -187,7 +170,6 @@ class Electing(BrokerComponent):
     def restore(self, kept: KeptElecting, reader: Reader) -> None:
         del reader
         self._linked = dict.fromkeys(kept.linked)
-        self._again_at = kept.again_at
         self._before = kept.before
         if kept.election is not None:
             self.election = Election(self.broker.id, self.timing, 0)

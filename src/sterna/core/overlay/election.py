@@ -78,11 +78,6 @@ class ElectionTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return self.beat_us * 8 // 5
 
     @property
-    def again_us(self) -> Time:
-        """A broker that is not linked with its next hop says again that it wants to be."""
-        return self.beat_us // 10
-
-    @property
     def deeper_us(self) -> Time:
         """So much longer does a broker wait for each hop between it and the leader."""
         return self.beat_us // 10
@@ -179,10 +174,6 @@ class Election:
         self.round += 1
         self._renewed = now
         self._beats_at = now + self.timing.beat_us
-        self._send_on()
-
-    def say_again(self) -> None:
-        """Its next hop may not have heard where it is."""
         self._send_on()
 
     def _send_on(self) -> None:
