@@ -121,14 +121,18 @@ class Moving:
         self.down[broker] = self.now + us
         self.simulation.do(Crash(broker=broker, us=us, forgets=forgets))
 
-    def anything(self, steps: int, *, publishes: bool = False) -> None:
+    def anything(
+        self, steps: int, *, publishes: bool = False, subscribes: bool | None = None
+    ) -> None:
         """Change the network and what clients do, again and again.
 
-        If events are published, nothing is forgotten and nobody subscribes anew: then it is clear
-        who has to get them.
+        If events are published, no broker forgets anything, and nobody subscribes unless that is
+        asked for: then it is clear who has to get them.
         """
         what = [self.cut, self.join, self.migrate, self.roam, self.vanish]
-        what += [self.publish, self._restart] if publishes else [self.subscribe, self.crash]
+        what += [self.publish, self._restart] if publishes else [self.crash]
+        if subscribes or (subscribes is None and not publishes):
+            what.append(self.subscribe)
         for _ in range(steps):
             self.rng.choice(what)()
             if publishes:

@@ -304,4 +304,7 @@ class MemoriesDiffer(Fact, frozen=True, kw_only=True):
 
 
 class Settled(Fact, frozen=True, kw_only=True):
-    """Nothing is on its way any more; only a simulator can know that."""
+    """Nothing is on its way any more, and no part of the network is cut off for good.
+
+    Only a simulator can know that.
+    """

@@ -137,6 +137,8 @@ class Network:
         """Who is in reach of each broker, if brokers make their links by themselves."""
         self._dialled: dict[tuple[NodeId, NodeId], None] = {}
         """The connections that brokers are about to make."""
+        self._has_ended = False
+        """Whether a link between brokers has ended for good."""
         self._wakes = 0
         """How many of the planned calls are only timers of nodes."""
         self._is_ideal = not (model.jitter_us or model.loss or model.duplication)
@@ -205,6 +207,7 @@ class Network:
 
     def end(self, a: NodeId, b: NodeId) -> None:
         """Remove a link; both ends know that it will not come back."""
+        self._has_ended = True
         connection = self.hosts[a].pipes[b].connection
         self._burden(connection)
         for host, pipe in zip(connection.ends, connection.pipes, strict=True):
@@ -244,8 +247,27 @@ class Network:
             if self.kernel.now > latest or not len(self.kernel):
                 raise NeverSettlesError(self._unsettled())
             self.kernel.step()
-        for state in self._fact:
-            state(Settled(at="", time=self.kernel.now))
+        if self._is_whole():
+            for state in self._fact:
+                state(Settled(at="", time=self.kernel.now))
+
+    def _is_whole(self) -> bool:
+        """Whether links that have ended have left the brokers in one part.
+
+        Otherwise, what is for another part is still on its way, though nothing happens.
+        """
+        if not self._has_ended:
+            return True
+        brokers = [h for h in self.hosts.values() if h.peer is Peer.BROKER and not h.is_dead]
+        part, to_visit = {brokers[0].node.id}, brokers[:1]
+        while to_visit:
+            node = to_visit.pop().node
+            for name in node.known:
+                host = self.hosts[name]
+                if host.peer is Peer.BROKER and name not in part and node.id in host.node.known:
+                    part.add(name)
+                    to_visit.append(host)
+        return len(part) == len(brokers)
 
     def _unsettled(self) -> str:
         busy = [host.node.id for host in self.hosts.values() if not host.node.is_settled]
