@@ -2,7 +2,7 @@
 
 import pytest
 
-from sterna.core.facts import Settled
+from sterna.core.facts import Discarded, Settled
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.inputs import Attach, Leave, Publish, Subscribe, Unsubscribe
 from sterna.core.mobile.simple import SimpleRouting
@@ -14,6 +14,7 @@ from sterna.sim.script import Crash, Do, EndLink, Migrate, Script
 from sterna.sim.topology import from_edges, line
 from tests.scale import CAMPAIGN, seeds
 from tests.sim.moving import Moving
+from tests.sim.overlay import Facts
 
 
 @pytest.mark.spec("MB-7")
@@ -74,6 +75,36 @@ def test_a_broker_that_has_lost_its_memory_is_right_about_its_own_subscriber(han
     simulation.do(Do(client="s3", what=Publish(attributes={"f": 1})))
     simulation.settle()
     assert len(simulation.oracle.received("s1")) == 1
+
+
+@pytest.mark.spec("MB-7")
+@pytest.mark.parametrize("protocol", ["modular", "reversing"])
+def test_queues_are_bounded_and_what_they_drop_is_counted(protocol: str) -> None:
+    script = Script(
+        topology=line(3),
+        clients={"s": "B3", "p": "B1"},
+        steps=(),
+        routing=RoutingOptions(announces=False),
+        protocols=(protocol,),
+        handover=HandoverOptions(protocol="phoenix", cache_events_max=3),
+    )
+    facts = Facts()
+    simulation = Simulation(script, [facts])
+    simulation.do(Do(client="s", what=Subscribe(subscription="1", filter=Filter("f > 0"))))
+    simulation.settle()
+    simulation.do(EndLink(a="B2", b="B3"))
+    for number in range(1, 6):
+        simulation.do(Do(client="p", what=Publish(attributes={"f": number})))
+    simulation.settle()
+    simulation.do(Migrate(broker="B3", before="B2", to="B1"))
+    simulation.settle()
+    assert [id_.seq for id_ in simulation.oracle.received("s")] == [3, 4, 5]
+    dropped = [fact for fact in facts.all if isinstance(fact, Discarded)]
+    assert [(fact.at, event.seq) for fact in dropped for event in fact.events] == [
+        ("B2", 1),
+        ("B2", 2),
+    ]
+    assert simulation.oracle.findings() == []
 
 
 @pytest.mark.spec("MB-3")

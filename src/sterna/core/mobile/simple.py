@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from sterna.core.component import BrokerComponent
+from sterna.core.facts import Discarded
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Events, Message, Route, SubscriptionChange
 from sterna.core.mobile.messages import (
@@ -183,7 +184,7 @@ class SimpleRouting(BrokerComponent):
             router.drop([*router.subscriptions.routes(subscriber)], subscriber)
             if not self.broker.is_connected(subscriber):  # Else it may have just come back.
                 self.broker.disown(subscriber, now)
-            each.queue.extend(_undelivered(lost, subscriber, each))
+            self._wait(subscriber, _undelivered(lost, subscriber, each), now)
         self.turn(subscriber, link)
 
     def flood(self, message: SubscriberChange | FiltersKnown, source: LinkId, now: Time) -> None:
@@ -275,11 +276,10 @@ class SimpleRouting(BrokerComponent):
 
     def events_leaving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
         """Keep what is for a subscriber without a way."""
-        del now
         subscriber = who(link)
         if subscriber is None:
             return events
-        self.subscribers[subscriber].queue.extend(events)
+        self._wait(subscriber, events, now)
         return ()
 
     def on_event_onward(self, message: EventOnward, _link: LinkId, now: Time) -> None:
@@ -289,11 +289,22 @@ class SimpleRouting(BrokerComponent):
     def _send_on(self, message: EventOnward, now: Time) -> None:
         each = self.known(message.subscriber)
         if each.is_lost:
-            each.queue.append(message.event)
+            self._wait(message.subscriber, (message.event,), now)
         elif each.next_hop == message.subscriber:
             self.broker.send(each.next_hop, Events(events=(message.event,)), now)
         else:
             self.broker.send(each.next_hop, message, now)
+
+    def _wait(self, subscriber: NodeId, events: Iterable[Event], now: Time) -> None:
+        """Keep events until there is a way to a subscriber, but no more than the settings allow."""
+        queue = self.subscribers[subscriber].queue
+        queue.extend(events)
+        surplus = len(queue) - self.broker.settings.handover.cache_events_max
+        if surplus > 0:
+            dropped = tuple(queue.popleft() for _ in range(surplus))
+            self.broker.state(
+                Discarded(at=self.broker.id, time=now, client=subscriber, events=dropped)
+            )
 
     def send_queued(self, subscribers: Iterable[NodeId], now: Time) -> None:
         """There is a way to some subscribers: send what has waited for it."""
@@ -318,7 +329,7 @@ class SimpleRouting(BrokerComponent):
             self.link_gone(link, unconfirmed, now)
         elif self.is_own(link):
             each = self.subscribers[link]
-            each.queue.extend(_undelivered(list(unconfirmed), link, each))
+            self._wait(link, _undelivered(list(unconfirmed), link, each), now)
 
     def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
         """What was not delivered waits for another way."""
@@ -331,7 +342,7 @@ class SimpleRouting(BrokerComponent):
         for name, each in self.subscribers.items():
             if each.next_hop == link:
                 self.lose(name)
-                each.queue.extend(_undelivered(lost, name, each))
+                self._wait(name, _undelivered(lost, name, each), now)
         self._send_again(lost, link, now)
 
     def _send_again(self, lost: Sequence[Message], link: LinkId, now: Time) -> None:
