@@ -72,8 +72,8 @@ def test_a_broker_that_has_lost_its_memory_is_right_about_its_own_subscriber(han
             each = part.subscribers["s1"]
             assert (each.next_hop, each.is_lost, sorted(each.filters)) == (next_hop, False, wanted)
         if len(wanted) > 1:
-            what = Unsubscribe(subscription=wanted[0].removeprefix("s1/"))
-            simulation.do(Do(client="s1", what=what))
+            ended = Unsubscribe(subscription=wanted[0].removeprefix("s1/"))
+            simulation.do(Do(client="s1", what=ended))
     simulation.do(Do(client="s3", what=Publish(attributes={"f": 1})))
     simulation.settle()
     assert len(simulation.oracle.received("s1")) == 1

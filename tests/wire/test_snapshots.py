@@ -25,8 +25,9 @@ from sterna.sim.script import AnyStep, Do, Reconfigure, Script
 from sterna.sim.topology import random_tree
 from sterna.wire.codec import to_msgpack
 from sterna.wire.snapshots import encode_node, restore_node
-from tests.scale import examples
+from tests.scale import CAMPAIGN, examples
 from tests.sim.confirmations import asking
+from tests.sim.moving import Moving
 
 
 class Twins(Simulation):
@@ -190,3 +191,21 @@ def test_so_does_one_with_components_that_end(plan: Plan, seed: int, every: int)
     twins = Twins(switching(script, seed), every)
     twins.run()
     assert twins.compared
+
+
+@pytest.mark.parametrize("protocol", ["modular", "reversing"])
+def test_so_does_one_whose_brokers_move(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With clients that move among them, and that hold events back."""
+    restored = 0
+    for seed in range(12 * CAMPAIGN):
+        monkeypatch.setattr("tests.sim.moving.Simulation", lambda script, _: Twins(script, every=5))
+        is_careful = protocol == "modular"  # Which needs one thing at a time.
+        run = Moving(seed, protocol, brokers=6, roams=True, one_by_one=is_careful)
+        for _ in range(6):
+            run.subscribe()
+        run.settle()
+        run.anything(8, publishes=True)
+        run.meet()
+        assert isinstance(run.simulation, Twins)
+        restored += run.simulation.restored
+    assert restored > 300 * CAMPAIGN

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.mobile.messages import (
     BranchMoved,
@@ -37,7 +38,7 @@ from sterna.core.mobile.messages import (
     SubscriberChange,
     SubscriberMigrated,
 )
-from sterna.core.mobile.simple import VISIT, SimpleRouting
+from sterna.core.mobile.simple import VISIT, KeptSubscribers, SimpleRouting
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.protocol import Protocol
 
@@ -272,6 +273,15 @@ class Reversing(SimpleRouting):
         for each in self.subscribers.values():
             each.told.discard(link)
         super().link_gone(link, unconfirmed, now)
+
+    # ---- Snapshots
+
+    def keep(self, writer: Writer) -> KeptSubscribers:
+        return msgspec.structs.replace(super().keep(writer), moved=list(self._moved))
+
+    def restore(self, kept: KeptSubscribers, reader: Reader) -> None:
+        super().restore(kept, reader)
+        self._moved = dict.fromkeys(kept.moved)
 
 
 REVERSING = Protocol(name="reversing", broker=Reversing, needs=("ordering",))

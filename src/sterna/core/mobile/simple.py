@@ -87,6 +87,7 @@ class KeptSubscribers(msgspec.Struct, frozen=True):
 
     subscribers: dict[NodeId, KeptSubscriber]
     arrived: list[LinkId] = []
+    moved: list[LinkId] = []
 
 
 class SimpleRouting(BrokerComponent):
