@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sterna.core import facts
@@ -496,11 +496,15 @@ def test_each_variant_finds_at_least_as_much_as_the_one_before(trouble: str) -> 
     """The last one finds at least the latest that any publisher's broker has of its own publishers;
     of what others have, what they know to be all there is.
 
-    Where publishers have moved, those that send less because of what others have may find less.
+    Where publishers have moved, those that send less because of what others have may find less; or
+    more, for what is not sent again leaves room in an answer for earlier events.
     """
     seen: Counter[str] = Counter()
 
     @examples(30, long=10)
+    @example(304, 10)
+    @example(302, 3)
+    @example(368782, 3)
     @given(st.integers(0, 2**32), st.sampled_from([1, 3, 10, 1000]))
     def runs(seed: int, events_max: int) -> None:
         filter_ = FILTERS[seed % len(FILTERS)]
@@ -517,12 +521,14 @@ def test_each_variant_finds_at_least_as_much_as_the_one_before(trouble: str) -> 
         found = {each: run.ask(each, filter_, events_max) for each, run in walked.items()}
         counts = {search: len(found[search]) for search in SEARCHES}
         most = max(counts.values())
-        assert counts[Search.MERGED] == counts[Search.JUNCTIONS] == most <= len(held), found
+        assert counts[Search.MERGED] == counts[Search.JUNCTIONS], found
+        assert most <= len(held), found
         if not moves:
+            assert counts[Search.MERGED] == most, found
             assert [*counts.values()] == sorted(counts.values()), found
             assert most >= len(own)
-            assert len(own) < len(held) or found[Search.COMPLETE] == held
-            seen.update(exact=len(own) == len(held))
+            assert own != held or found[Search.COMPLETE] == held
+            seen.update(exact=own == held)
         seen.update(runs=1, nearest=counts[Search.NEAREST], complete=counts[Search.COMPLETE])
 
     runs()
