@@ -165,7 +165,7 @@ class Electing(BrokerComponent):
     def keep(self, writer: Writer) -> KeptElecting:
         del writer
         kept = None if self.election is None else self.election.keep()
-        return KeptElecting(kept, list(self._linked), self._again_at, self._before)
+        return KeptElecting(kept, list(self._linked), self._before)
 
     def restore(self, kept: KeptElecting, reader: Reader) -> None:
         del reader
