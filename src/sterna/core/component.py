@@ -43,9 +43,6 @@ class Component:
     older: ClassVar[dict[int, tuple[Any, Callable[[Any], Any]]]] = {}
     """For each older version, its record and how that becomes a record of the next version."""
 
-    needs_post: ClassVar[bool] = False
-    """Whether it sends messages to brokers by name."""
-
     node: "Node"
     """The node where it works; set before anything else happens."""
 

@@ -77,7 +77,6 @@ class Branches(BrokerComponent):
     """Keeps what goes to branches that are cut off, and has clients wait where order is unsure."""
 
     name = "branches"
-    needs_post = True
     handles = (BranchAsked, BranchReady, KeptForBranch, BranchServed)
     facts = (BranchCutOff, BranchReached, BranchGivenUp, OrderWaited)
     Kept = KeptBranches

@@ -164,6 +164,7 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
             away_max_us=_microseconds_or_none(self.limits.away_s),
             away_clients_max=self.limits.clients_away_max,
             away_filters_max=self.limits.subscriptions_away_max,
+            filters_max=self.limits.subscriptions_per_client_max,
         )
 
     @property
