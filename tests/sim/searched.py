@@ -19,10 +19,11 @@ from sterna.core.settings import ClientOptions
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
-from sterna.sim.script import Crash, Do, Drop, LinkModel, Partition, Pause, Script
+from sterna.sim.script import Crash, Do, LinkModel, Script
 from sterna.sim.topology import random_tree
 from tests.sim.holds import Holds
 from tests.sim.overlay import Facts
+from tests.sim.troubles import random_trouble
 
 FILTERS = [
     Filter("kind = 'x'"),
@@ -204,7 +205,8 @@ class Searched:
             elif chance < 0.8:
                 self.unsubscribe()
             elif chance < 0.9 and faults:
-                self.simulation.do(self.fault())
+                links = self.simulation.script.topology.links
+                self.simulation.do(random_trouble(rng, self.brokers, links))
             elif chance < 0.95 and moves:
                 client = rng.choice([*self.subscribers, *self.publishers])
                 if rng.random() < 0.3:
@@ -219,21 +221,6 @@ class Searched:
             for client in (*self.subscribers, *self.publishers):
                 self.do(client, Attach(broker=rng.choice(self.brokers)))
         self.rest()
-
-    def fault(self) -> Crash | Pause | Partition | Drop:
-        """A broker that crashes, stands still or is cut off, or a link that breaks."""
-        rng = self.rng
-        broker, us = rng.choice(self.brokers), rng.choice([500, 5_000, 50_000, 3_000_000])
-        links = self.simulation.script.topology.links
-        kind = rng.choice(
-            [Crash, Crash, Pause, Pause, Partition, Drop] if links else [Crash, Pause]
-        )
-        if kind is Partition:
-            return Partition(brokers=(broker,), us=us)
-        if kind is Drop:
-            a, b = rng.choice(links)
-            return Drop(a=a, b=b, us=us)
-        return Crash(broker=broker, us=us) if kind is Crash else Pause(broker=broker, us=us)
 
     def ask(self, search: Search, filter_: Filter, events_max: int) -> list[Event]:
         """Have another client ask for the past, when the network has settled."""
