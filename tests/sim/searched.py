@@ -1,13 +1,16 @@
 """Random networks whose clients ask for the past, and what must hold of all that they get."""
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from sterna.core import facts
 from sterna.core.actions import Action, Deliver
+from sterna.core.client import Client
 from sterna.core.handover.options import Handover, HandoverOptions
+from sterna.core.history.messages import HistoryAsked
 from sterna.core.history.options import BufferOptions, HistoryOptions, Search
 from sterna.core.history.recent import Recent
 from sterna.core.history.runs import latest
@@ -16,7 +19,7 @@ from sterna.core.inputs import Advertise, Attach, Detach, PublishMany, Subscribe
 from sterna.core.names import NodeId, Time
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.settings import ClientOptions
-from sterna.model.event import Event
+from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
 from sterna.sim.script import Crash, Do, LinkModel, Script
@@ -225,9 +228,7 @@ class Searched:
     def ask(self, search: Search, filter_: Filter, events_max: int) -> list[Event]:
         """Have another client ask for the past, when the network has settled."""
         for broker in self.brokers:
-            recent = self.simulation.network.hosts[broker].node.part("past")
-            assert isinstance(recent, Recent)
-            recent.search = search
+            self._parts_of(broker)[0].search = search
         client = self.subscribers[0]
         wish = self.wishes[client, "last"] = Wish(filter_, events_max, None, self.now)
         wanted = Subscribe(subscription="last", filter=filter_, past_events_max=events_max)
@@ -235,22 +236,48 @@ class Searched:
         self.simulation.settle()
         return wish.past
 
-    def held(self, filter_: Filter, events_max: int, *, own_only: bool = False) -> list[Event]:
-        """The latest events that any broker has, as far as nothing is missing between them; or
-        only those of publishers that it keeps as their broker.
-        """
+    def held(self, filter_: Filter, events_max: int) -> list[Event]:
+        """The latest events that any broker has, as far as nothing is missing between them."""
         ids = set()
         for broker in self.brokers:
-            node = self.simulation.network.hosts[broker].node
-            recent, searches = node.part("past"), node.part("search")
-            assert isinstance(recent, Recent)
-            assert isinstance(searches, Searches)
-            if not own_only:
-                buffers = (buffer.passed for buffer in recent.buffers)
-                batches = (batch for passed in buffers for batch in passed.batches())
-                ids |= {event.id for event in recent.memory.events()}
-                ids |= {event.id for batch in batches for event in batch.events}
+            recent, searches = self._parts_of(broker)
+            buffers = (buffer.passed for buffer in recent.buffers)
+            batches = (batch for passed in buffers for batch in passed.batches())
+            ids |= {event.id for event in recent.memory.events()}
+            ids |= {event.id for batch in batches for event in batch.events}
             ids |= {event.id for _, own in searches.published.items() for event in own.events}
+        return self._latest(filter_, events_max, ids)
+
+    def known(self, filter_: Filter, events_max: int) -> list[Event]:
+        """The same, of what each broker on the way to publishers knows to have all of."""
+        asked = HistoryAsked(
+            path=(),
+            number=0,
+            filter=filter_,
+            events_max=None,
+            since_us=None,
+            search=Search.COMPLETE,
+        )
+        asker = self.simulation.network.hosts[self.subscribers[0]].node
+        assert isinstance(asker, Client)
+        assert asker.link is not None
+        todo: list[tuple[NodeId, NodeId | None]] = [(asker.link, None)]
+        ids = set()
+        for broker, back in todo:
+            holding = self._parts_of(broker)[1]._holding(asked, back)
+            ids |= {event.id for event in holding.stock.runs(None, None, {}).events()}
+            todo += [(link, broker) for link in holding.sources]
+        return self._latest(filter_, events_max, ids)
+
+    def _parts_of(self, broker: NodeId) -> tuple[Recent, Searches]:
+        node = self.simulation.network.hosts[broker].node
+        recent, searches = node.part("past"), node.part("search")
+        assert isinstance(recent, Recent)
+        assert isinstance(searches, Searches)
+        return recent, searches
+
+    def _latest(self, filter_: Filter, events_max: int, ids: Collection[EventId]) -> list[Event]:
+        """The latest of these events, as far as nothing is missing between them."""
         runs = {}
         for publisher, events in self.published().items():
             matching = [event for event in events if filter_.matches(event.attributes)]
