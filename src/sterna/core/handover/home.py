@@ -508,8 +508,9 @@ class Home(Standard):
             return
         if visiting.visit == message.visit:
             self.visiting[client] = msgspec.structs.replace(visiting, is_connected=False)
-            guest.away_since = now
-            self.look_for(guest, now)
+            if not guest.is_here:  # Else it has come home since, and is not away at all.
+                guest.away_since = now
+                self.look_for(guest, now)
 
     def on_home_change(self, message: HomeChange, _link: LinkId, now: Time) -> None:
         """A client has changed its subscriptions or advertisements elsewhere."""
