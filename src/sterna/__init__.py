@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from sterna.net.client.connections import Connected, Connections, Lost, Moved
     from sterna.net.client.handles import Advertisement, Receipt, Subscription
     from sterna.net.client.transport import Transport
-    from sterna.net.client.watching import WatchedSubscription, WatchingClient
+    from sterna.net.client.watched import WatchedSubscription
+    from sterna.net.client.watching import WatchingClient
     from sterna.net.config import ConfigError
     from sterna.net.second_process import CompactionFailedError
     from sterna.net.storage.errors import (
@@ -148,7 +149,8 @@ _LAZY = {
     "sterna.net.client.connections": ("Connected", "Connections", "Lost", "Moved"),
     "sterna.net.client.handles": ("Advertisement", "Receipt", "Subscription"),
     "sterna.net.client.transport": ("Transport",),
-    "sterna.net.client.watching": ("WatchedSubscription", "WatchingClient"),
+    "sterna.net.client.watched": ("WatchedSubscription",),
+    "sterna.net.client.watching": ("WatchingClient",),
     "sterna.net.config": ("ConfigError",),
     "sterna.net.second_process": ("CompactionFailedError",),
     "sterna.net.storage.errors": (
