@@ -326,7 +326,7 @@ class Engine(Generic[N]):
         if turn.is_binding:
             self._binding = position
         self._held.append(HeldOutput(self._binding, prepared, position, turn.facts, len(raw)))
-        if self._level is Durability.SYNC:
+        if self._level is Durability.SYNC and turn.is_binding:
             if self._commit_now(self._log):
                 self._snapshot_if_due()
         elif self._log.synced >= self._binding:
