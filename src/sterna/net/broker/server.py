@@ -29,7 +29,8 @@ from sterna.net.dialing import Dialler
 from sterna.net.engine import Engine
 from sterna.net.http import HttpServer
 from sterna.net.librarian import Librarian
-from sterna.net.metrics import Gauges, Metrics
+from sterna.net.metrics import ElectionGauges, Gauges, Metrics
+from sterna.net.status import cut_off, electing_of
 from sterna.net.watchdog import Watchdog
 
 log = logging.getLogger("sterna.broker")
@@ -285,6 +286,23 @@ class BrokerServer:
             loop_holds=self.watchdog.holds,
             loop_held_s_max=self.watchdog.longest.seconds,
             is_ready=self.is_ready,
+            datagrams=self.reach.datagrams,
+            election=self._election(),
+        )
+
+    def _election(self) -> ElectionGauges | None:
+        found = electing_of(self)
+        if found is None:
+            return None
+        cuts = cut_off(self.node)
+        return ElectionGauges(
+            is_leader=found.next_hop is None,
+            hops=len(found.path) - 1,
+            round=found.round,
+            brokers=len(self.driver.members.brokers()),
+            in_reach=len(found.heard),
+            cut_off=len(cuts),
+            kept_events=sum(cuts.values()),
         )
 
 
