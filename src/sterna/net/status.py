@@ -65,6 +65,7 @@ def status(server: "BrokerServer") -> dict[str, Any]:
             "spill_bytes_on_disk": server.driver.spill.bytes_on_disk,
         },
         "inputs": server.engine.inputs,
+        "inputs_idle": server.engine.idle_inputs,
         "events": server.metrics.events,
         "log": None
         if log is None or snapshots is None

@@ -71,10 +71,10 @@ class Electing(BrokerComponent):
         """The next hop before the present one, as long as there is no link to the present one."""
 
     def configure(self, settings: Settings, now: Time) -> None:
-        del now
         self.timing = settings.options_of(self.name, ElectionTiming)
         if self.election is not None:
-            self.election.timing = self.timing
+            self.election.retime(self.timing, now)
+            self.wake_by(self.election.deadline)
 
     def wake(self, now: Time) -> None:
         election = self.election

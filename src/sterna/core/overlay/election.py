@@ -253,6 +253,11 @@ class Election:
             if broker != self.next_hop:
                 self.neighbours.pop(broker, None)
 
+    def retime(self, timing: ElectionTiming, now: Time) -> None:
+        """Beats come more or less often from now on."""
+        self.timing = timing
+        self._beats_at = min(self._beats_at, now + timing.beat_us)
+
     def restart(self, now: Time) -> None:
         """The broker was down: others have gone on, so it begins anew, and changes no leader."""
         self.heard.clear()
