@@ -158,19 +158,21 @@ def test_a_broker_comes_back_at_another_address(tmp_path: Path) -> None:
 
     async def doing(brokers: Brokers) -> None:
         urls = [brokers.url(name) for name in brokers.ports]
-        async with connect(brokers.url("B"), client="pat", timeout=30) as pat:
-            async with connect(brokers.url("C"), client="ann", timeout=30) as ann:
-                subscription = ann.subscribe("n > 0")
-                await subscription.ready(timeout=30)
-                await brokers.stop("C")
-                await pat.publish(n=1)
-                brokers.ports["C"] = free_port()
-                await brokers.start("C", network={"neighbours": urls[:2]})
-                await brokers.whole()
-                await pat.publish(n=2)
-                await ann.attach(brokers.url("C"))
-                got = await gather_events(subscription, 2)
-                assert [event.attributes["n"] for event in got] == [1, 2]
+        async with (
+            connect(brokers.url("B"), client="pat", timeout=30) as pat,
+            connect(brokers.url("C"), client="ann", timeout=30) as ann,
+        ):
+            subscription = ann.subscribe("n > 0")
+            await subscription.ready(timeout=30)
+            await brokers.stop("C")
+            await pat.publish(n=1)
+            brokers.ports["C"] = free_port()
+            await brokers.start("C", network={"neighbours": urls[:2]})
+            await brokers.whole()
+            await pat.publish(n=2)
+            await ann.attach(brokers.url("C"))
+            got = await gather_events(subscription, 2)
+            assert [event.attributes["n"] for event in got] == [1, 2]
         place = brokers.servers["A"].reach.places["C"]
         assert place.address.port == brokers.ports["C"]
 
@@ -200,7 +202,8 @@ def test_heartbeats_are_not_synced_one_by_one(tmp_path: Path, level: str) -> Non
         assert log is not None
         while True:  # Until nobody has reason to change anything.
             synced, inputs = log.synced, engine.inputs
-            await until(lambda: engine.inputs > inputs + 30)
+            target = inputs + 30
+            await until(lambda target=target: engine.inputs > target)
             if log.synced == synced:
                 break
 
@@ -300,6 +303,7 @@ def test_a_broker_that_is_another_one_than_was_heard_is_refused(
 def test_a_client_with_the_name_of_a_broker_is_sent_away(tmp_path: Path) -> None:
     async def doing(brokers: Brokers) -> None:
         await brokers.stop("B")
+        await brokers.whole()
         client = await connect(brokers.url("A"), client="B", timeout=30)
         assert "B" in brokers.servers["A"].sessions.links
         await brokers.start("B")

@@ -27,6 +27,9 @@ def check(run: Changing) -> bool:
     One may have come too late to be delivered in order, where clients have stopped waiting for it.
     """
     delivered, repeated = run.delivered(), run.repeated()
+    published = len(run.published())
+    for fact in run.facts.all:  # Each is kept once, however often it has come.
+        assert not isinstance(fact, BranchCutOff) or fact.events <= published, (run.seed, fact)
     stopped = any(isinstance(f, OrderWaited) and not f.is_over for f in run.facts.all)
     is_whole = True
     for client, owed in run.owed().items():

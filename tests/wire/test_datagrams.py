@@ -1,4 +1,4 @@
-"""Datagrams between brokers in reach: what is sent is what arrives, and all else is told from it."""
+"""Datagrams between brokers in reach: what is sent arrives, and all else is told from it."""
 
 import msgspec
 import pytest
