@@ -5,6 +5,7 @@ network settles, and the oracle of the simulator judges what clients got.
 """
 
 import asyncio
+import os
 import random
 import sys
 import tempfile
@@ -54,6 +55,7 @@ class ElectingCampaign:
         self._names = [f"c{number}" for number in range(clients)]
         self._roams = False
         self._is_over = False
+        self.kills_while_split = False
         self._log: list[str] = []
 
     async def run(self, kills: int, splits: int, *, period_s: float = 0.0) -> None:
@@ -85,9 +87,7 @@ class ElectingCampaign:
         for name, config in self.network.configs.items():
             network = replace(config.network, neighbours=self.fences.candidates(name))
             self.network.configs[name] = replace(config, network=network)
-        began = time.monotonic()
         await asyncio.to_thread(self.network.start)
-        self._took("start", began)
         for name in self._names:
             url = self.network.url(self._rng.choice(self.network.names))
             self._clients[name] = client = await connect(
@@ -181,10 +181,24 @@ class ElectingCampaign:
         self.seen["splits"] += 1
         await self._whole("split", time.monotonic(), [part, set(names) - part])
         await asyncio.sleep(self._rng.uniform(0.5, 3))
+        if self.kills_while_split:
+            await self._kill_in(part)
         self._say("all are joined")
         self.fences.join()
         await self._whole("joined", time.monotonic(), [set(names)])
         self._roams = True
+
+    async def _kill_in(self, part: set[str]) -> None:
+        """Kill the leader of a part, and start it again when the others of that are one network."""
+        status = await asyncio.to_thread(self.network.ask, min(part), "status")
+        leader = str(status["election"]["leader"])
+        self._say(f"{leader} is killed, which leads {sorted(part)}")
+        began = time.monotonic()
+        await asyncio.to_thread(self.network.kill, leader)
+        self.seen["kills"] += 1
+        await self._whole("the leader of a part was killed", began, [part - {leader}])
+        await asyncio.to_thread(self.network.restart, leader)
+        await self._whole("it came back", time.monotonic(), [part])
 
     async def _leader(self) -> str:
         status = await asyncio.to_thread(self.network.ask, self.network.names[0], "status")
@@ -230,6 +244,7 @@ def main(seed: int, kills: int, splits: int, period_s: float) -> None:
 
         async def run() -> ElectingCampaign:
             campaign = ElectingCampaign(Path(directory), seed)
+            campaign.kills_while_split = "HARSH" in os.environ
             await campaign.run(kills, splits, period_s=period_s)
             return campaign
 

@@ -5,17 +5,20 @@ import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sterna.core.broker import Broker
 from sterna.core.inputs import Heard, Restarted
 from sterna.core.messages import SubscriptionChange
 from sterna.core.overlay.election import Beat, Election, Reign
 from sterna.net import engine as engines
 from sterna.net.broker import BrokerServer
 from sterna.net.config import BrokerConfig, ConfigError
+from sterna.net.engine import Engine
 from sterna.net.records import decode_record, encode_record
 from sterna.net.status import electing_of, status, topology
 from sterna.wire.codec import to_msgpack
@@ -200,14 +203,18 @@ def test_heartbeats_are_not_synced_one_by_one(tmp_path: Path, level: str) -> Non
         server = brokers.servers["B"]
         log, engine = server.driver.log, server.engine
         assert log is not None
-        while True:  # Until nobody has reason to change anything.
-            synced, inputs = log.synced, engine.inputs
-            target = inputs + 30
-            await until(lambda target=target: engine.inputs > target)
+        for _ in range(20):
+            synced, target = log.synced, engine.inputs + 30
+            await until(partial(_has_reached, engine, target))
             if log.synced == synced:
-                break
+                return
+        pytest.fail("something is synced all the time")
 
     with_brokers(tmp_path, "ABC", doing, durability={"level": level})
+
+
+def _has_reached(engine: Engine[Broker], inputs: int) -> bool:
+    return engine.inputs >= inputs
 
 
 def test_a_log_of_heartbeats_does_not_grow_without_end(

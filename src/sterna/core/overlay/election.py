@@ -100,8 +100,11 @@ class ElectionTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def forget_us(self) -> Time:
-        """A broker that is not heard for so long is not in reach."""
-        return self.beat_us * 3
+        """A broker that is not heard for so long is not in reach.
+
+        Those that are far from a leader that is lost are silent for almost as long.
+        """
+        return self.beat_us * 5 // 2
 
 
 class Heard(NamedTuple):
@@ -160,9 +163,15 @@ class Election:
     @property
     def deadline(self) -> Time:
         """When time has to pass."""
-        if self.next_hop is None:
-            return min(self._beats_at, self._meets_at)
-        return min(self._lost_at, self._meets_at)
+        own = self._beats_at if self.next_hop is None else self._lost_at
+        return min(own, self._meets_at, self._silent_at)
+
+    @property
+    def _silent_at(self) -> Time:
+        """When one of its neighbours will have been silent for too long."""
+        forget_us = self.timing.forget_us
+        heard = [self.heard[broker] for broker in self.neighbours if broker in self.heard]
+        return min((each.time + forget_us for each in heard), default=NEVER)
 
     @property
     def _lost_at(self) -> Time:
