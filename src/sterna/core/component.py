@@ -199,6 +199,9 @@ class BrokerComponent(Component):
     def migrated(self, before: LinkId, to: LinkId, now: Time) -> None:
         """The broker has moved: another one is the next hop to the rest of the network."""
 
+    def restarted(self, now: Time) -> None:
+        """The broker begins its work, new or from its log; see `Restarted`."""
+
     def overlay_changed(self, now: Time) -> None:
         """There are other brokers than before, or other ways to them."""
 

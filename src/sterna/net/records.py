@@ -9,18 +9,19 @@ from msgspec.structs import replace
 import sterna
 from sterna.core import inputs
 from sterna.core.catalogue import LIVE_0_1
-from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
+from sterna.core.inputs import Heard, Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.settings import Settings
 from sterna.wire.codec import decode_stored, from_json, from_msgpack, to_json, to_msgpack
+from sterna.wire.datagrams import decode_said
 from sterna.wire.frames import split
 
 _HEAD = struct.Struct("<BQH")
 """The head of a record: which input, when, and the length of the link's name that follows."""
 
 _BEGAN = 0
-_RECEIVED, _LINK_UP, _LINK_DOWN, _LINK_GONE, _TIME_PASSED, _APPLICATION, _NOTE = range(1, 8)
+_RECEIVED, _LINK_UP, _LINK_DOWN, _LINK_GONE, _TIME_PASSED, _APPLICATION, _NOTE, _HEARD = range(1, 9)
 
 _PEER = {
     (peer, advertises): peer.encode() + ending
@@ -53,6 +54,7 @@ _Doing: Any = (
     | inputs.QueueSpilled
     | inputs.KeptSpilled
     | inputs.Configured
+    | inputs.Restarted
 )
 
 
@@ -100,6 +102,8 @@ def encode_record(given: Input, now: Time, raw: bytes = b"") -> bytes:
     kind = type(given)
     if kind is Received:
         return _record(_RECEIVED, now, given.link, raw)  # type: ignore[attr-defined]
+    if isinstance(given, Heard):
+        return _record(_HEARD, now, given.sender, to_msgpack(given.message))
     if kind is TimePassed:
         return _record(_TIME_PASSED, now, "", b"")
     if isinstance(given, LinkUp):
@@ -135,6 +139,8 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
         case 6:
             given: Input = from_msgpack(record[body:], _Doing)
             return given, now
+        case 8:
+            return Heard(sender=link, message=decode_said(record[body:])), now
         case _:
             raise msgspec.ValidationError(f"the log has an input of an unknown kind {kind}")
 
