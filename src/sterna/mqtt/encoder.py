@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from sterna.mqtt.packets import (
     Acknowledgement,
     Auth,
@@ -39,6 +41,9 @@ from sterna.mqtt.writing import (
     varint,
 )
 
+Explained = Acknowledgement | Connack | Suback | Unsuback | Disconnect | Auth
+"""The packets whose reason string and user properties only help to find out what is wrong."""
+
 _ACKNOWLEDGEMENTS = {Puback: 0x40, Pubrec: 0x50, Pubrel: 0x62, Pubcomp: 0x70}
 
 
@@ -50,6 +55,21 @@ def encode(packet: Packet, version: Version) -> bytes:
     out of range, a topic name with wildcards, and the like.
     """
     return _ENCODERS[type(packet)](packet, version)
+
+
+def encode_within(packet: Packet, version: Version, limit: int | None) -> bytes | None:
+    """A packet in at most so many bytes: user properties and a reason string that explain a result
+    are left out if it is longer with them. None if it is too long even so.
+    """
+    data = encode(packet, version)
+    if limit is None or len(data) <= limit:
+        return data
+    if isinstance(packet, Explained):
+        for left_out in ({"user_properties": ()}, {"user_properties": (), "reason_string": None}):
+            data = encode(msgspec.structs.replace(packet, **left_out), version)
+            if len(data) <= limit:
+                return data
+    return None
 
 
 class EncodedPublish:

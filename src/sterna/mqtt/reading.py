@@ -4,11 +4,25 @@ Whatever is behind the end of the bytes raises IndexError, or is found to be too
 makes one error of both.
 """
 
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from sterna.mqtt.packets import MqttError, Packet, Publish, ReasonCode
 from sterna.mqtt.properties import ALLOWED, Kind, Property
 from sterna.mqtt.topics import why_no_topic_name
+
+CACHED_BYTES_MAX = 256
+"""What is longer is decoded each time, so that no cache grows large."""
+
+_PUBLISH_FIELDS = tuple(
+    [(field.name, field.default) for field in msgspec.structs.fields(Publish)][6:]
+)
+"""The fields of PUBLISH that are properties, and what they are without."""
+
+Fields = dict[str, Any]
+"""What properties say, by the fields of the record of their packet."""
 
 
 def malformed(what: str) -> MqttError:
@@ -51,50 +65,63 @@ def read_varint(body: bytes, at: int) -> tuple[int, int]:
     raise malformed("a number takes more than four bytes")
 
 
-def read_properties(kind: type[Packet], body: bytes, at: int) -> tuple[dict[str, Any], int]:
+def read_properties(kind: type[Packet], body: bytes, at: int) -> tuple[Fields, int]:
     """The properties of a packet by field, and where they end."""
     length = body[at]
-    at += 1
     if not length:
-        return {}, at
-    if length >= 0x80:
-        length, at = read_varint(body, at - 1)
+        return {}, at + 1
+    length, at = read_varint(body, at)
     end = at + length
     if end > len(body):
         raise too_short()
+    return fields_of(kind, body[at:end]), end
+
+
+def fields_of(kind: type[Packet], block: bytes) -> Fields:
+    """The properties of a packet by field, from the bytes behind their length."""
     allowed = ALLOWED[kind]
-    found: dict[str, Any] = {}
+    found: Fields = {}
     identifiers: list[int] = []
     pairs: list[tuple[str, str]] = []
-    try:
-        # What follows the properties must not be taken for one of them.
-        while at < end:
-            rule = allowed.get(body[at])
-            if rule is None:
-                raise malformed(f"{kind.__name__} has no property {body[at]:#04x}")
-            field, form = rule.field, rule.kind
-            at += 1
-            if form is Kind.PAIR:
-                name, at = read_text(body, at, end)
-                value, at = read_text(body, at, end)
-                pairs.append((name, value))
-                continue
-            if form is Kind.VARINT and kind is Publish:
-                number, at = read_varint(body, at)
-                identifiers.append(_checked(rule, number))
-                continue
-            if field in found:
-                raise breach(f"{kind.__name__} has the property {field} twice")
-            found[field], at = _read_value(rule, body, at, end)
-    except IndexError:
-        raise too_short() from None
-    if at != end:
-        raise malformed(f"the properties of {kind.__name__} have another length than announced")
+    at, end = 0, len(block)
+    while at < end:
+        rule = allowed.get(block[at])
+        if rule is None:
+            raise malformed(f"{kind.__name__} has no property {block[at]:#04x}")
+        field, form, _, _ = rule
+        at += 1
+        if form is Kind.PAIR:
+            name, at = read_text(block, at, end)
+            value, at = read_text(block, at, end)
+            pairs.append((name, value))
+        elif form is Kind.VARINT and kind is Publish:
+            number, at = read_varint(block, at)
+            identifiers.append(_checked(rule, number))
+        elif field in found:
+            raise breach(f"{kind.__name__} has the property {field} twice")
+        else:
+            found[field], at = _read_value(rule, block, at, end)
     if pairs:
         found["user_properties"] = tuple(pairs)
     if identifiers:
         found["subscription_identifiers"] = tuple(identifiers)
-    return found, at
+    return found
+
+
+def read_publish_properties(block: bytes) -> tuple[Any, ...]:
+    """The properties of a PUBLISH in the order of its fields, from the bytes behind their length.
+
+    Publishers send the same ones again and again.
+    """
+    if len(block) > CACHED_BYTES_MAX:
+        return _cached_publish_properties.__wrapped__(block)
+    return _cached_publish_properties(block)
+
+
+@lru_cache(maxsize=4096)
+def _cached_publish_properties(block: bytes) -> tuple[Any, ...]:
+    fields = fields_of(Publish, block)
+    return tuple([fields.get(name, default) for name, default in _PUBLISH_FIELDS])
 
 
 def read_text(body: bytes, at: int, end: int) -> tuple[str, int]:

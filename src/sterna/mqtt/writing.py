@@ -10,6 +10,9 @@ from sterna.mqtt.packets import Packet, Publish, Version
 from sterna.mqtt.properties import ALLOWED, Kind, Property
 from sterna.mqtt.topics import TEXT_BYTES_MAX, why_no_topic_filter, why_no_topic_name
 
+BYTES = tuple([bytes((number,)) for number in range(256)])
+"""Each byte by its number."""
+
 LENGTH_MAX = 268_435_455
 """How long a packet is at most behind its fixed header."""
 
@@ -24,7 +27,7 @@ _WITH_DEFAULTS = {
 
 def varint(number: int) -> bytes:
     if 0 <= number < 0x80:
-        return bytes((number,))
+        return BYTES[number]
     if not 0 <= number <= LENGTH_MAX:
         raise ValueError(f"a length or an identifier is {number}, over {LENGTH_MAX}")
     found = bytearray()
@@ -81,7 +84,7 @@ def behind_length(data: bytes) -> bytes:
 
 def framed(first: int, *parts: bytes) -> bytes:
     body = b"".join(parts)
-    return bytes((first,)) + varint(len(body)) + body
+    return BYTES[first] + varint(len(body)) + body
 
 
 def _value(rule: Property, value: Any) -> bytes:
