@@ -13,10 +13,10 @@ PAGE = ROOT / "docs" / "reference" / "mqtt-conformance.md"
 
 INTRODUCTION = """\
 What both specifications demand of a server, in our words, by the numbers of their appendix B; how
-Sterna meets it; and the test that shows it. A packet that is refused is one that the decoder does not
-pass on: its sender is told why and disconnected (MQTT-4.13.1-1; MQTT-4.8.0-1 in 3.1.1). What only a
-client can meet is listed apart. Written by `make docs` from `tests/mqtt/statements.toml`; do not
-edit."""
+Sterna meets it; and the test that shows it. A packet that is refused is one that the decoder does
+not pass on: its sender is told why and disconnected (MQTT-4.13.1-1; MQTT-4.8.0-1 in 3.1.1). What
+only a client can meet is listed apart. Written by `make docs` from `tests/mqtt/statements.toml`; do
+not edit."""
 
 
 class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
