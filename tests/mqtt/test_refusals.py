@@ -363,6 +363,8 @@ def test_a_property_of_connect_has_a_value_that_is_allowed(
         (b"\x08" + text("#"), MALFORMED),
         (b"\x02\0\0\0", MALFORMED),
         (b"\x26" + text("n"), MALFORMED),
+        (b"\x26" + text("n") + b"\0\5v", MALFORMED),
+        (b"\x03\0\5x", MALFORMED),
     ],
 )
 def test_a_property_of_publish_has_a_value_that_is_allowed(own: bytes, reason: ReasonCode) -> None:
@@ -609,7 +611,7 @@ def test_in_3_1_1_there_is_no_auth_and_servers_do_not_send_disconnect() -> None:
         (Role.CLIENT, packet(0x40)),
         (Role.CLIENT, packet(0x30)),
         (Role.CLIENT, packet(0x30, b"\0")),
-        (Role.CLIENT, packet(0x30, b"\0\5t")),
+        (Role.CLIENT, packet(0x30, b"\0\3t")),
         (Role.CLIENT, packet(0x32, text("t"))),
         (Role.CLIENT, packet(0x32, text("t"), b"\1")),
         (Role.CLIENT, packet(0x82, b"\0\1")),

@@ -16,6 +16,7 @@ from sterna.mqtt.packets import (
     Publish,
     ReasonCode,
     Role,
+    Suback,
     Version,
 )
 from tests.mqtt import strategies
@@ -183,6 +184,13 @@ def test_the_good_packets_before_a_bad_one_are_with_the_error() -> None:
 def test_what_version_3_1_1_cannot_say_is_not_sent(packet: Packet) -> None:
     assert encode(packet, Version.V311) == b""
     assert encode(packet, Version.V5)
+
+
+def test_version_3_1_1_is_told_of_failures_by_one_code() -> None:
+    codes = (ReasonCode.GRANTED_QOS_2, ReasonCode.QUOTA_EXCEEDED, ReasonCode.TOPIC_FILTER_INVALID)
+
+    assert encode(Suback(7, codes), Version.V311) == b"\x90\5\0\7\2\x80\x80"
+    assert encode(Suback(7, codes), Version.V5) == b"\x90\6\0\7\0\2\x97\x8f"
 
 
 @pytest.mark.parametrize(

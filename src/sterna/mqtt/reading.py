@@ -91,9 +91,10 @@ def fields_of(kind: type[Packet], block: bytes) -> Fields:
         field, form, _, _ = rule
         at += 1
         if form is Kind.PAIR:
-            name, at = read_text(block, at, end)
-            value, at = read_text(block, at, end)
-            pairs.append((name, value))
+            middle = at + 2 + (block[at] << 8 | block[at + 1])
+            name = text_of(block[at + 2 : middle])
+            at = middle + 2 + (block[middle] << 8 | block[middle + 1])
+            pairs.append((name, text_of(block[middle + 2 : at])))
         elif form is Kind.VARINT and kind is Publish:
             number, at = read_varint(block, at)
             identifiers.append(_checked(rule, number))
@@ -101,6 +102,8 @@ def fields_of(kind: type[Packet], block: bytes) -> Fields:
             raise breach(f"{kind.__name__} has the property {field} twice")
         else:
             found[field], at = _read_value(rule, block, at, end)
+    if at > end:
+        raise too_short()
     if pairs:
         found["user_properties"] = tuple(pairs)
     if identifiers:

@@ -158,3 +158,17 @@ def message_properties(publish: Publish) -> bytes:
     if publish.user_properties:
         found += _user_properties(publish.user_properties)
     return b"".join(found)
+
+
+def own_properties(identifiers: Sequence[int], topic_alias: int | None) -> bytes:
+    """The properties of a PUBLISH that each receiver has its own of, without a length."""
+    found = []
+    for identifier in identifiers:
+        if identifier < 1:
+            raise ValueError(f"a subscription identifier is {identifier}")
+        found.append(b"\x0b" + varint(identifier))
+    if topic_alias is not None:
+        if topic_alias < 1:
+            raise ValueError(f"a topic alias is {topic_alias}")
+        found.append(b"\x23" + int16(topic_alias))
+    return b"".join(found)
