@@ -18,15 +18,18 @@ MAY_IMPORT = {
     "wire": {"model", "matching", "core"},
     "journal": {"model", "matching", "core"},
     "sim": {"model", "matching", "core", "wire"},
-    "net": {"model", "matching", "core", "wire", "journal"},
+    "mqtt": set(),
+    "net": {"model", "matching", "core", "wire", "journal", "mqtt"},
     "pipeline": {"model", "matching", "core", "wire", "journal", "net"},
-    "bench": {"model", "matching", "core", "wire", "journal", "sim", "net", "pipeline"},
+    "bench": {
+        *("model", "matching", "core", "wire", "journal", "sim", "mqtt", "net", "pipeline"),
+    },
     "experiments": {"model", "matching", "core", "wire", "sim", "pipeline"},
     "demo": {"model", "matching", "core", "wire", "journal", "sim", "net", "pipeline"},
     "console": {"model", "matching", "core", "wire", "sim", "net", "pipeline", "experiments"},
     "cli": {
         *("model", "matching", "core", "wire", "sim", "net", "pipeline", "bench", "experiments"),
-        *("console", "demo", "journal"),
+        *("console", "demo", "journal", "mqtt"),
     },
 }
 """For each package, the packages below it."""
