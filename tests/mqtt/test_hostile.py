@@ -76,8 +76,8 @@ def test_mutations_give_packets_or_one_error(version: Version, sender: Role) -> 
             original = draw.choice(originals)
             data = mutated(original, draw)
             decoder = decoder_for(version, sender)
-            if sender is Role.CLIENT and original[0] != 0x10:
-                decoder.feed(originals[0])
+            if original[0] != 0x10 and sender is Role.CLIENT:
+                decoder = Decoder(version=version)  # As if CONNECT had come.
             found, reason = read(decoder, data)
             if reason is not None:
                 outcomes["refused"] += 1
@@ -113,9 +113,31 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
 def assert_reads_again(packet: Packet, version: Version, sender: Role) -> None:
     decoder = decoder_for(version, sender)
     if sender is Role.CLIENT and not isinstance(packet, Connect):
-        decoder.feed(encode(Connect(version=version, client_id="c"), version))
+        decoder = Decoder(version=version)
 
     assert decoder.feed(encode(packet, version)) == [packet]
+
+
+@pytest.mark.parametrize(("version", "sender"), ENDS)
+def test_damaged_packets_byte_by_byte_end_like_the_whole(version: Version, sender: Role) -> None:
+    draw = random.Random(f"pieces {version} {sender}")  # noqa: S311
+    first, *others = stream(version, sender)
+    refused = 0
+    for _ in range(500 * CAMPAIGN):
+        data = first + draw.choice(others) + mutated(draw.choice(others), draw)
+        data += draw.choice(others)
+        whole, reason = read(decoder_for(version, sender), data)
+        decoder, why = decoder_for(version, sender), None
+        found: list[Packet] = []
+        for at in range(len(data)):
+            more, why = read(decoder, data[at : at + 1])
+            found += more
+            if why is not None:
+                break
+
+        assert (found, why) == (whole, reason), data.hex()
+        refused += reason is not None
+    assert 50 * CAMPAIGN < refused < 500 * CAMPAIGN
 
 
 @pytest.mark.parametrize(("version", "sender"), ENDS)

@@ -21,6 +21,10 @@ _PUBLISH_FIELDS = tuple(
 )
 """The fields of PUBLISH that are properties, and what they are without."""
 
+# Names of their own, because members of an enumeration take long to look up.
+_FLAG, _INT16, _INT32, _VARINT = Kind.FLAG, Kind.INT16, Kind.INT32, Kind.VARINT
+_TEXT, _TOPIC, _BINARY, _PAIR = Kind.TEXT, Kind.TOPIC, Kind.BINARY, Kind.PAIR
+
 Fields = dict[str, Any]
 """What properties say, by the fields of the record of their packet."""
 
@@ -90,12 +94,12 @@ def fields_of(kind: type[Packet], block: bytes) -> Fields:
             raise malformed(f"{kind.__name__} has no property {block[at]:#04x}")
         field, form, _, _ = rule
         at += 1
-        if form is Kind.PAIR:
+        if form is _PAIR:
             middle = at + 2 + (block[at] << 8 | block[at + 1])
             name = text_of(block[at + 2 : middle])
             at = middle + 2 + (block[middle] << 8 | block[middle + 1])
             pairs.append((name, text_of(block[middle + 2 : at])))
-        elif form is Kind.VARINT and kind is Publish:
+        elif form is _VARINT and kind is Publish:
             number, at = read_varint(block, at)
             identifiers.append(_checked(rule, number))
         elif field in found:
@@ -121,7 +125,7 @@ def read_publish_properties(block: bytes) -> tuple[Any, ...]:
     return _cached_publish_properties(block)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _cached_publish_properties(block: bytes) -> tuple[Any, ...]:
     fields = fields_of(Publish, block)
     return tuple([fields.get(name, default) for name, default in _PUBLISH_FIELDS])
@@ -161,23 +165,24 @@ def _checked(rule: Property, number: int) -> int:
 
 
 def _read_value(rule: Property, body: bytes, at: int, end: int) -> tuple[Any, int]:
-    match rule.kind:
-        case Kind.FLAG | Kind.BIT:
-            number = body[at]
-            if number > 1:
-                raise breach(f"the property {rule.field} is neither 0 nor 1")
-            return (number == 1 if rule.kind is Kind.FLAG else number), at + 1
-        case Kind.INT16:
-            return _checked(rule, read_int16(body, at)), at + 2
-        case Kind.INT32:
-            return _checked(rule, read_int16(body, at) << 16 | read_int16(body, at + 2)), at + 4
-        case Kind.VARINT:
-            number, at = read_varint(body, at)
-            return _checked(rule, number), at
-        case Kind.BINARY:
-            return read_binary(body, at, end)
-        case _:
-            text, at = read_text(body, at, end)
-            if rule.kind is Kind.TOPIC and (why := why_no_topic_name(text)):
-                raise malformed(f"the property {rule.field}: {why}")
-            return text, at
+    kind = rule.kind
+    if kind is _TEXT:
+        return read_text(body, at, end)
+    if kind is _INT32:
+        return _checked(rule, read_int16(body, at) << 16 | read_int16(body, at + 2)), at + 4
+    if kind is _INT16:
+        return _checked(rule, read_int16(body, at)), at + 2
+    if kind is _BINARY:
+        return read_binary(body, at, end)
+    if kind is _TOPIC:
+        topic, at = read_text(body, at, end)
+        if why := why_no_topic_name(topic):
+            raise malformed(f"the property {rule.field}: {why}")
+        return topic, at
+    if kind is _VARINT:
+        number, at = read_varint(body, at)
+        return _checked(rule, number), at
+    number = body[at]
+    if number > 1:
+        raise breach(f"the property {rule.field} is neither 0 nor 1")
+    return (number == 1 if kind is _FLAG else number), at + 1
