@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sterna.model.location import HexGrid, LocationError, LocationSpace, MovementGraph
     from sterna.model.mobility import MobilityModel, MobilityModelError
     from sterna.model.queue_policies import PolicyError
+    from sterna.mqtt.packets import MqttError
     from sterna.net import blocking
     from sterna.net.address import AddressError
     from sterna.net.admission import RefusedError
@@ -95,6 +96,7 @@ __all__ = [
     "MobilityModelError",
     "Moved",
     "MovementGraph",
+    "MqttError",
     "NetworkRunsError",
     "NeverSettlesError",
     "NotConnectedError",
@@ -143,6 +145,7 @@ _LAZY = {
     "sterna.model.location": ("HexGrid", "LocationError", "LocationSpace", "MovementGraph"),
     "sterna.model.mobility": ("MobilityModel", "MobilityModelError"),
     "sterna.model.queue_policies": ("PolicyError",),
+    "sterna.mqtt.packets": ("MqttError",),
     "sterna.net.address": ("AddressError",),
     "sterna.net.admission": ("RefusedError",),
     "sterna.net.client": ("Client", "connect"),
