@@ -335,8 +335,18 @@ def test_what_watching_cannot_do_is_refused(tmp_path: Path) -> None:
             connect(url, watch=0)
         with pytest.raises(ValueError, match="no state"):
             connect(url, watch=1, state=tmp_path / "state")  # type: ignore[call-overload]
-        with pytest.raises(ValueError, match="'some' is not a valid Filtering"):
+        with pytest.raises(ValueError, match=r"filtering is 'none' or .* 'holding', not 'some'"):
             connect(url, watch=1, filtering="some")
+        for hold_s in (-1, float("inf"), float("nan")):
+            with pytest.raises(ValueError, match="hold_s is a number of seconds from 0 to 86,400"):
+                connect(url, watch=1, hold_s=hold_s)
+        with pytest.raises(ValueError, match="add watch=2"):
+            connect(url, filtering="order")  # type: ignore[call-overload]
+        with pytest.raises(ValueError, match="add watch=2"):
+            connect(url, hold_s=2)  # type: ignore[call-overload]
+        for watch in (True, "2", 1.5):
+            with pytest.raises(TypeError, match="watch is a number of brokers, such as 2"):
+                connect(url, watch=watch)  # type: ignore[arg-type]
         nobody = "sterna://127.0.0.1:1"
         with pytest.raises(NotConnectedError, match="wants 2 brokers to watch, and 1 of 2 answer"):
             async with connect(url, nobody, client="car", watch=2, timeout=0.5):
