@@ -91,7 +91,7 @@ def sub(
             min=1,
             metavar="N",
             help="Have so many of the given brokers serve it at once; when one is lost, another "
-            "takes its place. Not with the options about state, past, place and roaming.",
+            "takes its place. Not with the options about state, past, order, place and roaming.",
             show_default=False,
         ),
     ] = None,
