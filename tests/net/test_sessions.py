@@ -124,6 +124,7 @@ def test_a_program_whose_name_is_taken_ends(tmp_path: Path) -> None:
 
     async def run(urls: list[str]) -> None:
         first = await connect(*urls, client="car", watch=2)
+        assert await first is first
         subscription = first.subscribe("n >= 0")
         async with connect(*urls, client="car", watch=2) as second:
             mine = await second.subscribe("n >= 0").ready(SETTLE_S)
