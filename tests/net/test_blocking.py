@@ -376,6 +376,7 @@ def test_several_brokers_serve_a_blocking_client(network: LocalNetwork) -> None:
         wait_for(lambda: len(called) == 5, "not all events came", limit_s=WAIT_S)
         assert sorted(map(type, changes), key=str) == 4 * [Connected] + 2 * [Lost]
         remove()
+        assert not car._client._sessions._callbacks
         with pytest.raises(LocalProtocolError, match="not acknowledged by hand"):
             events.acknowledge(sterna.Event(publisher="p", seq=1, time_us=0))
         with pytest.raises(sterna.TimedOutError):
