@@ -16,7 +16,7 @@ from tests.sim.overlay import Facts
 
 Edge = frozenset[str]
 BEAT_US = ElectionTiming().beat_us
-ROUNDS = 4
+ROUNDS = 3
 """So many rounds after the last change all is as it should be, whatever happened before."""
 FOUND = (5752, 10911, 11222)
 """Runs in which both ends of a link lose their state, and with it what the link was for."""
@@ -293,8 +293,23 @@ def test_a_network_that_loses_most_beats_is_whole_when_it_does_not() -> None:
         field, _ = random_field(seed, loss=0.6)
         field.wait(20)
         field.network.model = LinkModel(latency_us=2_000)
-        field.wait(ROUNDS)
+        field.wait(ROUNDS + 1)  # Some do not know the last round yet.
         field.check()
+
+
+@pytest.mark.spec("MB-1")
+def test_both_ends_of_a_link_give_it_up_within_three_rounds() -> None:
+    """The one that is behind first, as it hears nothing new; the other one soon after, whenever in
+    a round the link was lost.
+    """
+    for share in (0.01, 0.3, 0.5, 0.7, 0.99):
+        field = Field(2, [frozenset(("B1", "B2"))], link=LinkModel(latency_us=2_000), seed=1)
+        field.wait(4 + share)
+        field.set_reach(frozenset(("B1", "B2")), up=False)
+        field.wait(1.75)
+        assert list(field.of("B2").neighbours) == []
+        field.wait(2.55 - 1.75)
+        assert list(field.of("B1").neighbours) == []
 
 
 def test_an_election_goes_on_after_a_restart() -> None:

@@ -10,11 +10,11 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
-from socket import IPPROTO_UDP, SOCK_DGRAM
-from typing import TYPE_CHECKING, NamedTuple
+from socket import AF_UNSPEC, IPPROTO_UDP, SOCK_DGRAM
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sterna.core.actions import Connect, Disconnect
 from sterna.core.inputs import Heard
@@ -49,7 +49,8 @@ RESOLVE_S = 10.0
 COMPLAIN_S = 60.0
 """How often the same complaint is logged at most."""
 
-SocketAddress = tuple[str, int]
+SocketAddress = tuple[Any, ...]
+"""An address as sockets of its family have it: host, port, and perhaps more."""
 
 
 class Place(NamedTuple):
@@ -88,6 +89,7 @@ class Reach:
         self._candidates = [Address.from_url(url) for url in urls]
         self._found: dict[Address, SocketAddress] = {}
         """What the system knows the candidates as."""
+        self._family = AF_UNSPEC
         self._resolving: asyncio.Task[None] | None = None
         self._diallers: dict[NodeId, Dialler] = {}
         self._second = 0
@@ -99,12 +101,14 @@ class Reach:
     async def open(self, address: Address) -> None:
         """Send and receive at the address where the broker listens; OSError if that fails."""
         loop = asyncio.get_running_loop()
-        await self._resolve()
         self._transport, _ = await loop.create_datagram_endpoint(
             lambda: _Datagrams(self), local_addr=(address.host, address.port)
         )
-        if any(not _is_number(each) for each in self._candidates):
-            self._resolving = asyncio.create_task(self._keep_resolving())
+        self._family = self._transport.get_extra_info("socket").family
+        named = [each for each in self._candidates if not _is_number(each)]
+        await self._resolve(each for each in self._candidates if each not in named)
+        if named:
+            self._resolving = asyncio.create_task(self._keep_resolving(named))
 
     def close(self) -> None:
         """Send and receive no more, and make no more links."""
@@ -117,23 +121,23 @@ class Reach:
             self._transport.close()
             self._transport = None
 
-    async def _keep_resolving(self) -> None:
+    async def _keep_resolving(self, candidates: Sequence[Address]) -> None:
+        """Look up candidates by name, for that may mean another address than before."""
         while True:
+            await self._resolve(candidates)
             await asyncio.sleep(RESOLVE_S)
-            await self._resolve()
 
-    async def _resolve(self) -> None:
-        """Look up the candidates, for a name may mean another address than before."""
+    async def _resolve(self, candidates: Iterable[Address]) -> None:
         loop = asyncio.get_running_loop()
-        for candidate in self._candidates:
+        for host, port in candidates:
             try:
                 found = await loop.getaddrinfo(
-                    candidate.host, candidate.port, type=SOCK_DGRAM, proto=IPPROTO_UDP
+                    host, port, family=self._family, type=SOCK_DGRAM, proto=IPPROTO_UDP
                 )
-            except OSError:
-                self._complain(f"cannot find {candidate.host}: it is no candidate until then")
+            except OSError as error:
+                self._complain(f"cannot find {host}, which is no candidate meanwhile: {error}")
                 continue
-            self._found[candidate] = found[0][4][:2]  # type: ignore[assignment]
+            self._found[Address(host, port)] = found[0][4]
 
     # ---- Datagrams
 
@@ -166,7 +170,7 @@ class Reach:
             return
         try:
             said, message = decode_datagram(data)
-            address = Address.parse(said.address) if said.address else Address(*source)
+            address = Address.parse(said.address) if said.address else Address(*source[:2])
             if not said.node.isprintable() or len(said.node) > NAME_CHARACTERS_MAX:
                 raise MalformedError("a name has printable characters")
         except (MalformedError, AddressError) as problem:
@@ -236,8 +240,8 @@ class _Datagrams(asyncio.DatagramProtocol):
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
 
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        self._reach.received(data, addr[:2])
+    def datagram_received(self, data: bytes, addr: SocketAddress) -> None:
+        self._reach.received(data, addr)
 
     def error_received(self, exc: Exception) -> None:
         """Nobody is there: candidates need not be."""
