@@ -56,6 +56,8 @@ class ElectingCampaign:
         self._roams = False
         self._is_over = False
         self.kills_while_split = False
+        self.journals = directory
+        """Where brokers and clients keep their journals."""
         self._log: list[str] = []
 
     async def run(self, kills: int, splits: int, *, period_s: float = 0.0) -> None:
@@ -91,7 +93,11 @@ class ElectingCampaign:
         for name in self._names:
             url = self.network.url(self._rng.choice(self.network.names))
             self._clients[name] = client = await connect(
-                url, client=name, facts=self.oracle.fact, timeout=30
+                url,
+                client=name,
+                facts=self.oracle.fact,
+                timeout=30,
+                journal=self.journals / name,
             )
             text = f"kind = '{self._rng.choice(KINDS)}'"
             self._subscriptions.append(client.subscribe(text, name="1"))

@@ -6,11 +6,15 @@ from statistics import median
 
 import pytest
 
+from sterna.pipeline.audit import audit, in_journals
 from tests.net.electing import ElectingCampaign
 from tests.scale import CAMPAIGN
 
 KILLS, SPLITS, PERIOD_S = (12, 2, 10.0) if CAMPAIGN > 1 else (2, 1, 0.0)
 """Two minutes in `make test-long`."""
+
+GRACE_US = 60_000_000
+"""So long an event may be on its way: a part of the network may be cut off meanwhile."""
 
 WHOLE_BEATS = 3.0
 """So many heartbeats after a change, the network is whole again: half of the times at least, for
@@ -18,10 +22,12 @@ the machine may be busy. What the longest one took is printed."""
 
 
 @pytest.mark.spec("MB-1", "MB-7", "LV-1")
-def test_a_live_network_heals_itself_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_live_network_heals_itself_and_loses_nothing(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Each leader is killed with SIGKILL and comes back from its log, links and datagrams are cut
     between two parts and pass again, and clients roam and publish: what a broker has acknowledged
-    is with everyone who wants it, once and in order.
+    is with everyone who wants it, once and in order. The long run audits the journals, too.
     """
 
     async def run() -> ElectingCampaign:
@@ -35,6 +41,14 @@ def test_a_live_network_heals_itself_and_loses_nothing(tmp_path: Path) -> None:
     assert campaign.seen["moves"] > 0
     assert campaign.oracle.owed() > campaign.seen["published"] > 0
     took = [beats for each in campaign.took.values() for beats in each]
+    print(f"{campaign.seen}, {campaign.oracle.owed()} deliveries owed")
     print(f"whole again after so many heartbeats: {campaign.took}")
     assert len(took) == 2 * (KILLS + SPLITS)
     assert median(took) <= WHOLE_BEATS
+    if CAMPAIGN > 1:
+        spark = request.getfixturevalue("spark")
+        verdict = audit(in_journals(spark, campaign.journals), grace_us=GRACE_US)
+        print(f"the audit: {verdict.delivered} delivered, {verdict.owed} owed, {verdict.faults}")
+        assert verdict.is_clean
+        assert verdict.published == campaign.seen["published"]
+        assert verdict.owed > 0

@@ -97,7 +97,7 @@ def test_routing_by_advertisements_loses_some() -> None:
     """Subscriptions go only where something is advertised. So what was kept comes to a part of the
     branch that does not know what the brokers between it and the publisher want.
     """
-    run = Changing(397, handover=Handover.PREFETCHING, advertises=True)
+    run = Changing(1564, handover=Handover.PREFETCHING, advertises=True)
     run.walk(60)
     run.heal()
 
