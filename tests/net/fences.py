@@ -22,6 +22,7 @@ class Gate(asyncio.DatagramProtocol):
         self.back: Gate
         """The way back, from which the other broker sees the datagrams come."""
         self.passed = 0
+        self.takes_datagrams = True
         self._transport: asyncio.DatagramTransport
 
     async def open(self) -> bool:
@@ -44,7 +45,7 @@ class Gate(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         del addr
-        if not self.proxy.is_shut:
+        if self.takes_datagrams:
             self.passed += 1
             self.back._transport.sendto(data, self.proxy.target)
 
@@ -79,7 +80,7 @@ class Fences:
         """Nothing passes between a part and the others; connections break, or just fall silent."""
         for (a, b), gate in self._gates.items():
             if (a in part) != (b in part):
-                gate.proxy.is_shut = True
+                gate.proxy.is_shut, gate.takes_datagrams = True, False
                 if self._rng.random() < 0.5:
                     gate.proxy.silence()
                 else:
@@ -89,6 +90,12 @@ class Fences:
         """All is open; connections that are silent stay so."""
         for gate in self._gates.values():
             gate.proxy.heal()
+            gate.takes_datagrams = True
+
+    def refuse(self, a: str, b: str) -> None:
+        """No connection passes between two brokers, and datagrams do."""
+        for pair in ((a, b), (b, a)):
+            self._gates[pair].proxy.is_shut = True
 
     @property
     def passed(self) -> int:

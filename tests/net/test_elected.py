@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from sterna.core.inputs import Heard, Restarted
 from sterna.core.messages import SubscriptionChange
 from sterna.core.overlay.election import Beat, Election, Reign
 from sterna.net import engine as engines
+from sterna.net.address import Address
 from sterna.net.broker import BrokerServer
 from sterna.net.config import BrokerConfig, ConfigError
 from sterna.net.engine import Engine
@@ -23,6 +25,7 @@ from sterna.net.records import decode_record, encode_record
 from sterna.net.status import electing_of, status, topology
 from sterna.wire.codec import to_msgpack
 from sterna.wire.datagrams import encode_datagram
+from tests.net.fences import Fences
 from tests.net.live import connect, gather_events, until
 from tests.net.test_server import config_in, number, run
 from tests.wire.test_datagrams import datagram
@@ -191,6 +194,31 @@ def test_candidates_need_not_know_each_other(tmp_path: Path) -> None:
         await brokers.whole()
 
     with_brokers(tmp_path, "AB", doing)
+
+
+def test_a_broker_that_is_heard_and_cannot_be_connected_is_out_of_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Datagrams pass between A and B, and connections do not: C is the way."""
+    monkeypatch.setattr("sterna.net.broker.reach.UNLINKED_S", 1.0)
+
+    async def doing() -> None:
+        brokers = Brokers(tmp_path, "ABC")
+        addresses = {name: Address("127.0.0.1", port) for name, port in brokers.ports.items()}
+        fences = Fences(addresses, Random(1))  # noqa: S311 - reproducible.
+        await fences.open()
+        fences.refuse("A", "B")
+        for name in "ABC":
+            neighbours = {"neighbours": list(fences.candidates(name))}
+            await brokers.start(name, network=neighbours)
+        await brokers.whole()
+        assert topology(brokers.servers["C"])["links"] == [["A", "C"], ["B", "C"]]
+        assert brokers.servers["B"].reach.datagrams["unlinked"] > 0
+        for name in "ABC":
+            await brokers.stop(name)
+        await fences.close()
+
+    run(doing())
 
 
 # ---- Heartbeats and the log
@@ -385,39 +413,45 @@ def test_a_tree_becomes_one_that_brokers_make_and_back(tmp_path: Path) -> None:
     """Both after a restart. What was on its way when a broker was down arrives nevertheless."""
 
     async def doing() -> None:
-        brokers = Brokers(tmp_path, "AB")
+        brokers = Brokers(tmp_path, "ABC")
         tree = {"overlay": "tree", "handover": "standard"}
-        above = {**tree, "neighbours": []}
-        below = {**tree, "neighbours": [brokers.url("A")]}
-        await brokers.start("A", network=above)
-        await brokers.start("B", network=below)
-        await until(lambda: "B" in brokers.servers["A"].node.up)
-        ann = await connect(brokers.url("B"), client="ann", timeout=30)
+        line = {
+            name: {**tree, "neighbours": [brokers.url(up)] if up else []}
+            for name, up in (("A", ""), ("B", "A"), ("C", "B"))
+        }
+        for name, network in line.items():
+            await brokers.start(name, network=network)
+        await until(lambda: len(topology(brokers.servers["A"])["brokers"]) == 3)
+        ann = await connect(brokers.url("C"), client="ann", timeout=30)
         pat = await connect(brokers.url("A"), client="pat", timeout=30)
         subscription = ann.subscribe("n > 0")
         await subscription.ready(timeout=30)
-        await brokers.stop("B")
+        await brokers.stop("C")
         await pat.publish(n=1)
-        await brokers.stop("A")
-        await brokers.start("A")
-        await brokers.start("B")
+        for name in "BA":
+            await brokers.stop(name)
+        for name in line:  # B and C do not hear each other.
+            network = {"neighbours": [brokers.url("A")]}
+            await brokers.start(name, network=network)
         await brokers.whole()
+        assert topology(brokers.servers["A"])["links"] == [["A", "B"], ["A", "C"]]
         await pat.publish(n=2)
         got = await gather_events(subscription, 2)
         assert [event.attributes["n"] for event in got] == [1, 2]
 
         await until(brokers.settled)
-        await brokers.stop("B")
-        await brokers.stop("A")
-        await brokers.start("A", network=above)
-        await brokers.start("B", network=below)
-        await until(lambda: "B" in brokers.servers["A"].node.up)
+        for name in "CBA":
+            await brokers.stop(name)
+        for name, network in line.items():
+            await brokers.start(name, network=network)
+        await until(lambda: len(topology(brokers.servers["A"])["brokers"]) == 3)
+        assert topology(brokers.servers["A"])["links"] == [["A", "B"], ["B", "C"]]
         await pat.publish(n=3)
         (event,) = await gather_events(subscription, 1)
         assert event.attributes["n"] == 3
         for client in (ann, pat):
             await client.close(timeout=5)
-        for name in "BA":
+        for name in "CBA":
             await brokers.stop(name)
 
     run(doing())

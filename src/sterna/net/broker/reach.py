@@ -46,6 +46,13 @@ PER_SECOND_MAX = 2_000
 RESOLVE_S = 10.0
 """How often the names of hosts among the candidates are looked up."""
 
+UNLINKED_S = 5.0
+"""A broker that is heard, and with which there is no link although there should be one, counts as
+out of reach after so long: datagrams pass, and connections do not."""
+
+SHUNNED_S = 30.0
+"""So long; then it is tried again."""
+
 COMPLAIN_S = 60.0
 """How often the same complaint is logged at most."""
 
@@ -76,8 +83,9 @@ class Reach:
         door: "NativeDoor",
     ) -> None:
         self.datagrams: Counter[str] = Counter()
-        """How many datagrams were `sent`, `heard`, and ignored: `malformed`, from a `namesake`, or
-        more than the broker takes (`flood`)."""
+        """How many datagrams were `sent` and `heard`. Others are ignored: `malformed`, from a
+        `namesake`, a broker that cannot be connected (`unlinked`), or more than it takes (`flood`).
+        """
         self.places: dict[NodeId, Place] = {}
         """Where brokers were heard, those heard last at the end."""
         self._configuration = configuration
@@ -92,6 +100,10 @@ class Reach:
         self._family = AF_UNSPEC
         self._resolving: asyncio.Task[None] | None = None
         self._diallers: dict[NodeId, Dialler] = {}
+        self._wanted: dict[NodeId, float] = {}
+        """The neighbours, and since when there should be a link and is none."""
+        self._shunned: dict[NodeId, float] = {}
+        """Until when which brokers count as out of reach."""
         self._second = 0
         self._in_second = 0
         self._complained: dict[str, float] = {}
@@ -183,6 +195,9 @@ class Reach:
                 self.datagrams["namesake"] += 1
                 self._complain(f"two brokers are called {name}; rename one (`name`): {address}")
             return
+        if self._is_unlinked(name, now):
+            self.datagrams["unlinked"] += 1
+            return
         self.datagrams["heard"] += 1
         self.places.pop(name, None)
         self.places[name] = Place(address, source, said.run, now)
@@ -191,6 +206,22 @@ class Reach:
         if self._driver.node.peers.get(name) is Peer.CLIENT:
             self._door.send_namesake_away(name)
         self._driver.give(Heard(sender=name, message=message))
+
+    def _is_unlinked(self, name: NodeId, now: float) -> bool:
+        """Whether there is no link with a broker that is heard, and none can be made."""
+        if self._shunned.get(name, now) > now:
+            return True
+        self._shunned.pop(name, None)
+        if name in self._wanted and name in self._sessions.links:
+            self._wanted[name] = now
+        if self._wanted.get(name, now) + UNLINKED_S > now:
+            return False
+        self._shunned[name] = now + SHUNNED_S
+        self._complain(
+            f"{name} sends heartbeats, and cannot be connected: it counts as out of reach for "
+            f"{SHUNNED_S:g} s; let connections pass where datagrams do (TCP and UDP)"
+        )
+        return True
 
     def _is_flood(self) -> bool:
         second = int(time.monotonic())
@@ -215,10 +246,13 @@ class Reach:
         """Make a link, or make it no more; the other end may be the one to make it."""
         name = action.link
         if isinstance(action, Disconnect):
+            self._wanted.pop(name, None)
             dialler = self._diallers.pop(name, None)
             if dialler is not None:
                 dialler.stop()
-        elif name not in self._diallers and self._configuration.name < name:
+            return
+        self._wanted.setdefault(name, time.monotonic())
+        if name not in self._diallers and self._configuration.name < name:
             self._diallers[name] = Dialler(
                 self._door, self._sessions, lambda: self._address_of(name), name
             )
