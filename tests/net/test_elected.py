@@ -446,6 +446,7 @@ def test_a_tree_becomes_one_that_brokers_make_and_back(tmp_path: Path) -> None:
             await brokers.start(name, network=network)
         await until(lambda: len(topology(brokers.servers["A"])["brokers"]) == 3)
         assert topology(brokers.servers["A"])["links"] == [["A", "B"], ["B", "C"]]
+        await until(brokers.settled)
         await pat.publish(n=3)
         (event,) = await gather_events(subscription, 1)
         assert event.attributes["n"] == 3

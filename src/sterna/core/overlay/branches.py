@@ -102,6 +102,10 @@ class Branches(BrokerComponent):
         del now
         self.options = settings.options_of(self.name, BranchOptions)
 
+    def begin(self, now: Time) -> None:
+        """Know the links that there are: some of them may end at once."""
+        self.doubts.compare(self.members.links(), self.members.brokers(), now)
+
     def end(self, now: Time) -> bool:
         for neighbour in list(self.cuts):
             self._give_up(neighbour, now)

@@ -87,10 +87,10 @@ class Electing(BrokerComponent):
         self._follow(election, reign, next_hop, now)
 
     def begin(self, now: Time) -> None:
-        """Links that were there before are none of the tree."""
+        """Links that were there before are none of the tree; they end once all has begun."""
         broker = self.broker
         self._linked |= {link: None for link in broker.known if _is_broker(broker, link)}
-        self.wake(now)
+        self.wake_by(now)
 
     def end(self, now: Time) -> bool:
         """Others decide now which links there are, and make them anew."""
