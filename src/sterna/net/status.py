@@ -99,7 +99,9 @@ def election(server: "BrokerServer") -> dict[str, Any] | None:
         "hops": len(found.path) - 1,
         "brokers": len(server.driver.members.brokers()),
         "in_reach": {
-            name: str(reach.places[name].address) for name in found.heard if name in reach.places
+            name: str(reach.places[name].address)
+            for name in sorted(found.heard)
+            if name in reach.places
         },
         "cut_off": cut_off(node),
         "is_waiting_for_order": node.is_unsure,
