@@ -18,7 +18,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from sterna.demo.play import Witness
 from sterna.errors import NotConnectedError, SternaError
+from sterna.journal import Journal
 from sterna.net.client.handles import Receipt, Subscription
 from sterna.sim.oracle import Oracle
 from tests.net.fences import Fences
@@ -58,6 +60,7 @@ class ElectingCampaign:
         self.kills_while_split = False
         self.journals = directory
         """Where brokers and clients keep their journals."""
+        self.witness = Witness(self.oracle, Journal(directory / "witness", "witness"))
         self._log: list[str] = []
 
     async def run(self, kills: int, splits: int, *, period_s: float = 0.0) -> None:
@@ -101,12 +104,14 @@ class ElectingCampaign:
             )
             text = f"kind = '{self._rng.choice(KINDS)}'"
             self._subscriptions.append(client.subscribe(text, name="1"))
-        await settle(self.network, self._clients.values(), self.oracle.fact)
+        await settle(self.network, self._clients.values())
+        self.witness.settled()
         self._roams = True
 
     async def _stop(self) -> None:
         for client in self._clients.values():
             await client.close(timeout=0.5)
+        self.witness.close()
         await self.fences.close()
         await asyncio.to_thread(self.network.stop, patience_s=5)
 
@@ -116,7 +121,8 @@ class ElectingCampaign:
             async with asyncio.timeout(60):
                 for receipt in self._receipts:
                     await receipt
-            await settle(self.network, self._clients.values(), self.oracle.fact)
+            await settle(self.network, self._clients.values())
+            self.witness.settled()
         except TimeoutError:
             raise AssertionError(f"it does not settle\n{self._story()}") from None
         findings, ended = self.oracle.findings(), self.network.died()

@@ -13,7 +13,7 @@ from tests.scale import CAMPAIGN
 KILLS, SPLITS, PERIOD_S = (12, 2, 10.0) if CAMPAIGN > 1 else (2, 1, 0.0)
 """Two minutes in `make test-long`."""
 
-GRACE_US = 60_000_000
+GRACE_US = 15_000_000
 """So long an event may be on its way: a part of the network may be cut off meanwhile."""
 
 WHOLE_BEATS = 3.0
