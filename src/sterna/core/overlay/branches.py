@@ -145,11 +145,11 @@ class Branches(BrokerComponent):
             self._cut_off(link, unconfirmed, now)
 
     def _cut_off(self, link: LinkId, unconfirmed: Iterable[Message], now: Time) -> None:
-        events = [e for each in unconfirmed if isinstance(each, Events) for e in each.events]
         self._passed.pop(link, None)
-        recent = self._recents.take(link, now)
-        known = {event.id for event in recent}
-        events = [*(event for event in events if event.id not in known), *recent]
+        sent = [e for each in unconfirmed if isinstance(each, Events) for e in each.events]
+        recent = {event.id: event for event in self._recents.take(link, now)}
+        new = {event.id: event for event in sent if event.id not in recent}
+        events = [*new.values(), *recent.values()]
         cut = self.cuts.get(link)
         if cut is None:
             cut = self.cuts[link] = Cut(now)
