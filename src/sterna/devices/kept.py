@@ -1,0 +1,54 @@
+"""What is kept of an MQTT session: in a snapshot, and when it travels to another broker."""
+
+import msgspec
+
+from sterna.core.names import NEVER, Time
+from sterna.mqtt.packets import Publish, Version, Will
+
+
+class Subscribed(msgspec.Struct, frozen=True):
+    """A subscription of a session."""
+
+    name: str
+    """The name of the client's subscription; it has another one once its filter is another."""
+    qos: int
+    no_local: bool = False
+    retain_as_published: bool = False
+    identifier: int | None = None
+    terms: tuple[str, ...] = ()
+    """What makes the filter, besides the topic filter: if it changes, the filter does."""
+
+
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
+    """A message on its way to a device."""
+
+    publish: Publish
+    qos: int
+    retain: bool = False
+    identifiers: tuple[int, ...] = ()
+    until: Time = NEVER
+    """When it expires."""
+
+
+class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session, with what belongs to its present connection if there is one."""
+
+    version: Version
+    expiry_s: int
+    subscriptions: dict[str, Subscribed]
+    """By topic filter."""
+    names: int
+    """How many names were given to subscriptions."""
+    received: list[int]
+    """The packet identifiers of messages with QoS 2 that were received, and not released yet."""
+    inflight: list[tuple[int, Outgoing | None]]
+    """What was sent and is not acknowledged, by packet identifier; None if it was received."""
+    pending: list[Outgoing]
+    next_id: int
+    waiting: list[Publish]
+    will: Will | None
+    is_connected: bool
+    receive_maximum: int
+    maximum_packet_size: int | None
+    wants_problem_information: bool
+    aliases: dict[int, str]

@@ -1,0 +1,506 @@
+"""An MQTT session: what a server does with the packets of one device, and sends to it.
+
+(MQTT 5.0, 4.1 and 4.3 to 4.9.) It is a machine: packets and events go in, packets come out. What it
+publishes and subscribes to goes to its client, through a `Port`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from sterna.core.names import NEVER, NodeId, Time
+from sterna.devices.faces import attributes_of
+from sterna.devices.filters import WHERE, FilterRefusedError, filter_of
+from sterna.devices.frames import Delivery
+from sterna.devices.kept import KeptSession, Outgoing, Subscribed
+from sterna.devices.options import NEVER_S, DeviceOptions
+from sterna.model.event import Event, Scalar
+from sterna.model.filters import Filter
+from sterna.mqtt.encoder import encode
+from sterna.mqtt.packets import (
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    ReasonCode,
+    Suback,
+    Subscribe,
+    SubscriptionRequest,
+    Unsuback,
+    Unsubscribe,
+    Version,
+    Will,
+)
+
+SECOND_US: Time = 1_000_000
+
+Publication = tuple[dict[str, Scalar], bytes]
+"""The attributes and the payload of an event."""
+
+IDS_MAX = 65_535
+
+
+class Port(Protocol):
+    """What a session wants of its client."""
+
+    @property
+    def may_publish(self) -> bool:
+        """Whether events go out at once."""
+        ...
+
+    def publish(self, events: Sequence[Publication], now: Time) -> None:
+        """Publish events."""
+        ...
+
+    def subscribe(self, name: str, filter_: Filter, now: Time) -> None:
+        """Subscribe."""
+        ...
+
+    def unsubscribe(self, name: str, now: Time) -> None:
+        """End a subscription."""
+        ...
+
+
+class Session:
+    """The session of one device."""
+
+    def __init__(self, device: NodeId, options: DeviceOptions, port: Port) -> None:
+        self.options = options
+        self.is_connected = False
+        self.is_over = False
+        """Whether nothing of it is needed any more; its client is about to leave."""
+        self.closes: bool = False
+        """Whether the connection is to be closed behind what is in the `outbox`."""
+        self.expiry_s = 0
+        """For how long it outlasts its connection."""
+        self.will: Will | None = None
+        """What is published if the connection ends without DISCONNECT."""
+        self.outbox: list[Packet | Delivery] = []
+        self.version = Version.V5
+        self._device = device
+        self._port = port
+        self._subscriptions: dict[str, Subscribed] = {}
+        self._by_name: dict[str, Subscribed] = {}
+        self._names = 0
+        self._received: dict[int, None] = {}
+        self._inflight: dict[int, Outgoing | None] = {}
+        self._pending: deque[Outgoing] = deque()
+        self._next_id = 1
+        self._waiting: deque[Publish] = deque()
+        """What the device has published while its client may not publish."""
+        self._receive_maximum = IDS_MAX
+        self._maximum_packet_size: int | None = None
+        self._wants_problem_information = True
+        self._aliases: dict[int, str] = {}
+        self._publications: list[Publication] = []
+
+    # ---- Connections
+
+    def connect(self, connect: Connect) -> None:
+        """A connection begins; what it asks for holds from now on."""
+        options = self.options
+        self.version = connect.version
+        self.is_connected = True
+        self.closes = False
+        self.outbox.clear()
+        self.will = connect.will
+        asked_s = connect.session_expiry_s
+        if connect.version is Version.V311:
+            asked_s = 0 if connect.clean_start else NEVER_S
+        self.expiry_s = min(asked_s, options.session_expiry_max_s)
+        self._receive_maximum = min(connect.receive_maximum, options.inflight_max)
+        self._maximum_packet_size = connect.maximum_packet_size
+        self._wants_problem_information = connect.wants_problem_information
+        self._aliases.clear()
+
+    def welcome(self, connect: Connect, *, is_present: bool, assigned: str | None) -> None:
+        """Answer CONNECT, and send again what was not acknowledged."""
+        options = self.options
+        is_shorter = self.expiry_s != connect.session_expiry_s
+        self.outbox.append(
+            Connack(
+                session_present=is_present,
+                session_expiry_s=self.expiry_s if is_shorter else None,
+                receive_maximum=options.receive_maximum,
+                retain_available=False,
+                maximum_packet_size=options.maximum_packet_size,
+                assigned_client_id=assigned,
+                topic_alias_maximum=options.topic_aliases,
+                shared_subscription_available=False,
+            )
+        )
+
+    def send_again(self, now: Time) -> None:
+        """Send what was sent over an earlier connection and not acknowledged, in its order."""
+        for packet_id, message in self._inflight.items():
+            if message is None:
+                self.outbox.append(Pubrel(packet_id))
+            else:
+                self._send(message, packet_id, now, dup=True)
+
+    def disconnected(self) -> None:
+        """The connection is over."""
+        self.is_connected = False
+        self.closes = False
+        self.outbox.clear()
+        self._aliases.clear()
+
+    def refuse(self, reason_code: ReasonCode, what: str) -> None:
+        """End the connection and give the reason."""
+        if self.is_connected and not self.closes:
+            if self.version is Version.V5:
+                reason = what if self._wants_problem_information else None
+                self.outbox.append(Disconnect(reason_code, reason_string=reason))
+            self.closes = True
+
+    def take_will(self) -> Will | None:
+        """Take the will, to publish it or to discard it."""
+        will, self.will = self.will, None
+        return will
+
+    # ---- From the device
+
+    def take(self, packets: Sequence[Packet], now: Time) -> None:
+        """Packets have come from the device."""
+        for packet in packets:
+            if self.closes:
+                break
+            if type(packet) is Publish:
+                self._on_publish(packet, now)
+            else:
+                self._publish(now)
+                handler = self._HANDLERS.get(type(packet))
+                if handler is not None:
+                    handler(self, packet, now)
+        self._publish(now)
+
+    def _on_publish(self, packet: Publish, now: Time) -> None:
+        named = self._with_topic(packet)
+        if named is None:
+            return
+        if named.retain and self.version is Version.V5:
+            self.refuse(ReasonCode.RETAIN_NOT_SUPPORTED, "retained messages are not supported")
+        elif not self._port.may_publish or self._waiting:
+            if named.qos and self._received_count >= IDS_MAX:
+                self.refuse(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, "too many at once")
+            else:
+                self._waiting.append(named)
+        else:
+            self._accept(named)
+        del now
+        exceeds = self._received_count > self.options.receive_maximum
+        if exceeds and self.version is Version.V5:
+            what = f"more than {self.options.receive_maximum} messages are not acknowledged"
+            self.refuse(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, what)
+
+    @property
+    def _received_count(self) -> int:
+        """How many messages with QoS 1 or 2 the device counts as not acknowledged, at least."""
+        if not self._waiting:
+            return len(self._received)
+        return len(self._received) + sum(1 for each in self._waiting if each.qos)
+
+    def _with_topic(self, packet: Publish) -> Publish | None:
+        """A message with its topic instead of the alias; None if there is none."""
+        alias = packet.topic_alias
+        if alias is None:
+            return packet
+        if not 0 < alias <= self.options.topic_aliases:
+            self.refuse(ReasonCode.TOPIC_ALIAS_INVALID, f"there is no topic alias {alias}")
+            return None
+        if packet.topic:
+            self._aliases[alias] = packet.topic
+            return packet
+        topic = self._aliases.get(alias)
+        if topic is None:
+            self.refuse(ReasonCode.PROTOCOL_ERROR, f"topic alias {alias} was not set")
+            return None
+        return replace(packet, topic=topic)
+
+    def _accept(self, packet: Publish) -> None:
+        """Publish a message, unless it was received already, and acknowledge it."""
+        packet_id = packet.packet_id
+        if packet.qos == 2:  # noqa: PLR2004 - exactly once.
+            self.outbox.append(Pubrec(packet_id))
+            if packet_id in self._received:
+                return
+            self._received[packet_id] = None
+        elif packet.qos:
+            self.outbox.append(Puback(packet_id))
+        self._publications.append((attributes_of(packet, packet.topic), packet.payload))
+
+    def _publish(self, now: Time) -> None:
+        """Publish what has gathered, in its order."""
+        if self._publications:
+            publications, self._publications = self._publications, []
+            self._port.publish(publications, now)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is to be published once its client may."""
+        return bool(self._waiting)
+
+    def publish_waiting(self, now: Time) -> None:
+        """Publish what has waited, if the client may now."""
+        if self._waiting and self._port.may_publish:
+            waiting, self._waiting = self._waiting, deque()
+            for packet in waiting:
+                self._accept(packet)
+            self._publish(now)
+
+    def publish_will(self, will: Will, now: Time) -> None:
+        """Publish the will."""
+        self._port.publish([(attributes_of(will, will.topic), will.payload)], now)
+
+    def _on_puback(self, packet: Puback, _now: Time) -> None:
+        message = self._inflight.get(packet.packet_id)
+        if message is not None and message.qos == 1:
+            del self._inflight[packet.packet_id]
+
+    def _on_pubrec(self, packet: Pubrec, _now: Time) -> None:
+        packet_id = packet.packet_id
+        if packet_id not in self._inflight:
+            unknown = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            self.outbox.append(Pubrel(packet_id, unknown))
+            return
+        message = self._inflight[packet_id]
+        if message is not None and message.qos != 2:  # noqa: PLR2004
+            self.refuse(ReasonCode.PROTOCOL_ERROR, f"PUBREC for {packet_id}, which has QoS 1")
+        elif packet.reason_code.is_failure:
+            del self._inflight[packet_id]
+        else:
+            self._inflight[packet_id] = None
+            self.outbox.append(Pubrel(packet_id))
+
+    def _on_pubrel(self, packet: Pubrel, _now: Time) -> None:
+        packet_id = packet.packet_id
+        is_known = self._received.pop(packet_id, self) is None
+        code = ReasonCode.SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        self.outbox.append(Pubcomp(packet_id, code))
+
+    def _on_pubcomp(self, packet: Pubcomp, _now: Time) -> None:
+        if self._inflight.get(packet.packet_id, self) is None:
+            del self._inflight[packet.packet_id]
+
+    def _on_subscribe(self, packet: Subscribe, now: Time) -> None:
+        codes = tuple([self._subscribe(request, packet, now) for request in packet.requests])
+        self.outbox.append(Suback(packet.packet_id, codes, self._reason(self._refusal)))
+        self._refusal = ""
+
+    _refusal = ""
+    """Why a subscription of the present SUBSCRIBE was refused."""
+
+    def _reason(self, what: str) -> str | None:
+        return what if what and self._wants_problem_information else None
+
+    def _subscribe(
+        self, request: SubscriptionRequest, packet: Subscribe, now: Time
+    ) -> ReasonCode:
+        topic_filter = request.topic_filter
+        if topic_filter.startswith("$share/"):
+            self._refusal = "shared subscriptions are not supported"
+            return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+        properties = dict(packet.user_properties)
+        terms = tuple(properties[name] for name in (WHERE,) if name in properties)
+        before = self._subscriptions.get(topic_filter)
+        name = before.name if before is not None else ""
+        if before is None or before.terms != terms:
+            try:
+                filter_ = filter_of(topic_filter, *terms)
+            except FilterRefusedError as error:
+                self._refusal = str(error)
+                return error.reason_code
+            self._names += 1
+            name = str(self._names)
+            self._port.subscribe(name, filter_, now)
+        if before is not None and before.name != name:
+            self._end(before, now)
+        found = Subscribed(
+            name,
+            request.qos,
+            request.no_local,
+            request.retain_as_published,
+            packet.subscription_identifier,
+            terms,
+        )
+        self._subscriptions[topic_filter] = self._by_name[name] = found
+        return ReasonCode(request.qos)
+
+    def _on_unsubscribe(self, packet: Unsubscribe, now: Time) -> None:
+        codes = tuple([self._unsubscribe(each, now) for each in packet.topic_filters])
+        self.outbox.append(Unsuback(packet.packet_id, codes))
+
+    def _unsubscribe(self, topic_filter: str, now: Time) -> ReasonCode:
+        found = self._subscriptions.pop(topic_filter, None)
+        if found is None:
+            return ReasonCode.NO_SUBSCRIPTION_EXISTED
+        self._end(found, now)
+        return ReasonCode.SUCCESS
+
+    def _end(self, subscription: Subscribed, now: Time) -> None:
+        del self._by_name[subscription.name]
+        self._port.unsubscribe(subscription.name, now)
+
+    def end_subscriptions(self, now: Time) -> None:
+        """End all subscriptions."""
+        for topic_filter in list(self._subscriptions):
+            self._unsubscribe(topic_filter, now)
+
+    def _on_disconnect(self, packet: Disconnect, _now: Time) -> None:
+        expiry_s = packet.session_expiry_s
+        if expiry_s is not None:
+            if expiry_s and not self.expiry_s:
+                self.refuse(ReasonCode.PROTOCOL_ERROR, "a session that was to end cannot go on")
+                return
+            self.expiry_s = min(expiry_s, self.options.session_expiry_max_s)
+        if packet.reason_code != ReasonCode.DISCONNECT_WITH_WILL:
+            self.will = None
+        self.closes = True
+
+    def _on_auth(self, _packet: Auth, _now: Time) -> None:
+        self.refuse(ReasonCode.PROTOCOL_ERROR, "there was no authentication method")
+
+    _HANDLERS: dict[type[Packet], Callable[["Session", Any, Time], None]] = {  # noqa: RUF012
+        Puback: _on_puback,
+        Pubrec: _on_pubrec,
+        Pubrel: _on_pubrel,
+        Pubcomp: _on_pubcomp,
+        Subscribe: _on_subscribe,
+        Unsubscribe: _on_unsubscribe,
+        Disconnect: _on_disconnect,
+        Auth: _on_auth,
+    }
+
+    # ---- To the device
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether it takes more events; else they wait where they are."""
+        return (self.is_connected and not self._pending) or self.is_over
+
+    def deliver(
+        self, event: Event, publish: Publish | None, names: Sequence[str], now: Time
+    ) -> None:
+        """An event for subscriptions of the device has come, with its form as a message."""
+        if publish is None:
+            return
+        is_own = event.publisher == self._device
+        wanting = [
+            found
+            for name in names
+            if (found := self._by_name.get(name)) is not None and not (is_own and found.no_local)
+        ]
+        if not wanting:
+            return
+        until = NEVER
+        if publish.message_expiry_s is not None:
+            until = event.time_us + publish.message_expiry_s * SECOND_US
+            if until <= now:
+                return
+        found = wanting[0]
+        if len(wanting) == 1:
+            qos, as_published = found.qos, found.retain_as_published
+            identifiers = () if found.identifier is None else (found.identifier,)
+        else:
+            qos = max(each.qos for each in wanting)
+            as_published = any(each.retain_as_published for each in wanting)
+            identifiers = tuple(
+                [each.identifier for each in wanting if each.identifier is not None]
+            )
+        retain = as_published and publish.retain
+        self._pending.append(
+            Outgoing(publish, min(qos, publish.qos), retain, identifiers, until)
+        )
+
+    def flush(self, now: Time) -> None:
+        """Send what can be sent now."""
+        pending, inflight = self._pending, self._inflight
+        if not self.is_connected or self.closes:
+            return
+        while pending:
+            message = pending[0]
+            if message.qos and len(inflight) >= self._receive_maximum:
+                break
+            pending.popleft()
+            if message.until <= now or self._is_too_large(message):
+                continue
+            packet_id = 0
+            if message.qos:
+                packet_id = self._free_id()
+                inflight[packet_id] = message
+            self._send(message, packet_id, now)
+
+    def _send(self, message: Outgoing, packet_id: int, now: Time, *, dup: bool = False) -> None:
+        publish = message.publish
+        if message.until != NEVER:  # What is left of its time.
+            left_s = max(1, -((now - message.until) // SECOND_US))
+            if left_s != publish.message_expiry_s:
+                publish = replace(publish, message_expiry_s=left_s)
+        self.outbox.append(
+            Delivery(publish, message.qos, packet_id, message.retain, dup, message.identifiers)
+        )
+
+    def _free_id(self) -> int:
+        while self._next_id in self._inflight:
+            self._next_id = self._next_id % IDS_MAX + 1
+        packet_id = self._next_id
+        self._next_id = packet_id % IDS_MAX + 1
+        return packet_id
+
+    def _is_too_large(self, message: Outgoing) -> bool:
+        """Whether the device does not take a message of that size: it is as if it had been sent."""
+        size_max = self._maximum_packet_size
+        if size_max is None:
+            return False
+        whole = replace(
+            message.publish,
+            qos=message.qos,
+            packet_id=IDS_MAX if message.qos else 0,
+            subscription_identifiers=message.identifiers,
+        )
+        return len(encode(whole, self.version)) > size_max
+
+    # ---- Snapshots
+
+    def keep(self) -> KeptSession:
+        """What a snapshot has to hold, between turns; or another broker, if it moves there."""
+        return KeptSession(
+            version=self.version,
+            expiry_s=self.expiry_s,
+            subscriptions=dict(self._subscriptions),
+            names=self._names,
+            received=list(self._received),
+            inflight=list(self._inflight.items()),
+            pending=list(self._pending),
+            next_id=self._next_id,
+            waiting=list(self._waiting),
+            will=self.will,
+            is_connected=self.is_connected,
+            receive_maximum=self._receive_maximum,
+            maximum_packet_size=self._maximum_packet_size,
+            wants_problem_information=self._wants_problem_information,
+            aliases=dict(self._aliases),
+        )
+
+    def restore(self, kept: KeptSession) -> None:
+        """Go on with what was kept."""
+        self.version, self.expiry_s, self.will = kept.version, kept.expiry_s, kept.will
+        self.is_connected = kept.is_connected
+        self._subscriptions = dict(kept.subscriptions)
+        self._by_name = {each.name: each for each in kept.subscriptions.values()}
+        self._names, self._next_id = kept.names, kept.next_id
+        self._received = dict.fromkeys(kept.received)
+        self._inflight = dict(kept.inflight)
+        self._pending, self._waiting = deque(kept.pending), deque(kept.waiting)
+        self._receive_maximum = kept.receive_maximum
+        self._maximum_packet_size = kept.maximum_packet_size
+        self._wants_problem_information = kept.wants_problem_information
+        self._aliases = dict(kept.aliases)
