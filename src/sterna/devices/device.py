@@ -32,7 +32,7 @@ from sterna.core.names import NEVER, Peer, Time
 from sterna.devices.faces import publish_of
 from sterna.devices.options import DeviceOptions
 from sterna.devices.session import Publication, Session
-from sterna.model.event import Event
+from sterna.model.event import EventId
 from sterna.model.filters import Filter
 from sterna.mqtt.packets import Publish
 
@@ -78,7 +78,7 @@ class Device:
         self._frames: list[Frame] = []
         """What the client has sent."""
         self._reattaches = False
-        self._published: dict[int, tuple[Event, Publish | None]] = {}
+        self._published: dict[EventId, Publish | None] = {}
 
     # ---- The link
 
@@ -117,12 +117,24 @@ class Device:
         else:
             self._transit.append(frame)
 
+    def lost(self, now: Time) -> None:
+        """The broker has ended the link."""
+        if self.is_attached:
+            self.is_attached = False
+            self._transit.clear()
+            self._frames.clear()
+            self.give(LinkDown(link=self._inside.broker.id), now)
+
+    def restore_transit(self, frames: Sequence[Frame]) -> None:
+        """Go on with what the broker has sent and the client has not taken."""
+        self._transit = deque(frames)
+
     def take_frames(self) -> tuple[Frame, ...]:
         """Take what the client has sent."""
         frames, self._frames = tuple(self._frames), []
         return frames
 
-    def work(self, published: dict[int, tuple[Event, Publish | None]], now: Time) -> None:
+    def work(self, published: dict[EventId, Publish | None], now: Time) -> None:
         """Do what can be done now with what is in transit; `published` are events as messages."""
         self._published = published
         while True:
@@ -182,21 +194,26 @@ class Device:
             elif type(action) is Disconnect:
                 if action.link == here and self.has_left:
                     self.detach(now)
-            elif type(action) is Connect:
-                pass  # Whoever has it attach sees to that.
+            elif type(action) is Connect and self.is_attached:
+                self._reattaches = True  # It has left, and comes back as a new one.
 
     def _deliver(self, action: Deliver, now: Time) -> None:
         published, session = self._published, self.session
         for event, names in zip(action.events, action.subscriptions, strict=True):
-            found = published.get(id(event))
-            if found is None:  # Kept with the event itself, so that its id is not reused.
-                found = published[id(event)] = event, publish_of(event)
-            session.deliver(event, found[1], names, now)
+            id_ = event.id
+            if id_ not in published:
+                published[id_] = publish_of(event)
+            session.deliver(event, published[id_], names, now)
 
     def leave(self, now: Time) -> None:
         """Have the broker forget the client."""
         self.session.is_over = True
         self.give(Leave(), now)
+
+    def renew(self, options: DeviceOptions, now: Time) -> None:
+        """Begin another session with the same client."""
+        self.session.end_subscriptions(now)
+        self.session = Session(self.name, options, self)
 
     @property
     def has_left(self) -> bool:

@@ -1,0 +1,411 @@
+"""A broker's devices: each with a session of MQTT and a client of the core inside the broker.
+
+What comes from devices are inputs of the broker, so it is in the broker's log, and what answers it
+is held back until it is durable. A device that is away has a client that is away, for which the
+broker keeps what comes, as for any other.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import Any, Self
+
+import msgspec
+
+from sterna.core.actions import Action, Disconnect, Reconnect, Transmit
+from sterna.core.assembly import client_settings, make_client
+from sterna.core.client import Client
+from sterna.core.component import BrokerComponent
+from sterna.core.inputs import Configured, Input, LinkGone, Received
+from sterna.core.keeping import Reader, Writer
+from sterna.core.link import LinkTiming
+from sterna.core.lives import NOTHING_KNOWN, first_seq, incarnation
+from sterna.core.names import NEVER, LinkId, NodeId, Time
+from sterna.core.node import Turn
+from sterna.core.protocol import Protocol, register
+from sterna.core.settings import Settings
+from sterna.devices.device import Device
+from sterna.devices.frames import Delivery, Packets
+from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, client_id_of
+from sterna.devices.kept import KeptSession
+from sterna.devices.options import NEVER_S, PROTOCOL, DeviceOptions
+from sterna.devices.session import SECOND_US
+from sterna.model.event import EventId
+from sterna.mqtt.packets import Packet, Publish, ReasonCode
+from sterna.wire.snapshots import encode_node, restore_node
+
+INSIDE = LinkTiming(resend_us=None, ack_delay_us=0)
+"""Between a broker and a client inside it, nothing gets lost."""
+
+
+class KeptDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of a device."""
+
+    name: NodeId
+    session: KeptSession
+    client: bytes
+    is_attached: bool
+    is_over: bool
+    will_at: Time
+    ends_at: Time
+
+
+class KeptDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of a broker's devices."""
+
+    devices: list[KeptDevice]
+    lives: dict[NodeId, int]
+
+
+class _Cut(Input, frozen=True, kw_only=True):
+    """The broker has ended the link of a device's client."""
+
+    device: NodeId
+
+
+class _Ended(Input, frozen=True, kw_only=True):
+    """The broker ends the connection of a device's client."""
+
+    action: Disconnect | Reconnect
+
+
+class _Due(Input, frozen=True, kw_only=True):
+    """Something is due."""
+
+
+class Devices(BrokerComponent):
+    """Hosts devices, and gives them and the broker what is for the other."""
+
+    name = PROTOCOL
+    Kept = KeptDevices
+
+    def __init__(self, options: DeviceOptions | None = None) -> None:
+        self.options = options or DeviceOptions()
+        self.devices: dict[NodeId, Device] = {}
+        self._lives: dict[NodeId, int] = {}
+        """The clients that were made within the last tick, with their incarnations."""
+        self._due: list[tuple[Time, NodeId]] = []
+        """A heap of the times when something of a device is due; some may be over."""
+        self._given: deque[Input] = deque()
+        """What is left to do in this turn."""
+        self._dirty: dict[NodeId, None] = {}
+        """The devices for which something is left to do."""
+        self._outgoing: dict[NodeId, list[Packet | Delivery]] = {}
+        self._closing: dict[NodeId, None] = {}
+        self._published: dict[EventId, Publish | None] = {}
+        """The events of this turn as messages."""
+        self._turn: Turn
+        self._settings: tuple[Settings, Settings] | None = None
+        self._do: dict[type[Input], Callable[[Any, Time], None]] = {
+            DeviceConnected: self._connected,
+            DeviceSaid: self._said,
+            DeviceLost: self._lost,
+            _Cut: self._cut,
+            _Ended: self._ended,
+            _Due: self._look,
+        }
+
+    @classmethod
+    def make(cls, settings: Settings) -> Self:
+        return cls(settings.options_of(PROTOCOL, DeviceOptions))
+
+    def configure(self, settings: Settings, now: Time) -> None:
+        self.options = settings.options_of(PROTOCOL, DeviceOptions)
+        for device in self.devices.values():
+            device.session.options = self.options
+            device.give(Configured(settings=self._client_settings), now)
+            self._dirty[device.name] = None
+
+    def end(self, now: Time) -> bool:
+        """Devices stay as long as there are any."""
+        del now
+        return not self.devices
+
+    def inputs(self) -> dict[type[Input], Callable[[Any, Time], None]]:
+        return dict.fromkeys((DeviceConnected, DeviceSaid, DeviceLost), self._take)
+
+    def _take(self, given: Input, _now: Time) -> None:
+        self._given.append(given)
+
+    def wake(self, now: Time) -> None:
+        self._given.append(_Due())
+
+    def link_down(self, link: LinkId, now: Time) -> None:
+        device = self.devices.get(link)
+        if device is not None and device.is_attached:
+            self._given.append(_Cut(device=link))
+
+    @property
+    def connected(self) -> list[NodeId]:
+        """The devices that are connected."""
+        return [device.name for device in self.devices.values() if device.session.is_connected]
+
+    # ---- Turns
+
+    def exchange(self, turn: Turn, now: Time) -> None:
+        if not (self.devices or self._given):
+            return
+        self._turn = turn
+        actions, turn.actions = turn.actions, []
+        self._sort(actions)
+        while self._given or self._dirty:
+            while self._given:
+                given = self._given.popleft()
+                self._do[type(given)](given, now)
+            if self._dirty:
+                name = next(iter(self._dirty))
+                del self._dirty[name]
+                device = self.devices.get(name)
+                if device is not None:
+                    self._work(device, now)
+        self._release()
+        if self._due:
+            self.wake_by(self._due[0][0])
+
+    def run(self, given: Input, now: Time) -> None:
+        """Give the broker an input, as a part of the present turn."""
+        part = self.broker.handle_within(given, now)
+        self._turn.facts += part.facts
+        self._sort(part.actions)
+
+    def _sort(self, actions: Sequence[Action]) -> None:
+        """Take out what is for devices."""
+        devices, outside = self.devices, self._turn.actions
+        for action in actions:
+            if type(action) is Transmit or isinstance(action, Disconnect | Reconnect):
+                device = devices.get(action.link)
+                if device is not None:
+                    self._dirty[device.name] = None
+                    if type(action) is Transmit:
+                        device.arrived(action.frame)
+                    else:
+                        self._given.append(_Ended(action=action))
+                    continue
+            outside.append(action)
+
+    def _work(self, device: Device, now: Time) -> None:
+        """Do all that can be done for a device now."""
+        while True:
+            device.work(self._published, now)
+            frames = device.take_frames()
+            if not frames:
+                break
+            self.run(Received(link=device.name, frames=frames), now)
+        if device.has_left and not device.is_attached:
+            self._finish(device, now)
+        elif device.session.outbox or device.session.closes:
+            self._take_outbox(device)
+            if device.session.closes:
+                self._closing[device.name] = None
+                self._over(device, now)
+
+    def _take_outbox(self, device: Device) -> None:
+        session = device.session
+        if session.outbox:
+            self._outgoing.setdefault(device.name, []).extend(session.outbox)
+            session.outbox.clear()
+
+    def _release(self) -> None:
+        """Send devices what was gathered for them."""
+        actions = self._turn.actions
+        for name, packets in self._outgoing.items():
+            actions.append(Transmit(name, Packets(tuple(packets))))
+        actions += [Disconnect(name) for name in self._closing]
+        self._outgoing.clear()
+        self._closing.clear()
+        self._published.clear()
+
+    # ---- Connections
+
+    def _connected(self, given: DeviceConnected, now: Time) -> None:
+        connect, device = given.connect, self.devices.get(given.device)
+        if device is not None and device.session.is_connected:
+            self._take_outbox(device)
+            self._outgoing.pop(device.name, None)  # It was for the connection that is over.
+            self._over(device, now)
+            device = self.devices.get(given.device)
+        is_present = device is not None and not (connect.clean_start or device.session.is_over)
+        if device is None:
+            device = self._new(given.device, now)
+        elif not is_present:
+            self._publish_will(device, now)
+            device.renew(self.options, now)
+        self._begin(device, given, now, is_present=is_present)
+
+    def _begin(
+        self, device: Device, given: DeviceConnected, now: Time, *, is_present: bool
+    ) -> None:
+        """Welcome a device."""
+        session = device.session
+        device.will_at = device.ends_at = NEVER
+        session.connect(given.connect)
+        assigned = client_id_of(given.device) if given.is_assigned else None
+        session.welcome(given.connect, is_present=is_present, assigned=assigned)
+        if is_present:
+            session.send_again(now)
+        self._dirty[device.name] = None
+        device.attach(now)
+
+    def _new(self, name: NodeId, now: Time) -> Device:
+        """A device that the network does not know."""
+        earlier = self.broker.earlier(name, now)
+        number = max(self._lives.pop(name, 0) + 1, incarnation(now, earlier))
+        self._lives[name] = number
+        tick = incarnation(now, NOTHING_KNOWN)
+        while self._lives[oldest := next(iter(self._lives))] < tick and oldest != name:
+            del self._lives[oldest]
+        client = self._client(name, number, first_seq(now, earlier))
+        device = self.devices[name] = Device(self, client, self.options)
+        return device
+
+    def _client(self, name: NodeId, number: int = 0, seq: int = 0) -> Client:
+        return make_client(
+            name, self._client_settings, timing=INSIDE, incarnation=number, seq=seq
+        )
+
+    @property
+    def _client_settings(self) -> Settings:
+        """The settings of clients, which are the same for all of them."""
+        if self._settings is None or self._settings[0] is not self.broker.settings:
+            self._settings = self.broker.settings, client_settings(self.broker.settings)
+        return self._settings[1]
+
+    def _said(self, given: DeviceSaid, now: Time) -> None:
+        device = self.devices.get(given.device)
+        if device is not None and device.session.is_connected:
+            self._dirty[device.name] = None
+            device.session.take(given.packets, now)
+
+    def _lost(self, given: DeviceLost, now: Time) -> None:
+        device = self.devices.get(given.device)
+        if device is not None and device.session.is_connected:
+            self._over(device, now)
+
+    def _over(self, device: Device, now: Time) -> None:
+        """The connection of a device is over."""
+        session = device.session
+        session.disconnected()
+        will = session.will
+        if will is not None:
+            delay_s = min(will.delay_s, session.expiry_s)
+            if delay_s:
+                device.will_at = now + delay_s * SECOND_US
+                self._look_at(device, device.will_at)
+            else:
+                self._publish_will(device, now)
+        if not session.expiry_s:
+            device.leave(now)
+        else:
+            self._pass_on(device, now)
+            device.detach(now)
+            if session.expiry_s != NEVER_S:
+                device.ends_at = now + session.expiry_s * SECOND_US
+                self._look_at(device, device.ends_at)
+        self._dirty[device.name] = None
+
+    def _pass_on(self, device: Device, now: Time) -> None:
+        """Give the broker what a client has sent."""
+        while frames := device.take_frames():
+            self.run(Received(link=device.name, frames=frames), now)
+            device.work(self._published, now)
+
+    def _cut(self, given: _Cut, now: Time) -> None:
+        device = self.devices.get(given.device)
+        if device is not None:
+            self._dirty[device.name] = None
+            device.lost(now)
+
+    def _ended(self, given: _Ended, now: Time) -> None:
+        """The broker has ended the link of a client."""
+        device = self.devices.get(given.action.link)
+        if device is None:
+            return
+        device.lost(now)
+        if isinstance(given.action, Disconnect) and given.action.taken_over:
+            device.session.refuse(ReasonCode.SESSION_TAKEN_OVER, "the session is elsewhere now")
+            self._take_outbox(device)
+            if device.session.is_connected:
+                self._closing[device.name] = None
+            del self.devices[device.name]
+        elif device.session.is_connected:
+            device.attach(now)
+
+    def _finish(self, device: Device, now: Time) -> None:
+        """A session is over, and its client has left."""
+        del self.devices[device.name]
+        self._take_outbox(device)
+        if device.name in self.broker.peers:
+            self.run(LinkGone(link=device.name), now)
+
+    # ---- What is due
+
+    def _look_at(self, device: Device, time: Time) -> None:
+        heappush(self._due, (time, device.name))
+
+    def _look(self, _given: _Due, now: Time) -> None:
+        while self._due and self._due[0][0] <= now:
+            _, name = heappop(self._due)
+            device = self.devices.get(name)
+            if device is None:
+                continue
+            self._dirty[name] = None
+            if device.will_at <= now:
+                self._publish_will(device, now)
+            if device.ends_at <= now:
+                device.ends_at = NEVER
+                self._publish_will(device, now)
+                device.attach(now)
+                device.leave(now)
+
+    def _publish_will(self, device: Device, now: Time) -> None:
+        """Publish the will of a device, if it is due or the session ends."""
+        device.will_at = NEVER
+        will = device.session.take_will()
+        if will is None:
+            return
+        was_attached = device.is_attached
+        device.attach(now)
+        self._pass_on(device, now)
+        device.session.publish_will(will, now)
+        self._pass_on(device, now)
+        if not was_attached:
+            device.detach(now)
+
+    # ---- Snapshots
+
+    def keep(self, writer: Writer) -> KeptDevices:
+        writer.more(len(self.devices))
+        return KeptDevices(
+            devices=[
+                KeptDevice(
+                    name=device.name,
+                    session=device.session.keep(),
+                    client=encode_node(device.client),
+                    is_attached=device.is_attached,
+                    is_over=device.session.is_over,
+                    will_at=device.will_at,
+                    ends_at=device.ends_at,
+                )
+                for device in self.devices.values()
+            ],
+            lives=dict(self._lives),
+        )
+
+    def restore(self, kept: KeptDevices, reader: Reader) -> None:
+        del reader
+        self._lives = dict(kept.lives)
+        for each in kept.devices:
+            client = restore_node(each.client, self._client(each.name))
+            device = self.devices[each.name] = Device(self, client, self.options)
+            device.session.restore(each.session)
+            device.session.is_over = each.is_over
+            device.is_attached = each.is_attached
+            device.will_at, device.ends_at = each.will_at, each.ends_at
+            if each.is_attached:
+                device.restore_transit(self.broker.on_its_way(each.name))
+            for time in (each.will_at, each.ends_at):
+                if time != NEVER:
+                    self._look_at(device, time)
+
+
+DEVICES = register(Protocol(name=PROTOCOL, broker=Devices))
