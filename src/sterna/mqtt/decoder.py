@@ -48,7 +48,7 @@ class Decoder:
 
     __slots__ = (
         *("_check_filter", "_failure", "_readers", "_rest", "_wanted"),
-        *("maximum_packet_size", "role", "version"),
+        *("maximum_packet_size", "role", "taken", "version"),
     )
 
     def __init__(
@@ -66,12 +66,19 @@ class Decoder:
         """None until CONNECT has come. After a CONNECT that cannot be read: how to answer it."""
         self.maximum_packet_size = maximum_packet_size
         """In bytes, with the fixed header. A longer packet is refused once its header is here."""
+        self.taken = b""
+        """The bytes of the packets that `feed` has returned last."""
         self._check_filter = check_filter
         self._rest = bytearray()
         self._wanted = 0
         """How many bytes there must be before looking at them again can help."""
         self._failure: tuple[ReasonCode, str] | None = None
         self._readers = readers(version, self._sender, check_filter) if version else {}
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """How many bytes have come of a packet that is not complete."""
+        return len(self._rest)
 
     @property
     def _sender(self) -> Role:
@@ -89,6 +96,7 @@ class Decoder:
         if rest:
             rest += data
             if len(rest) < self._wanted:
+                self.taken = b""
                 return []
             data = bytes(rest)
             rest.clear()
@@ -100,8 +108,10 @@ class Decoder:
             self._failure = found.reason_code, str(found)
             found.before = packets
             raise found from None
+        self.taken = data
         if at < len(data):
             rest += data[at:]
+            self.taken = data[:at]
         return packets
 
     def _read(self, data: bytes, packets: list[Packet]) -> int:  # noqa: PLR0915 - a call costs.

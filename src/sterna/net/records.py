@@ -13,6 +13,9 @@ from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, Time
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.settings import Settings
+from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid
+from sterna.mqtt.decoder import Decoder
+from sterna.mqtt.packets import Version
 from sterna.wire.codec import decode_stored, from_json, from_msgpack, to_json, to_msgpack
 from sterna.wire.frames import split
 
@@ -21,6 +24,7 @@ _HEAD = struct.Struct("<BQH")
 
 _BEGAN = 0
 _RECEIVED, _LINK_UP, _LINK_DOWN, _LINK_GONE, _TIME_PASSED, _APPLICATION, _NOTE = range(1, 8)
+_DEVICE_SAID = 8
 
 _PEER = {
     (peer, advertises): peer.encode() + ending
@@ -53,6 +57,8 @@ _Doing: Any = (
     | inputs.QueueSpilled
     | inputs.KeptSpilled
     | inputs.Configured
+    | DeviceConnected
+    | DeviceLost
 )
 
 
@@ -100,6 +106,8 @@ def encode_record(given: Input, now: Time, raw: bytes = b"") -> bytes:
     kind = type(given)
     if kind is Received:
         return _record(_RECEIVED, now, given.link, raw)  # type: ignore[attr-defined]
+    if isinstance(given, DeviceSaid):
+        return _record(_DEVICE_SAID, now, given.device, bytes((given.version,)) + raw)
     if kind is TimePassed:
         return _record(_TIME_PASSED, now, "", b"")
     if isinstance(given, LinkUp):
@@ -135,6 +143,10 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
         case 6:
             given: Input = from_msgpack(record[body:], _Doing)
             return given, now
+        case 8:
+            version = Version(record[body])
+            packets = Decoder(version=version).feed(record[body + 1 :])
+            return DeviceSaid(device=link, version=version, packets=tuple(packets)), now
         case _:
             raise msgspec.ValidationError(f"the log has an input of an unknown kind {kind}")
 

@@ -16,6 +16,7 @@ from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.doors import Door, Parts
 from sterna.net.broker.driver import BrokerDriver
 from sterna.net.broker.limits import Limits, going_on
+from sterna.net.broker.mqtt import MqttDoor
 from sterna.net.broker.native import NativeDoor
 from sterna.net.broker.observing import Observers
 from sterna.net.broker.pausing import Pausing
@@ -85,7 +86,8 @@ class BrokerServer:
         self.watchdog = Watchdog(config.name)
         self._observers = Observers(self, self.sessions, self._librarian)
         self._native = NativeDoor(parts, self._observers)
-        self._doors: list[Door] = [self._native]
+        self._mqtt = MqttDoor(parts)
+        self._doors: list[Door] = [self._native, self._mqtt]
         self._reloader = Reloader(parts, self._doors, reread)
         self._http: HttpServer | None = None
         self._diallers: list[Dialler] = []
@@ -100,6 +102,11 @@ class BrokerServer:
     def address(self) -> Address:
         """The address of the broker for others, once it listens."""
         return self._native.address
+
+    @property
+    def mqtt_address(self) -> Address | None:
+        """Where MQTT clients connect, if they can."""
+        return self._mqtt.address
 
     @property
     def engine(self) -> Engine[Broker]:
@@ -130,6 +137,8 @@ class BrokerServer:
         self._housekeeping = asyncio.create_task(self._keep_house())
         self.is_ready = True
         log.info("%s listens on %s", self.config.name, self.address.url)
+        if self.mqtt_address is not None:
+            log.info("%s listens on mqtt://%s", self.config.name, self.mqtt_address)
 
     def join(self, address: Address) -> None:
         """Connect to another broker, and keep trying."""
@@ -178,8 +187,8 @@ class BrokerServer:
         self.over.set()
 
     async def _listen(self) -> None:
-        for door in self._doors:
-            await _listening(door.open(), self.config.listen, "listen")
+        await _listening(self._native.open(), self.config.listen, "listen")
+        await _listening(self._mqtt.open(), self.config.mqtt.listen, "mqtt.listen")
         listen = self.config.http.listen
         if listen:
             self._http = HttpServer(self._observers.pages())
