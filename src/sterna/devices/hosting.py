@@ -20,22 +20,36 @@ from sterna.core.inputs import Configured, Input, LinkGone, Received
 from sterna.core.keeping import Reader, Writer
 from sterna.core.link import LinkTiming
 from sterna.core.lives import NOTHING_KNOWN, first_seq, incarnation
-from sterna.core.names import NEVER, LinkId, NodeId, Time
+from sterna.core.messages import Message
+from sterna.core.names import NEVER, LinkId, NodeId, Peer, Time
 from sterna.core.node import Turn
+from sterna.core.overlay.messages import Unicast
 from sterna.core.protocol import Protocol, register
 from sterna.core.settings import Settings
 from sterna.devices.device import Device
 from sterna.devices.frames import Delivery, Packets
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, client_id_of
 from sterna.devices.kept import KeptSession
+from sterna.devices.messages import (
+    Place,
+    SessionAsked,
+    SessionElsewhere,
+    SessionMoved,
+    SessionsNoted,
+)
 from sterna.devices.options import NEVER_S, PROTOCOL, DeviceOptions
+from sterna.devices.search import KeptSearch, Search
 from sterna.devices.session import SECOND_US
 from sterna.model.event import EventId
-from sterna.mqtt.packets import Packet, Publish, ReasonCode
+from sterna.mqtt.packets import Connack, Packet, Publish, ReasonCode
 from sterna.wire.snapshots import encode_node, restore_node
 
 INSIDE = LinkTiming(resend_us=None, ack_delay_us=0)
 """Between a broker and a client inside it, nothing gets lost."""
+
+
+PLACES_AT_ONCE = 5_000
+"""So many places of sessions are in one message."""
 
 
 class KeptDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +69,7 @@ class KeptDevices(msgspec.Struct, frozen=True, kw_only=True):
 
     devices: list[KeptDevice]
     lives: dict[NodeId, int]
+    search: KeptSearch
 
 
 class _Cut(Input, frozen=True, kw_only=True):
@@ -69,6 +84,16 @@ class _Ended(Input, frozen=True, kw_only=True):
     action: Disconnect | Reconnect
 
 
+class _Displaced(Input, frozen=True, kw_only=True):
+    """The session of a device is at another broker now."""
+
+    device: NodeId
+
+
+class _Send(Input, frozen=True, kw_only=True):
+    """Other brokers are to be sent what has gathered for them."""
+
+
 class _Due(Input, frozen=True, kw_only=True):
     """Something is due."""
 
@@ -77,7 +102,9 @@ class Devices(BrokerComponent):
     """Hosts devices, and gives them and the broker what is for the other."""
 
     name = PROTOCOL
+    handles = (SessionsNoted, SessionAsked, SessionMoved, SessionElsewhere)
     Kept = KeptDevices
+    needs_post = True
 
     def __init__(self, options: DeviceOptions | None = None) -> None:
         self.options = options or DeviceOptions()
@@ -86,7 +113,7 @@ class Devices(BrokerComponent):
         """The clients that were made within the last tick, with their incarnations."""
         self._due: list[tuple[Time, NodeId]] = []
         """A heap of the times when something of a device is due; some may be over."""
-        self._given: deque[Input] = deque()
+        self._given: deque[Input | Message] = deque()
         """What is left to do in this turn."""
         self._dirty: dict[NodeId, None] = {}
         """The devices for which something is left to do."""
@@ -94,15 +121,24 @@ class Devices(BrokerComponent):
         self._closing: dict[NodeId, None] = {}
         self._published: dict[EventId, Publish | None] = {}
         """The events of this turn as messages."""
+        self._search = Search(self)
+        self._news: list[Place] = []
+        """Places of sessions that are to be announced to the neighbours."""
+        self._mail: list[Unicast] = []
+        """What is to be sent to other brokers."""
         self._turn: Turn
         self._settings: tuple[Settings, Settings] | None = None
-        self._do: dict[type[Input], Callable[[Any, Time], None]] = {
+        self._do: dict[type[Input | Message], Callable[[Any, Time], None]] = {
             DeviceConnected: self._connected,
             DeviceSaid: self._said,
             DeviceLost: self._lost,
             _Cut: self._cut,
             _Ended: self._ended,
             _Due: self._look,
+            _Displaced: self._displaced,
+            SessionAsked: self._search.asked,
+            SessionMoved: self._search.moved,
+            SessionElsewhere: self._search.elsewhere,
         }
 
     @classmethod
@@ -113,7 +149,7 @@ class Devices(BrokerComponent):
         self.options = settings.options_of(PROTOCOL, DeviceOptions)
         for device in self.devices.values():
             device.session.options = self.options
-            device.give(Configured(settings=self._client_settings), now)
+            device.give(Configured(settings=self.client_settings), now)
             self._dirty[device.name] = None
 
     def end(self, now: Time) -> bool:
@@ -122,7 +158,8 @@ class Devices(BrokerComponent):
         return not self.devices
 
     def inputs(self) -> dict[type[Input], Callable[[Any, Time], None]]:
-        return dict.fromkeys((DeviceConnected, DeviceSaid, DeviceLost), self._take)
+        given = dict.fromkeys((DeviceConnected, DeviceSaid, DeviceLost), self._take)
+        return {**given, _Send: self._send_mail}
 
     def _take(self, given: Input, _now: Time) -> None:
         self._given.append(given)
@@ -138,7 +175,60 @@ class Devices(BrokerComponent):
     @property
     def connected(self) -> list[NodeId]:
         """The devices that are connected."""
-        return [device.name for device in self.devices.values() if device.session.is_connected]
+        here = [each.name for each in self.devices.values() if each.session.is_connected]
+        return [*here, *self._search.connected]
+
+    # ---- Other brokers
+
+    def link_new(self, link: LinkId, now: Time) -> None:
+        if self.broker.peers[link] is Peer.BROKER:
+            places = list(self._search.places)
+            for at in range(0, len(places), PLACES_AT_ONCE):
+                noted = SessionsNoted(places=tuple(places[at : at + PLACES_AT_ONCE]))
+                self.broker.send(link, noted, now)
+
+    def on_sessions_noted(self, message: SessionsNoted, link: LinkId, now: Time) -> None:
+        """Sessions are elsewhere now."""
+        news = tuple(place for place in message.places if self._search.places.note(place))
+        self._announce(news, link, now)
+        for place in news:
+            if place.device in self.devices and place.broker != self.broker.id:
+                self._given.append(_Displaced(device=place.device))
+
+    def _announce(self, places: tuple[Place, ...], source: LinkId | None, now: Time) -> None:
+        if places:
+            noted = SessionsNoted(places=places)
+            for link, peer in self.broker.peers.items():
+                if peer is Peer.BROKER and link != source and link in self.broker.known:
+                    self.broker.send(link, noted, now)
+
+    def on_session_asked(self, message: SessionAsked, _link: LinkId, _now: Time) -> None:
+        """Another broker wants a session."""
+        self._given.append(message)
+
+    def on_session_moved(self, message: SessionMoved, _link: LinkId, _now: Time) -> None:
+        """A session has come."""
+        self._given.append(message)
+
+    def on_session_elsewhere(self, message: SessionElsewhere, _link: LinkId, _now: Time) -> None:
+        """A session is not where it was looked for."""
+        self._given.append(message)
+
+    def note(self, place: Place) -> None:
+        """Note where a session is now, and have all brokers know."""
+        if self._search.places.note(place):
+            self._news.append(place)
+
+    def send(self, message: Unicast) -> None:
+        """Send something to another broker."""
+        self._mail.append(message)
+
+    def _send_mail(self, _given: _Send, now: Time) -> None:
+        news, self._news = tuple(self._news), []
+        self._announce(news, None, now)
+        mail, self._mail = self._mail, []
+        for message in mail:
+            self.broker.post.send(message, now)
 
     # ---- Turns
 
@@ -148,7 +238,7 @@ class Devices(BrokerComponent):
         self._turn = turn
         actions, turn.actions = turn.actions, []
         self._sort(actions)
-        while self._given or self._dirty:
+        while self._given or self._dirty or self._news or self._mail:
             while self._given:
                 given = self._given.popleft()
                 self._do[type(given)](given, now)
@@ -158,6 +248,8 @@ class Devices(BrokerComponent):
                 device = self.devices.get(name)
                 if device is not None:
                     self._work(device, now)
+            if not (self._given or self._dirty) and (self._news or self._mail):
+                self.run(_Send(), now)
         self._release()
         if self._due:
             self.wake_by(self._due[0][0])
@@ -224,15 +316,30 @@ class Devices(BrokerComponent):
             self._outgoing.pop(device.name, None)  # It was for the connection that is over.
             self._over(device, now)
             device = self.devices.get(given.device)
-        is_present = device is not None and not (connect.clean_start or device.session.is_over)
         if device is None:
-            device = self._new(given.device, now)
-        elif not is_present:
+            if not self._search.waits(given, now):
+                self.begin_anew(given, now)
+        elif connect.clean_start or device.session.is_over:
             self._publish_will(device, now)
             device.renew(self.options, now)
-        self._begin(device, given, now, is_present=is_present)
+            self.begin(device, given, now, is_present=False)
+        else:
+            self.begin(device, given, now, is_present=True)
 
-    def _begin(
+    def begin_anew(self, given: DeviceConnected, now: Time) -> None:
+        """Welcome a device with a new session."""
+        name = given.device
+        self._search.forget(name)
+        epoch = self._search.places.next_epoch(name, now)
+        self.note(Place(name, self.broker.id, epoch))
+        self.begin(self._new(name, now), given, now, is_present=False)
+
+    def turn_away(self, name: NodeId, refusal: Connack) -> None:
+        """Refuse a device that has waited."""
+        self._outgoing[name] = [refusal]
+        self._closing[name] = None
+
+    def begin(
         self, device: Device, given: DeviceConnected, now: Time, *, is_present: bool
     ) -> None:
         """Welcome a device."""
@@ -259,12 +366,10 @@ class Devices(BrokerComponent):
         return device
 
     def _client(self, name: NodeId, number: int = 0, seq: int = 0) -> Client:
-        return make_client(
-            name, self._client_settings, timing=INSIDE, incarnation=number, seq=seq
-        )
+        return make_client(name, self.client_settings, timing=INSIDE, incarnation=number, seq=seq)
 
     @property
-    def _client_settings(self) -> Settings:
+    def client_settings(self) -> Settings:
         """The settings of clients, which are the same for all of them."""
         if self._settings is None or self._settings[0] is not self.broker.settings:
             self._settings = self.broker.settings, client_settings(self.broker.settings)
@@ -278,7 +383,9 @@ class Devices(BrokerComponent):
 
     def _lost(self, given: DeviceLost, now: Time) -> None:
         device = self.devices.get(given.device)
-        if device is not None and device.session.is_connected:
+        if device is None:
+            self._search.lost(given.device)
+        elif device.session.is_connected:
             self._over(device, now)
 
     def _over(self, device: Device, now: Time) -> None:
@@ -290,18 +397,62 @@ class Devices(BrokerComponent):
             delay_s = min(will.delay_s, session.expiry_s)
             if delay_s:
                 device.will_at = now + delay_s * SECOND_US
-                self._look_at(device, device.will_at)
+                self.look_at(device.name, device.will_at)
             else:
                 self._publish_will(device, now)
         if not session.expiry_s:
             device.leave(now)
         else:
             self._pass_on(device, now)
-            device.detach(now)
-            if session.expiry_s != NEVER_S:
-                device.ends_at = now + session.expiry_s * SECOND_US
-                self._look_at(device, device.ends_at)
+            self.leave_away(device, now)
         self._dirty[device.name] = None
+
+    def leave_away(self, device: Device, now: Time) -> None:
+        """Keep the session of a device that is not connected."""
+        device.detach(now)
+        if device.session.expiry_s != NEVER_S:
+            device.ends_at = now + device.session.expiry_s * SECOND_US
+            self.look_at(device.name, device.ends_at)
+
+    # ---- Sessions that move
+
+    def take_over(self, device: Device, now: Time) -> None:
+        """The device is at another broker now. It is not gone, so its will is not published."""
+        session = device.session
+        device.will_at = device.ends_at = NEVER
+        session.take_will()
+        if session.is_connected:
+            session.refuse(ReasonCode.SESSION_TAKEN_OVER, "the session is at another broker now")
+            self._take_outbox(device)
+            self._closing[device.name] = None
+            session.disconnected()
+            if not session.expiry_s:
+                device.leave(now)
+        self._dirty[device.name] = None
+        self._pass_on(device, now)
+        if not session.is_over:
+            device.detach(now)
+
+    def receive(
+        self, name: NodeId, kept: KeptSession, client: bytes, settings: Settings, now: Time
+    ) -> Device:
+        """A session has come from another broker."""
+        made = make_client(name, settings, timing=INSIDE)
+        device = Device(self, restore_node(client, made), self.options)
+        self.devices[name] = device
+        device.session.restore(kept)
+        if settings != self.client_settings:
+            device.give(Configured(settings=self.client_settings), now)
+        return device
+
+    def _displaced(self, given: _Displaced, now: Time) -> None:
+        """The session of a device is at another broker now, which has not got it from here."""
+        device = self.devices.get(given.device)
+        if device is not None:
+            self.take_over(device, now)
+            device.detach(now)
+            self._take_outbox(device)
+            del self.devices[given.device]
 
     def _pass_on(self, device: Device, now: Time) -> None:
         """Give the broker what a client has sent."""
@@ -332,21 +483,26 @@ class Devices(BrokerComponent):
 
     def _finish(self, device: Device, now: Time) -> None:
         """A session is over, and its client has left."""
-        del self.devices[device.name]
+        name = device.name
+        del self.devices[name]
         self._take_outbox(device)
+        if self._search.is_here(name):
+            self.note(Place(name, "", self._search.places.next_epoch(name, now)))
         if device.name in self.broker.peers:
             self.run(LinkGone(link=device.name), now)
 
     # ---- What is due
 
-    def _look_at(self, device: Device, time: Time) -> None:
-        heappush(self._due, (time, device.name))
+    def look_at(self, name: NodeId, time: Time) -> None:
+        """Look at a device at a time."""
+        heappush(self._due, (time, name))
 
     def _look(self, _given: _Due, now: Time) -> None:
         while self._due and self._due[0][0] <= now:
             _, name = heappop(self._due)
             device = self.devices.get(name)
             if device is None:
+                self._search.look(name, now)
                 continue
             self._dirty[name] = None
             if device.will_at <= now:
@@ -389,11 +545,13 @@ class Devices(BrokerComponent):
                 for device in self.devices.values()
             ],
             lives=dict(self._lives),
+            search=self._search.keep(),
         )
 
     def restore(self, kept: KeptDevices, reader: Reader) -> None:
         del reader
         self._lives = dict(kept.lives)
+        self._search.restore(kept.search)
         for each in kept.devices:
             client = restore_node(each.client, self._client(each.name))
             device = self.devices[each.name] = Device(self, client, self.options)
@@ -405,7 +563,7 @@ class Devices(BrokerComponent):
                 device.restore_transit(self.broker.on_its_way(each.name))
             for time in (each.will_at, each.ends_at):
                 if time != NEVER:
-                    self._look_at(device, time)
+                    self.look_at(device.name, time)
 
 
 DEVICES = register(Protocol(name=PROTOCOL, broker=Devices))

@@ -1,0 +1,51 @@
+"""What brokers send each other about the sessions of devices."""
+
+from typing import ClassVar
+
+import msgspec
+
+from sterna.core.messages import Message
+from sterna.core.names import NodeId
+from sterna.core.overlay.messages import Unicast
+from sterna.model.ranges import Number
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where the session of a device is."""
+
+    device: NodeId
+    broker: NodeId
+    """Empty if it has ended."""
+    epoch: Number
+    """Of two places of one session, the one with the greater number is later."""
+
+
+class SessionsNoted(Message, frozen=True, kw_only=True):
+    """To all brokers: sessions are here now, or have ended."""
+
+    places: tuple[Place, ...]
+
+
+class SessionAsked(Unicast, frozen=True, kw_only=True):
+    """New broker -> old broker: a device is here now; hand its session over."""
+
+    device: NodeId
+    digest: str
+    """Stands for the settings of the new broker's clients."""
+
+
+class SessionMoved(Unicast, frozen=True, kw_only=True):
+    """Old broker -> new broker: the session of a device; nothing of it is here any more."""
+
+    is_said_once: ClassVar[bool] = True
+
+    device: NodeId
+    epoch: Number
+    state: bytes
+    """A `MovingDevice`."""
+
+
+class SessionElsewhere(Unicast, frozen=True, kw_only=True):
+    """Old broker -> new broker: the session of a device is not here, but there, or it has ended."""
+
+    place: Place
