@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import sterna
 from sterna.core.names import LinkId, Peer
 from sterna.core.terms.messages import TERMS
+from sterna.devices.inputs import PREFIX
 from sterna.wire.frames import Role
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "clients_here": sum(link in links for link in clients),
         "clients_away": sum(link not in links for link in clients),
         "clients_elsewhere": len(node.hosted()),
+        "mqtt": {
+            "address": None if server.mqtt_address is None else str(server.mqtt_address),
+            "clients_here": sum(link in links for link in clients if link.startswith(PREFIX)),
+            "clients_away": sum(link not in links for link in clients if link.startswith(PREFIX)),
+        },
         "connections": len(server.sessions.roles),
         "peers_waiting": server.pausing.waiting,
         "subscriptions": len(node.router.subscriptions),
