@@ -66,7 +66,7 @@ class World:
         self.names = [f"b{number}" for number in range(1, brokers + 1)]
         self.brokers: dict[str, Broker] = {}
         self._began: dict[str, Began] = {}
-        self._log: dict[str, list[bytes]] = {}
+        self._log: dict[str, list[tuple[Input, int]]] = {}
         self._snapshot: dict[str, bytes] = {}
         self._devices: dict[tuple[str, str], Line] = {}
         self._wires: dict[tuple[str, str], deque[Frame]] = {}
@@ -120,8 +120,7 @@ class World:
         node = broker_of(self._began[broker])
         if broker in self._snapshot:
             restore_node(self._snapshot[broker], node)
-        for record in self._log[broker]:
-            given, now = decode_record(record)
+        for given, now in self._log[broker]:
             node.handle(given, now)
         self.brokers[broker] = node
         self.down.remove(broker)
@@ -169,21 +168,13 @@ class World:
         if broker in self.down:
             return
         self.now += 7
-        if isinstance(given, Received):
-            node = self.brokers[broker]
-            self._snapshot_for_frames(broker)
-            turn = node.handle(given, self.now)
-            self._snapshot[broker] = encode_node(node)
-        else:
-            record = encode_record(given, self.now, raw)
-            self._log[broker].append(record)
-            turn = self.brokers[broker].handle(given, self.now)
+        logged: Input = given  # Frames are no bytes here.
+        if not isinstance(given, Received):
+            logged, _ = decode_record(encode_record(given, self.now, raw))
+        self._log[broker].append((logged, self.now))
+        turn = self.brokers[broker].handle(given, self.now)
         for action in turn.actions:
             self._act(broker, action)
-
-    def _snapshot_for_frames(self, broker: str) -> None:
-        """Frames are no bytes here, so a snapshot follows each input that has some."""
-        self._log[broker].clear()
 
     def _act(self, broker: str, action: Action) -> None:
         if isinstance(action, Transmit):
@@ -258,6 +249,9 @@ class Phone:
         self._got: set[int] = set()
         """The packet identifiers of QoS 2 that it has received and that are not released."""
         self._to_say: list[Packet] = []
+        """Its acknowledgements."""
+        self._to_send: list[Packet] = []
+        """What it publishes, and sends again."""
 
     def connect(
         self, broker: str, *, clean: bool = False, expiry_s: int = 0xFFFFFFFF,
@@ -269,7 +263,8 @@ class Phone:
         self.connections += 1
         if broker in self._world.down:
             return self
-        self.broker, self.connack, self._to_say = broker, None, []
+        self.broker, self.connack = broker, None
+        self._to_say, self._to_send = [], []
         expiry = expiry_s if self.version is Version.V5 else 0
         connect = Connect(
             version=self.version, client_id=self._client_id, clean_start=clean,
@@ -309,8 +304,14 @@ class Phone:
         if qos:
             self._sent[packet.packet_id] = packet
         if self.connack is not None:
-            self.say(packet)
+            self._to_send.append(packet)
+            if self._to_send == [packet]:
+                self._send()
         return self
+
+    def _send(self) -> None:
+        packets, self._to_send = self._to_send, []
+        self.say(*packets)
 
     @property
     def is_done(self) -> bool:
@@ -366,9 +367,9 @@ class Phone:
                     sent.topic, sent.payload, sent.qos, sent.retain,
                     dup=packet.session_present, packet_id=packet_id,
                 )  # fmt: skip
-                self._to_say.append(again)
+                self._to_send.append(again)
             else:
-                self._to_say.append(sent)
+                self._to_send.append(sent)
 
     def _receive(self, packet: Delivery) -> None:
         self.packets.append(packet)
@@ -383,7 +384,12 @@ class Phone:
 
     def work(self) -> bool:
         """Send what answers what came; whether there was something."""
-        if not (self._to_say and self.answers and self.broker):
+        if not self.broker:
+            return False
+        if self._to_send:
+            self._send()
+            return True
+        if not (self._to_say and self.answers):
             return False
         said, self._to_say = self._to_say, []
         self.say(*said)
