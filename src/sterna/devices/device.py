@@ -32,7 +32,7 @@ from sterna.core.names import NEVER, Peer, Time
 from sterna.devices.faces import publish_of
 from sterna.devices.options import DeviceOptions
 from sterna.devices.session import Publication, Session
-from sterna.model.event import EventId
+from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
 from sterna.mqtt.packets import Publish
 
@@ -55,6 +55,14 @@ class Inside(Protocol):
 
     def run(self, given: Input, now: Time) -> None:
         """Give the broker an input, as a part of the present turn."""
+        ...
+
+    def may_retain(self, topic: str) -> bool:
+        """Whether there is room for a retained message of a topic."""
+        ...
+
+    def retained(self, topic_filter: str, filter_: Filter, now: Time) -> Sequence[Event]:
+        """The retained messages that match a filter."""
         ...
 
 
@@ -240,3 +248,11 @@ class Device:
     def unsubscribe(self, name: str, now: Time) -> None:
         """End a subscription."""
         self.give(Unsubscribe(subscription=name), now)
+
+    def may_retain(self, topic: str) -> bool:
+        """Whether there is room for a retained message of a topic."""
+        return self._inside.may_retain(topic)
+
+    def retained(self, topic_filter: str, filter_: Filter, now: Time) -> Sequence[Event]:
+        """The retained messages that match a filter."""
+        return self._inside.retained(topic_filter, filter_, now)

@@ -26,21 +26,32 @@ from sterna.core.node import Turn
 from sterna.core.overlay.messages import Unicast
 from sterna.core.protocol import Protocol, register
 from sterna.core.settings import Settings
+from sterna.core.sizes import BATCH_BYTES_MAX
 from sterna.devices.device import Device
 from sterna.devices.frames import Delivery, Packets
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, client_id_of
 from sterna.devices.kept import KeptSession
 from sterna.devices.messages import (
     Place,
+    RetainedNoted,
     SessionAsked,
     SessionElsewhere,
     SessionMoved,
     SessionsNoted,
 )
 from sterna.devices.options import NEVER_S, PROTOCOL, DeviceOptions
+from sterna.devices.retained import (
+    SECOND_US,
+    KeptRetained,
+    Retained,
+    RetainedMessages,
+    chunks,
+    is_retained,
+    topic_of,
+)
 from sterna.devices.search import KeptSearch, Search
-from sterna.devices.session import SECOND_US
-from sterna.model.event import EventId
+from sterna.model.event import Event, EventId
+from sterna.model.filters import Filter
 from sterna.mqtt.packets import Connack, Packet, Publish, ReasonCode
 from sterna.wire.snapshots import encode_node, restore_node
 
@@ -70,6 +81,7 @@ class KeptDevices(msgspec.Struct, frozen=True, kw_only=True):
     devices: list[KeptDevice]
     lives: dict[NodeId, int]
     search: KeptSearch
+    retained: KeptRetained
 
 
 class _Cut(Input, frozen=True, kw_only=True):
@@ -102,7 +114,7 @@ class Devices(BrokerComponent):
     """Hosts devices, and gives them and the broker what is for the other."""
 
     name = PROTOCOL
-    handles = (SessionsNoted, SessionAsked, SessionMoved, SessionElsewhere)
+    handles = (RetainedNoted, SessionsNoted, SessionAsked, SessionMoved, SessionElsewhere)
     Kept = KeptDevices
     needs_post = True
 
@@ -122,6 +134,7 @@ class Devices(BrokerComponent):
         self._published: dict[EventId, Publish | None] = {}
         """The events of this turn as messages."""
         self._search = Search(self)
+        self._retained = RetainedMessages()
         self._news: list[Place] = []
         """Places of sessions that are to be announced to the neighbours."""
         self._mail: list[Unicast] = []
@@ -186,6 +199,8 @@ class Devices(BrokerComponent):
             for at in range(0, len(places), PLACES_AT_ONCE):
                 noted = SessionsNoted(places=tuple(places[at : at + PLACES_AT_ONCE]))
                 self.broker.send(link, noted, now)
+            for group in chunks(self._retained, BATCH_BYTES_MAX):
+                self.broker.send(link, _noted(group), now)
 
     def on_sessions_noted(self, message: SessionsNoted, link: LinkId, now: Time) -> None:
         """Sessions are elsewhere now."""
@@ -229,6 +244,47 @@ class Devices(BrokerComponent):
         mail, self._mail = self._mail, []
         for message in mail:
             self.broker.post.send(message, now)
+
+    # ---- Retained messages
+
+    def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+        found = [event for event in events if is_retained(event.attributes)]
+        if found and self.broker.peers[link] is Peer.CLIENT:
+            retained = self._retained
+            news = [
+                retained.publish(event, now)
+                for event in found
+                if topic_of(event) in retained or self.may_retain(topic_of(event))
+            ]
+            self._announce_retained(news, None, now)
+
+    def on_retained_noted(self, message: RetainedNoted, link: LinkId, now: Time) -> None:
+        """Messages are retained elsewhere."""
+        found = map(Retained, message.stamps, message.events)
+        news = [
+            each
+            for each in found
+            if is_retained(each.event.attributes) and self._retained.note(each, now)
+        ]
+        self._announce_retained(news, link, now)
+
+    def _announce_retained(
+        self, news: Sequence[Retained], source: LinkId | None, now: Time
+    ) -> None:
+        if news:
+            noted = _noted(news)
+            for link, peer in self.broker.peers.items():
+                if peer is Peer.BROKER and link != source and link in self.broker.known:
+                    self.broker.send(link, noted, now)
+
+    def may_retain(self, topic: str) -> bool:
+        """Whether there is room for a retained message of a topic."""
+        return topic in self._retained or len(self._retained) < self.options.retained_max
+
+    def retained(self, topic_filter: str, filter_: Filter, now: Time) -> Sequence[Event]:
+        """The retained messages that match a filter."""
+        found = self._retained.matching(topic_filter, now)
+        return [event for event in found if filter_.matches(event.attributes)]
 
     # ---- Turns
 
@@ -546,10 +602,11 @@ class Devices(BrokerComponent):
             ],
             lives=dict(self._lives),
             search=self._search.keep(),
+            retained=self._retained.keep(writer),
         )
 
     def restore(self, kept: KeptDevices, reader: Reader) -> None:
-        del reader
+        self._retained.restore(kept.retained, reader)
         self._lives = dict(kept.lives)
         self._search.restore(kept.search)
         for each in kept.devices:
@@ -564,6 +621,13 @@ class Devices(BrokerComponent):
             for time in (each.will_at, each.ends_at):
                 if time != NEVER:
                     self.look_at(device.name, time)
+
+
+def _noted(retained: Sequence[Retained]) -> RetainedNoted:
+    return RetainedNoted(
+        events=tuple(each.event for each in retained),
+        stamps=tuple(each.stamp for each in retained),
+    )
 
 
 DEVICES = register(Protocol(name=PROTOCOL, broker=Devices))

@@ -3,6 +3,7 @@
 import msgspec
 
 from sterna.core.names import NEVER, Time
+from sterna.model.event import EventId
 from sterna.mqtt.packets import Publish, Version, Will
 
 
@@ -52,3 +53,4 @@ class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
     maximum_packet_size: int | None
     wants_problem_information: bool
     aliases: dict[int, str]
+    had_retained: list[EventId]

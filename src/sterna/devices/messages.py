@@ -7,6 +7,7 @@ import msgspec
 from sterna.core.messages import Message
 from sterna.core.names import NodeId
 from sterna.core.overlay.messages import Unicast
+from sterna.model.event import Event
 from sterna.model.ranges import Number
 
 
@@ -24,6 +25,14 @@ class SessionsNoted(Message, frozen=True, kw_only=True):
     """To all brokers: sessions are here now, or have ended."""
 
     places: tuple[Place, ...]
+
+
+class RetainedNoted(Message, frozen=True, kw_only=True):
+    """To all brokers: these are the last retained messages of their topics."""
+
+    events: tuple[Event, ...]
+    stamps: tuple[Number, ...]
+    """Of each event; of two events of one topic, the one with the greater stamp is later."""
 
 
 class SessionAsked(Unicast, frozen=True, kw_only=True):

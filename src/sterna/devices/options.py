@@ -21,6 +21,8 @@ class DeviceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How many topic aliases a device may use."""
     session_expiry_max_s: int = NEVER_S
     """How long a session lasts at most after its connection has ended."""
+    retained_max: int = 100_000
+    """For how many topics messages are retained."""
     search_s: float = 5.0
     """How long a device waits for its session from another broker."""
     give_up_s: float = 60.0

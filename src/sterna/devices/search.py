@@ -23,7 +23,7 @@ from sterna.devices.inputs import DeviceConnected
 from sterna.devices.kept import KeptSession
 from sterna.devices.messages import Place, SessionAsked, SessionElsewhere, SessionMoved
 from sterna.devices.places import Places
-from sterna.devices.session import SECOND_US
+from sterna.devices.retained import SECOND_US
 from sterna.mqtt.packets import Connack, ReasonCode
 from sterna.wire.codec import from_msgpack, to_msgpack
 from sterna.wire.frames import digest

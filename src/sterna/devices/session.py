@@ -11,12 +11,13 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from sterna.core.names import NEVER, NodeId, Time
-from sterna.devices.faces import attributes_of
+from sterna.devices.faces import attributes_of, publish_of
 from sterna.devices.filters import WHERE, FilterRefusedError, filter_of
 from sterna.devices.frames import Delivery
 from sterna.devices.kept import KeptSession, Outgoing, Subscribed
 from sterna.devices.options import NEVER_S, DeviceOptions
-from sterna.model.event import Event, Scalar
+from sterna.devices.retained import SECOND_US, until
+from sterna.model.event import Event, EventId, Scalar
 from sterna.model.filters import Filter
 from sterna.mqtt.encoder import encode
 from sterna.mqtt.packets import (
@@ -40,7 +41,8 @@ from sterna.mqtt.packets import (
     Will,
 )
 
-SECOND_US: Time = 1_000_000
+RETAINED_REMEMBERED = 1_000
+"""So many of the retained messages that a device got are remembered."""
 
 Publication = tuple[dict[str, Scalar], bytes]
 """The attributes and the payload of an event."""
@@ -66,6 +68,14 @@ class Port(Protocol):
 
     def unsubscribe(self, name: str, now: Time) -> None:
         """End a subscription."""
+        ...
+
+    def may_retain(self, topic: str) -> bool:
+        """Whether there is room for a retained message of a topic."""
+        ...
+
+    def retained(self, topic_filter: str, filter_: Filter, now: Time) -> Sequence[Event]:
+        """The retained messages that match a filter."""
         ...
 
 
@@ -101,6 +111,9 @@ class Session:
         self._wants_problem_information = True
         self._aliases: dict[int, str] = {}
         self._publications: list[Publication] = []
+        self._had_retained: dict[EventId, None] = {}
+        """The last retained messages that it got because of a subscription: if the events come as
+        well, it has them."""
 
     # ---- Connections
 
@@ -130,7 +143,6 @@ class Session:
                 session_present=is_present,
                 session_expiry_s=self.expiry_s if is_shorter else None,
                 receive_maximum=options.receive_maximum,
-                retain_available=False,
                 maximum_packet_size=options.maximum_packet_size,
                 assigned_client_id=assigned,
                 topic_alias_maximum=options.topic_aliases,
@@ -186,9 +198,7 @@ class Session:
         named = self._with_topic(packet)
         if named is None:
             return
-        if named.retain and self.version is Version.V5:
-            self.refuse(ReasonCode.RETAIN_NOT_SUPPORTED, "retained messages are not supported")
-        elif not self._port.may_publish or self._waiting:
+        if not self._port.may_publish or self._waiting:
             if named.qos and self._received_count >= IDS_MAX:
                 self.refuse(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, "too many at once")
             else:
@@ -228,6 +238,12 @@ class Session:
     def _accept(self, packet: Publish) -> None:
         """Publish a message, unless it was received already, and acknowledge it."""
         packet_id = packet.packet_id
+        if packet.retain and packet.payload and not self._port.may_retain(packet.topic):
+            if packet.qos:
+                kind = Pubrec if packet.qos == 2 else Puback  # noqa: PLR2004
+                why = self._reason("too many retained messages (mqtt.retained_max)")
+                self.outbox.append(kind(packet_id, ReasonCode.QUOTA_EXCEEDED, why))
+            return
         if packet.qos == 2:  # noqa: PLR2004 - exactly once.
             self.outbox.append(Pubrec(packet_id))
             if packet_id in self._received:
@@ -310,14 +326,14 @@ class Session:
             return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
         properties = dict(packet.user_properties)
         terms = tuple(properties[name] for name in (WHERE,) if name in properties)
+        try:
+            filter_ = filter_of(topic_filter, *terms)
+        except FilterRefusedError as error:
+            self._refusal = str(error)
+            return error.reason_code
         before = self._subscriptions.get(topic_filter)
         name = before.name if before is not None else ""
         if before is None or before.terms != terms:
-            try:
-                filter_ = filter_of(topic_filter, *terms)
-            except FilterRefusedError as error:
-                self._refusal = str(error)
-                return error.reason_code
             self._names += 1
             name = str(self._names)
             self._port.subscribe(name, filter_, now)
@@ -332,7 +348,23 @@ class Session:
             terms,
         )
         self._subscriptions[topic_filter] = self._by_name[name] = found
+        if request.retain_handling == 0 or (request.retain_handling == 1 and before is None):
+            for event in self._port.retained(topic_filter, filter_, now):
+                self._deliver_retained(event, found)
         return ReasonCode(request.qos)
+
+    def _deliver_retained(self, event: Event, subscription: Subscribed) -> None:
+        """A retained message for a subscription that has just begun."""
+        publish = publish_of(event)
+        if publish is None or (subscription.no_local and event.publisher == self._device):
+            return
+        identifier = subscription.identifier
+        identifiers = () if identifier is None else (identifier,)
+        qos = min(subscription.qos, publish.qos)
+        self._pending.append(Outgoing(publish, qos, True, identifiers, until(event)))  # noqa: FBT003
+        self._had_retained[event.id] = None
+        if len(self._had_retained) > RETAINED_REMEMBERED:
+            del self._had_retained[next(iter(self._had_retained))]
 
     def _on_unsubscribe(self, packet: Unsubscribe, now: Time) -> None:
         codes = tuple([self._unsubscribe(each, now) for each in packet.topic_filters])
@@ -361,7 +393,7 @@ class Session:
                 self.refuse(ReasonCode.PROTOCOL_ERROR, "a session that was to end cannot go on")
                 return
             self.expiry_s = min(expiry_s, self.options.session_expiry_max_s)
-        if packet.reason_code != ReasonCode.DISCONNECT_WITH_WILL:
+        if packet.reason_code == ReasonCode.NORMAL_DISCONNECTION:
             self.will = None
         self.closes = True
 
@@ -392,6 +424,8 @@ class Session:
         """An event for subscriptions of the device has come, with its form as a message."""
         if publish is None:
             return
+        if self._had_retained and event.id in self._had_retained:
+            return
         is_own = event.publisher == self._device
         wanting = [
             found
@@ -400,11 +434,9 @@ class Session:
         ]
         if not wanting:
             return
-        until = NEVER
-        if publish.message_expiry_s is not None:
-            until = event.time_us + publish.message_expiry_s * SECOND_US
-            if until <= now:
-                return
+        expires_at = until(event)
+        if expires_at <= now:
+            return
         found = wanting[0]
         if len(wanting) == 1:
             qos, as_published = found.qos, found.retain_as_published
@@ -417,7 +449,7 @@ class Session:
             )
         retain = as_published and publish.retain
         self._pending.append(
-            Outgoing(publish, min(qos, publish.qos), retain, identifiers, until)
+            Outgoing(publish, min(qos, publish.qos), retain, identifiers, expires_at)
         )
 
     def flush(self, now: Time) -> None:
@@ -488,6 +520,7 @@ class Session:
             maximum_packet_size=self._maximum_packet_size,
             wants_problem_information=self._wants_problem_information,
             aliases=dict(self._aliases),
+            had_retained=list(self._had_retained),
         )
 
     def restore(self, kept: KeptSession) -> None:
@@ -504,3 +537,4 @@ class Session:
         self._maximum_packet_size = kept.maximum_packet_size
         self._wants_problem_information = kept.wants_problem_information
         self._aliases = dict(kept.aliases)
+        self._had_retained = dict.fromkeys(kept.had_retained)

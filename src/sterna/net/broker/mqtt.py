@@ -390,7 +390,7 @@ class MqttDoor:
 
     def _refusal(self, connect: Connect) -> tuple[ReasonCode, str] | None:
         """Why a client cannot connect, if it cannot."""
-        client_id, will = connect.client_id, connect.will
+        client_id = connect.client_id
         if connect.authentication_method is not None:
             return ReasonCode.BAD_AUTHENTICATION_METHOD, "there is no enhanced authentication"
         if not client_id and connect.version is Version.V311 and not connect.clean_start:
@@ -399,8 +399,6 @@ class MqttDoor:
         if len(client_id) > NAME_CHARACTERS_MAX or not client_id.isprintable():
             why = f"a client identifier has up to {NAME_CHARACTERS_MAX} printable characters"
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, why
-        if will is not None and will.retain:
-            return ReasonCode.RETAIN_NOT_SUPPORTED, "retained messages are not supported"
         if self._budget.is_used_up and device_name(client_id) not in self._driver.node.peers:
             return ReasonCode.QUOTA_EXCEEDED, "no memory for more clients (memory_bytes_max)"
         return None
