@@ -145,7 +145,7 @@ def test_clean_start_elsewhere_ends_the_old_session() -> None:
 
 @pytest.mark.spec("LV-4")
 @pytest.mark.parametrize("clean", [False, True])
-def test_two_brokers_at_the_same_moment(clean: bool) -> None:  # noqa: FBT001
+def test_two_brokers_at_the_same_moment(clean: bool) -> None:
     """Exactly one of them holds the session in the end, whether there was one before or not."""
     world = World(4)
     if not clean:

@@ -11,6 +11,7 @@ from sterna.mqtt.packets import (
     Disconnect,
     Packet,
     Puback,
+    Pubcomp,
     Publish,
     Pubrec,
     Pubrel,
@@ -53,7 +54,7 @@ def test_session_present_and_expiry() -> None:
     bob.publish("x", "kept")
     ann.connect("b1", expiry_s=10)
     world.run()
-    assert ann.is_present
+    assert last(ann, Connack).session_present
     assert ann.received == ["kept"]
 
     ann.lose()
@@ -61,7 +62,7 @@ def test_session_present_and_expiry() -> None:
     bob.publish("x", "lost")
     ann.connect("b1", expiry_s=10)
     world.run()
-    assert not ann.is_present
+    assert not last(ann, Connack).session_present
     assert ann.received == ["kept"]
 
 
@@ -83,14 +84,12 @@ def test_clean_session_of_3_1_1() -> None:
     ann.connect("b1", clean=False).subscribe("x")
     world.run()
     ann.lose()
-    ann.connect("b1", clean=False)
-    assert ann.is_present
-    ann.lose()
-    ann.connect("b1", clean=True)
-    assert not ann.is_present
-    ann.lose()
-    ann.connect("b1", clean=False)
-    assert not ann.is_present
+    found = []
+    for clean in (False, True, False):
+        ann.connect("b1", clean=clean)
+        found.append(ann.is_present)
+        ann.lose()
+    assert found == [True, False, False]
 
 
 def test_clean_start_forgets_what_waits() -> None:
@@ -169,7 +168,7 @@ def test_qos_2_is_published_once() -> None:
     world.run()
 
     assert ann.received == ["1", "2"]
-    codes = [p.reason_code for p in bob.packets if type(p).__name__ == "Pubcomp"]
+    codes = [packet.reason_code for packet in bob.packets if isinstance(packet, Pubcomp)]
     assert codes == [ReasonCode.SUCCESS, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND]
 
 

@@ -332,9 +332,9 @@ class Phone:
                 continue
             raw = encode(packet, self.version)
             if raw:
-                (packet,) = Decoder(Role.CLIENT, self.version).feed(raw)
-                self.packets.append(packet)
-                self._on(packet)
+                (read,) = Decoder(Role.CLIENT, self.version).feed(raw)
+                self.packets.append(read)
+                self._on(read)
 
     def _on(self, packet: Packet) -> None:
         match packet:
@@ -394,5 +394,3 @@ class Phone:
         said, self._to_say = self._to_say, []
         self.say(*said)
         return True
-
-

@@ -44,7 +44,7 @@ def value_of(text: str) -> Scalar:
     found = _NUMBER.fullmatch(text)
     if found is None:
         return text
-    if found[1] is None and found[2] is None and len(text) <= 20:  # noqa: PLR2004 - of 64 bits.
+    if found[1] is None and found[2] is None and len(text) <= 20:
         number = int(text)
         if INT_MIN <= number <= INT_MAX:
             return number
@@ -99,7 +99,7 @@ def publish_of(event: Event) -> Publish | None:
         return None
     if QOS not in attributes:
         return _publish_of_native(topic, event)
-    plain = len(attributes) == 2  # noqa: PLR2004 - the topic and the QoS.
+    plain = len(attributes) == 2
     if plain:
         return Publish(topic, event.payload, _qos(attributes))
     correlation = attributes.get(CORRELATION)
@@ -136,7 +136,7 @@ def _publish_of_native(topic: str, event: Event) -> Publish:
 
 def _qos(attributes: Mapping[str, Scalar]) -> int:
     qos = attributes[QOS]
-    return qos if type(qos) is int and 0 <= qos <= 2 else 2  # noqa: PLR2004 - the highest QoS.
+    return qos if type(qos) is int and 0 <= qos <= 2 else 2
 
 
 def _properties(attributes: Mapping[str, Scalar]) -> UserProperties:

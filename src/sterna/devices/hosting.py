@@ -171,16 +171,20 @@ class Devices(BrokerComponent):
         return not self.devices
 
     def inputs(self) -> dict[type[Input], Callable[[Any, Time], None]]:
-        given = dict.fromkeys((DeviceConnected, DeviceSaid, DeviceLost), self._take)
-        return {**given, _Send: self._send_mail}
+        return {
+            DeviceConnected: self._take,
+            DeviceSaid: self._take,
+            DeviceLost: self._take,
+            _Send: self._send_mail,
+        }
 
     def _take(self, given: Input, _now: Time) -> None:
         self._given.append(given)
 
-    def wake(self, now: Time) -> None:
+    def wake(self, _now: Time) -> None:
         self._given.append(_Due())
 
-    def link_down(self, link: LinkId, now: Time) -> None:
+    def link_down(self, link: LinkId, _now: Time) -> None:
         device = self.devices.get(link)
         if device is not None and device.is_attached:
             self._given.append(_Cut(device=link))
@@ -193,19 +197,30 @@ class Devices(BrokerComponent):
 
     # ---- Other brokers
 
+    def begin(self, now: Time) -> None:
+        for link in self.broker.known:
+            if self.broker.peers[link] is Peer.BROKER:
+                self.broker.send(link, SessionsNoted(asks=True), now)
+
     def link_new(self, link: LinkId, now: Time) -> None:
         if self.broker.peers[link] is Peer.BROKER:
-            places = list(self._search.places)
-            for at in range(0, len(places), PLACES_AT_ONCE):
-                noted = SessionsNoted(places=tuple(places[at : at + PLACES_AT_ONCE]))
-                self.broker.send(link, noted, now)
-            for group in chunks(self._retained, BATCH_BYTES_MAX):
-                self.broker.send(link, _noted(group), now)
+            self._send_all(link, now)
+
+    def _send_all(self, link: LinkId, now: Time) -> None:
+        """Send a neighbour all that it may not know."""
+        places = list(self._search.places)
+        for at in range(0, len(places), PLACES_AT_ONCE):
+            noted = SessionsNoted(places=tuple(places[at : at + PLACES_AT_ONCE]))
+            self.broker.send(link, noted, now)
+        for group in chunks(self._retained, BATCH_BYTES_MAX):
+            self.broker.send(link, _noted(group), now)
 
     def on_sessions_noted(self, message: SessionsNoted, link: LinkId, now: Time) -> None:
         """Sessions are elsewhere now."""
         news = tuple(place for place in message.places if self._search.places.note(place))
         self._announce(news, link, now)
+        if message.asks:
+            self._send_all(link, now)
         for place in news:
             if place.device in self.devices and place.broker != self.broker.id:
                 self._given.append(_Displaced(device=place.device))
@@ -326,7 +341,7 @@ class Devices(BrokerComponent):
                     self._dirty[device.name] = None
                     if type(action) is Transmit:
                         device.arrived(action.frame)
-                    else:
+                    elif not isinstance(action, Transmit):
                         self._given.append(_Ended(action=action))
                     continue
             outside.append(action)
@@ -378,9 +393,9 @@ class Devices(BrokerComponent):
         elif connect.clean_start or device.session.is_over:
             self._publish_will(device, now)
             device.renew(self.options, now)
-            self.begin(device, given, now, is_present=False)
+            self.welcome(device, given, now, is_present=False)
         else:
-            self.begin(device, given, now, is_present=True)
+            self.welcome(device, given, now, is_present=True)
 
     def begin_anew(self, given: DeviceConnected, now: Time) -> None:
         """Welcome a device with a new session."""
@@ -388,14 +403,14 @@ class Devices(BrokerComponent):
         self._search.forget(name)
         epoch = self._search.places.next_epoch(name, now)
         self.note(Place(name, self.broker.id, epoch))
-        self.begin(self._new(name, now), given, now, is_present=False)
+        self.welcome(self._new(name, now), given, now, is_present=False)
 
     def turn_away(self, name: NodeId, refusal: Connack) -> None:
         """Refuse a device that has waited."""
         self._outgoing[name] = [refusal]
         self._closing[name] = None
 
-    def begin(
+    def welcome(
         self, device: Device, given: DeviceConnected, now: Time, *, is_present: bool
     ) -> None:
         """Welcome a device."""

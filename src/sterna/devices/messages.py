@@ -24,7 +24,9 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class SessionsNoted(Message, frozen=True, kw_only=True):
     """To all brokers: sessions are here now, or have ended."""
 
-    places: tuple[Place, ...]
+    places: tuple[Place, ...] = ()
+    asks: bool = False
+    """Whether the sender has just begun to take part, and needs to know what its neighbour does."""
 
 
 class RetainedNoted(Message, frozen=True, kw_only=True):

@@ -26,4 +26,4 @@ class DeviceOptions(msgspec.Struct, frozen=True, kw_only=True):
     search_s: float = 5.0
     """How long a device waits for its session from another broker."""
     give_up_s: float = 60.0
-    """After this long a device that has asked for a session that cannot be reached gets a new one."""
+    """So long a device asks for a session that cannot be reached; then it gets a new one."""

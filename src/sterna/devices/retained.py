@@ -136,5 +136,3 @@ def chunks(found: Iterable[Retained], bytes_max: int) -> Iterator[Sequence[Retai
             group, size = [], 0
     if group:
         yield group
-
-

@@ -183,7 +183,7 @@ class Search:
         session = self._devices.receive(device, moving.session, moving.client, settings, now)
         waiting = self._waiting.pop(device, None)
         if waiting is not None:
-            self._devices.begin(session, waiting.given, now, is_present=True)
+            self._devices.welcome(session, waiting.given, now, is_present=True)
         else:
             self._devices.leave_away(session, now)
         self._answer_question(device, now)
@@ -273,5 +273,3 @@ class Search:
         self._tries = dict(kept.tries)
         for device, each in self._waiting.items():
             self._devices.look_at(device, each.until)
-
-

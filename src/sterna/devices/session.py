@@ -240,11 +240,11 @@ class Session:
         packet_id = packet.packet_id
         if packet.retain and packet.payload and not self._port.may_retain(packet.topic):
             if packet.qos:
-                kind = Pubrec if packet.qos == 2 else Puback  # noqa: PLR2004
+                kind = Pubrec if packet.qos == 2 else Puback
                 why = self._reason("too many retained messages (mqtt.retained_max)")
                 self.outbox.append(kind(packet_id, ReasonCode.QUOTA_EXCEEDED, why))
             return
-        if packet.qos == 2:  # noqa: PLR2004 - exactly once.
+        if packet.qos == 2:
             self.outbox.append(Pubrec(packet_id))
             if packet_id in self._received:
                 return
@@ -288,7 +288,7 @@ class Session:
             self.outbox.append(Pubrel(packet_id, unknown))
             return
         message = self._inflight[packet_id]
-        if message is not None and message.qos != 2:  # noqa: PLR2004
+        if message is not None and message.qos != 2:
             self.refuse(ReasonCode.PROTOCOL_ERROR, f"PUBREC for {packet_id}, which has QoS 1")
         elif packet.reason_code.is_failure:
             del self._inflight[packet_id]
@@ -317,9 +317,7 @@ class Session:
     def _reason(self, what: str) -> str | None:
         return what if what and self._wants_problem_information else None
 
-    def _subscribe(
-        self, request: SubscriptionRequest, packet: Subscribe, now: Time
-    ) -> ReasonCode:
+    def _subscribe(self, request: SubscriptionRequest, packet: Subscribe, now: Time) -> ReasonCode:
         topic_filter = request.topic_filter
         if topic_filter.startswith("$share/"):
             self._refusal = "shared subscriptions are not supported"
@@ -440,7 +438,9 @@ class Session:
         found = wanting[0]
         if len(wanting) == 1:
             qos, as_published = found.qos, found.retain_as_published
-            identifiers = () if found.identifier is None else (found.identifier,)
+            identifiers: tuple[int, ...] = ()
+            if found.identifier is not None:
+                identifiers = (found.identifier,)
         else:
             qos = max(each.qos for each in wanting)
             as_published = any(each.retain_as_published for each in wanting)

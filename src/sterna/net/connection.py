@@ -8,6 +8,7 @@ from sterna.net.stream import Stream
 from sterna.wire.codec import LENGTH_BYTES, MalformedError
 from sterna.wire.frames import Control, Splitter, control, decode_control, is_control
 
+
 class Owner(Protocol):
     """The owner of a connection."""
 

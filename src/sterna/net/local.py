@@ -276,7 +276,7 @@ class LocalNetwork:
             return common
         count = len(self.names)
         for _ in range(100):
-            first = random.choice(_PORTS[:-count])
+            first = random.choice(_PORTS[:-count])  # noqa: S311 - it keeps no secret.
             taken = {address.port for address in self.addresses.values()}
             if taken.isdisjoint(range(first, first + count)) and self._is_free(first, count):
                 address = Address.parse(listen)._replace(port=first)

@@ -104,7 +104,7 @@ class MqttSession(Stream):
         return tuple([self._encode(packet) for packet in frame.packets])
 
     def _encode(self, packet: Packet | Delivery) -> bytes:
-        if type(packet) is Delivery:
+        if isinstance(packet, Delivery):
             return self._door.encoded(packet.publish, self.version).to(
                 packet.qos,
                 packet.packet_id,
@@ -313,7 +313,7 @@ class MqttDoor:
             return
         if not self._sessions.is_linked(session):
             return
-        if len(raw) == 2 and type(packets[0]) is Pingreq:  # noqa: PLR2004 - it is all that came.
+        if len(raw) == 2 and type(packets[0]) is Pingreq:
             session.write(PINGRESP)
             return
         self._take(session, tuple(packets), raw)
@@ -383,9 +383,7 @@ class MqttDoor:
         session.decoder.maximum_packet_size = self._configuration.limits.frame_bytes_max
         session.pause_reading()  # Until CONNACK is on its way.
         self._sessions.add(session, Role.CLIENT)
-        connected = DeviceConnected(
-            device=session.peer, connect=connect, is_assigned=is_assigned
-        )
+        connected = DeviceConnected(device=session.peer, connect=connect, is_assigned=is_assigned)
         self._sessions.link(session, connected)
 
     def _refusal(self, connect: Connect) -> tuple[ReasonCode, str] | None:
@@ -428,10 +426,10 @@ class MqttDoor:
         now = self.now
         for session in self._mqtt_sessions():
             limit_s = PATIENCE * session.keep_alive_s
-            if limit_s and now - session.heard_at > limit_s and self._pausing.reads(session):
-                if session.is_answered:
-                    log.warning("%s is silent; disconnected", session.peer)
-                    session.say_why(ReasonCode.KEEP_ALIVE_TIMEOUT, "no sign of life")
+            is_read = session.is_answered and self._pausing.reads(session)
+            if limit_s and is_read and now - session.heard_at > limit_s:
+                log.warning("%s is silent; disconnected", session.peer)
+                session.say_why(ReasonCode.KEEP_ALIVE_TIMEOUT, "no sign of life")
         self._look_later()
 
     def _forget(self, session: Session) -> None:

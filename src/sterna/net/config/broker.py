@@ -173,7 +173,9 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
     def device_options(self) -> DeviceOptions:
         """How the broker hosts MQTT clients."""
         mqtt = self.mqtt
-        limits_s = [each for each in (mqtt.session_expiry_s, self.limits.away_s) if each is not None]
+        limits_s = [
+            each for each in (mqtt.session_expiry_s, self.limits.away_s) if each is not None
+        ]
         return DeviceOptions(
             receive_maximum=mqtt.receive_maximum,
             inflight_max=mqtt.inflight_max,

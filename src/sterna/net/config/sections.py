@@ -25,7 +25,6 @@ from sterna.net.config.schema import (
     means,
 )
 
-
 PacketId = Annotated[int, Meta(ge=1, le=65_535)]
 TopicAliases = Annotated[int, Meta(ge=0, le=65_535)]
 
@@ -518,9 +517,7 @@ class MqttConfig(ConfigSection, frozen=True, kw_only=True):
     ] = ""
     receive_maximum: Annotated[
         PacketId,
-        means(
-            "How many messages with QoS 1 or 2 a client may send before they are acknowledged."
-        ),
+        means("How many messages with QoS 1 or 2 a client may send before they are acknowledged."),
     ] = 1_000
     inflight_max: Annotated[
         PacketId,
