@@ -20,7 +20,8 @@ class Campaign:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311 - reproducible, not secret.
-        self.world = World(self.random.randint(1, 4), journal={"enabled": False})
+        mqtt = {"inflight_max": self.random.choice((1, 2, 5, 1000))}
+        self.world = World(self.random.randint(1, 4), mqtt=mqtt)
         self.phones = [
             Phone(self.world, f"p{n}", version=self.random.choice(list(Version)))
             for n in range(self.random.randint(2, 4))
@@ -45,7 +46,7 @@ class Campaign:
     def _do_something(self) -> None:
         world, pick = self.world, self.random.choice
         phone = pick(self.phones)
-        match self.random.randrange(14):
+        match self.random.randrange(16):
             case 0 | 1 | 2 | 3:
                 for _ in range(self.random.choice((1, 1, 3, 12))):
                     self._publish(phone)
@@ -56,7 +57,7 @@ class Campaign:
             case 7:
                 if phone.broker:
                     phone.lose()
-            case 8:
+            case 8 | 14:
                 phone.answers = not phone.answers
             case 9:
                 place = self.random.randrange(len(world.names))
@@ -70,7 +71,7 @@ class Campaign:
                     world.restart(name)
                 else:
                     world.kill(name)
-            case 12:
+            case 12 | 15:
                 name = pick(world.names)
                 if name not in world.down:
                     world.snapshot(name)

@@ -527,3 +527,24 @@ def test_there_is_no_enhanced_authentication_half_way() -> None:
     ann.say(Auth(ReasonCode.REAUTHENTICATE, authentication_method="x"))
     assert last(ann, Disconnect).reason_code == ReasonCode.PROTOCOL_ERROR
     del world
+
+
+def test_what_is_in_transit_is_in_a_snapshot() -> None:
+    """A broker goes on from a snapshot and the log behind it as the killed one would have."""
+    world, ann, bob = pair(receive_maximum=1)
+    ann.subscribe("x")
+    world.run()
+    ann.answers = False
+    for number in range(10):
+        bob.publish("x", str(number))
+    world.run()
+    assert ann.received == ["0"]
+    world.snapshot("b1")
+    ann.answers = True
+    world.run()
+    assert ann.received == [str(number) for number in range(10)]
+    world.kill("b1")
+    world.restart("b1")
+    ann.connect("b1")
+    world.run()
+    assert ann.received == [str(number) for number in range(10)]
