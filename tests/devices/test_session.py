@@ -122,6 +122,20 @@ def test_the_expiry_is_bounded_by_what_the_broker_keeps() -> None:
     assert last(ann, Connack).session_expiry_s == 100
 
 
+def test_a_session_that_is_not_to_last_is_taken_over() -> None:
+    """The new connection has a session of its own, which works."""
+    world, ann, bob = pair(expiry_s=0)
+    ann.subscribe("x")
+    world.run()
+    again = Phone(world, "ann").connect("b1", expiry_s=0).subscribe("y")
+    bob.publish("x", "1").publish("y", "2")
+    again.publish("y", "3")
+    world.run()
+    assert not again.is_present
+    assert again.received == ["2", "3"]
+    assert ann.received == []
+
+
 # ---- Quality of service
 
 

@@ -5,7 +5,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import paho.mqtt.client as paho
 import pytest
@@ -31,10 +31,19 @@ def properties_of(kind: int, **values: Any) -> Any:
 class Device:
     """A client of paho-mqtt, with its messages in a queue."""
 
-    def __init__(self, client_id: str, version: MQTTProtocolVersion = V5) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        version: MQTTProtocolVersion = V5,
+        transport: Literal["tcp", "websockets"] = "tcp",
+    ) -> None:
         more: dict[str, Any] = {} if version is V5 else {"clean_session": False}
         self.client = paho.Client(
-            CallbackAPIVersion.VERSION2, client_id=client_id, protocol=version, **more
+            CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            protocol=version,
+            transport=transport,
+            **more,
         )
         self.version = version
         self.messages: queue.Queue[paho.MQTTMessage] = queue.Queue()
@@ -124,7 +133,8 @@ def device() -> Iterator[Make]:
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
     """Two brokers that speak MQTT, for tests that leave them as they are."""
     directory = tmp_path_factory.mktemp("mqtt")
-    with network_in(directory, 2, mqtt={"listen": "127.0.0.1:0"}) as network:
+    mqtt = {"listen": "127.0.0.1:0", "websocket": "127.0.0.1:0"}
+    with network_in(directory, 2, mqtt=mqtt) as network:
         yield network
 
 
@@ -145,6 +155,17 @@ def test_messages_cross_the_network(
         each.wait_for_publish(SETTLE_S)
 
     assert reader.take(100) == [str(n) for n in range(100)]
+
+
+@pytest.mark.spec("LV-4")
+@pytest.mark.parametrize("size", [0, 1, 200, 70_000])
+def test_web_sockets(network: LocalNetwork, device: Make, size: int) -> None:
+    """Messages of all sizes that WebSockets frame differently."""
+    address = Address.parse(network.ask("B1", "status")["mqtt"]["websocket"])
+    one = device(f"web-{size}", V5, "websockets").connect(address).subscribe(f"web/{size}")
+    one.publish(f"web/{size}", "x" * size).wait_for_publish(SETTLE_S)
+
+    assert one.take(1) == ["x" * size]
 
 
 @pytest.mark.spec("LV-4", "LV-11")

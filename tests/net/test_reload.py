@@ -209,7 +209,7 @@ def test_keys_that_need_a_restart_are_few() -> None:
     assert marked == [
         *("name", "listen", "advertised_address", "data", "network.neighbours"),
         *("durability.level", "durability.segment_bytes", "durability.salvage"),
-        *("http.listen", "journal.enabled", "mqtt.listen"),
+        *("http.listen", "journal.enabled", "mqtt.listen", "mqtt.websocket"),
     ]
 
 

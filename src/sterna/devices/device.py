@@ -219,8 +219,11 @@ class Device:
         self.give(Leave(), now)
 
     def renew(self, options: DeviceOptions, now: Time) -> None:
-        """Begin another session with the same client."""
-        self.session.end_subscriptions(now)
+        """Begin another session with the same client, also if that was about to leave."""
+        if self.client.is_leaving:
+            self.give(Attach(broker=self._inside.broker.id), now)
+        else:
+            self.session.end_subscriptions(now)
         self.session = Session(self.name, options, self)
 
     @property

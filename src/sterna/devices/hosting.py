@@ -21,7 +21,7 @@ from sterna.core.keeping import Reader, Writer
 from sterna.core.link import LinkTiming
 from sterna.core.lives import NOTHING_KNOWN, first_seq, incarnation
 from sterna.core.messages import Message
-from sterna.core.names import NEVER, LinkId, NodeId, Peer, Time
+from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
 from sterna.core.node import Turn
 from sterna.core.overlay.messages import Unicast
 from sterna.core.protocol import Protocol, register
@@ -307,6 +307,12 @@ class Devices(BrokerComponent):
         if not (self.devices or self._given):
             return
         self._turn = turn
+        try:
+            self._exchange(turn, now)
+        except LocalProtocolError as error:  # Nobody has asked for anything by a call.
+            raise RuntimeError(f"a device of {self.broker.id} failed: {error}") from error
+
+    def _exchange(self, turn: Turn, now: Time) -> None:
         actions, turn.actions = turn.actions, []
         self._sort(actions)
         while self._given or self._dirty or self._news or self._mail:
@@ -384,8 +390,9 @@ class Devices(BrokerComponent):
         connect, device = given.connect, self.devices.get(given.device)
         if device is not None and device.session.is_connected:
             self._take_outbox(device)
-            self._outgoing.pop(device.name, None)  # It was for the connection that is over.
             self._over(device, now)
+            self._work(device, now)
+            self._outgoing.pop(device.name, None)  # It was for the connection that is over.
             device = self.devices.get(given.device)
         if device is None:
             if not self._search.waits(given, now):

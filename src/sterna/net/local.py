@@ -306,6 +306,8 @@ class LocalNetwork:
             http = replace(http, listen=_behind(http.listen, place))
         if mqtt.listen:
             mqtt = replace(mqtt, listen=_behind(mqtt.listen, place))
+        if mqtt.websocket:
+            mqtt = replace(mqtt, websocket=_behind(mqtt.websocket, place))
         graph = common.places.graph
         return replace(
             common,

@@ -43,6 +43,9 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "clients_elsewhere": len(node.hosted()),
         "mqtt": {
             "address": None if server.mqtt_address is None else str(server.mqtt_address),
+            "websocket": None
+            if server.websocket_address is None
+            else str(server.websocket_address),
             "clients_here": sum(link in links for link in clients if link.startswith(PREFIX)),
             "clients_away": sum(link not in links for link in clients if link.startswith(PREFIX)),
         },

@@ -31,8 +31,9 @@ from sterna.net.address import Address
 from sterna.net.admission import NAME_CHARACTERS_MAX
 from sterna.net.broker.doors import Change, Parts
 from sterna.net.broker.sessions import TAKEN_OVER, Session
-from sterna.net.broker.transport import Listening, Tcp, Transport
+from sterna.net.broker.transport import Listening, Tcp
 from sterna.net.stream import Stream
+from sterna.net.websocket import WebSockets
 from sterna.wire.codec import Bodies
 from sterna.wire.frames import Role
 
@@ -46,6 +47,9 @@ PATIENCE = 1.5
 
 ENCODED_MAX = 256
 """So many messages are kept in their encoded form, for they may go to many."""
+
+SUBPROTOCOLS = ("mqtt", "mqttv3.1")
+"""What clients call MQTT in the handshake of a WebSocket; the second one is an old name."""
 
 PINGRESP = encode(Pingresp(), Version.V5)
 
@@ -170,10 +174,11 @@ class MqttSession(Stream):
 class MqttDoor:
     """Owns the connections of MQTT clients, from the first byte to the last."""
 
-    def __init__(self, parts: Parts, *, transport: Transport | None = None) -> None:
-        self.transport: Transport = transport or Tcp()
+    def __init__(self, parts: Parts) -> None:
         self.address: Address | None = None
-        """Where it listens, if it does."""
+        """Where it listens for TCP, if it does."""
+        self.websocket_address: Address | None = None
+        """Where it listens for WebSockets, if it does."""
         self._configuration = parts.configuration
         self._driver = parts.driver
         self._sessions = parts.sessions
@@ -182,7 +187,7 @@ class MqttDoor:
         self._budget = parts.budget
         self._metrics = parts.metrics
         self._loop = asyncio.get_running_loop()
-        self._listening: Listening | None = None
+        self._listening: list[Listening] = []
         self._is_closed = False
         self._strangers: dict[MqttSession, asyncio.TimerHandle] = {}
         """Connections without CONNECT, with their deadlines."""
@@ -206,17 +211,25 @@ class MqttDoor:
         """Listen, if the configuration says where."""
         for device in self._devices.connected:  # Before a restart.
             self._driver.give(DeviceLost(device=device))
-        listen = self._configuration.config.mqtt.listen
-        if listen:
-            self._listening = await self.transport.listen(Address.parse(listen), self.session)
-            self.address = self._listening.address
+        mqtt, limits = self._configuration.config.mqtt, self._configuration.limits
+        if mqtt.listen:
+            self.address = await self._listen(Tcp(), mqtt.listen)
+        if mqtt.websocket:
+            web_sockets = WebSockets(SUBPROTOCOLS, limits.frame_bytes_max)
+            self.websocket_address = await self._listen(web_sockets, mqtt.websocket)
+        if self._listening:
             self._look_later()
+
+    async def _listen(self, transport: Tcp | WebSockets, listen: str) -> Address:
+        listening = await transport.listen(Address.parse(listen), self.session)
+        self._listening.append(listening)
+        return listening.address
 
     def close(self) -> None:
         """Accept no more connections."""
         self._is_closed = True
-        if self._listening is not None:
-            self._listening.close()
+        for listening in self._listening:
+            listening.close()
         if self._looking is not None:
             self._looking.cancel()
 

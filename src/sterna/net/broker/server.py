@@ -109,6 +109,11 @@ class BrokerServer:
         return self._mqtt.address
 
     @property
+    def websocket_address(self) -> Address | None:
+        """Where MQTT clients connect over WebSockets, if they can."""
+        return self._mqtt.websocket_address
+
+    @property
     def engine(self) -> Engine[Broker]:
         """The engine that runs the core's broker."""
         return self.driver.engine
@@ -188,7 +193,9 @@ class BrokerServer:
 
     async def _listen(self) -> None:
         await _listening(self._native.open(), self.config.listen, "listen")
-        await _listening(self._mqtt.open(), self.config.mqtt.listen, "mqtt.listen")
+        mqtt = self.config.mqtt
+        addresses = " or ".join(filter(None, (mqtt.listen, mqtt.websocket)))
+        await _listening(self._mqtt.open(), addresses, "mqtt.listen, mqtt.websocket")
         listen = self.config.http.listen
         if listen:
             self._http = HttpServer(self._observers.pages())

@@ -511,7 +511,15 @@ class MqttConfig(ConfigSection, frozen=True, kw_only=True):
         str,
         means(
             "The address where MQTT clients connect, such as `127.0.0.1:1883`. Port 0 stands for "
-            "any free port. When empty, the broker does not speak MQTT.",
+            "any free port. When empty, there is none.",
+            for_start=True,
+        ),
+    ] = ""
+    websocket: Annotated[
+        str,
+        means(
+            "The address where MQTT clients connect over WebSockets, such as those in browsers. "
+            "When empty, there is none.",
             for_start=True,
         ),
     ] = ""
