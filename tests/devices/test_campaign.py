@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from sterna.mqtt.packets import Version
+from sterna.mqtt.packets import Version, Will
 from tests.devices.world import Phone, World
 from tests.scale import CAMPAIGN
 
@@ -131,5 +131,74 @@ def test_nothing_is_lost_and_nothing_comes_twice(block: int) -> None:
         seed = block * SEEDS + number
         try:
             Campaign(seed).run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+class Chaos(Campaign):
+    """Devices that come with and without sessions, at several places at once, with wills."""
+
+    def run(self) -> None:
+        """Do random things, repair everything, and see that all of it works."""
+        for _ in range(self.random.randint(5, 60)):
+            if self.random.random() < 0.5:
+                self._connect_somehow(self.random.choice(self.phones))
+            else:
+                self._do_something()
+            for _ in range(self.random.choice((0, 0, 1, 2, 5, 100))):
+                self.world.step()
+        self._repair()
+        self._try_out()
+
+    def _connect_somehow(self, phone: Phone) -> None:
+        pick = self.random.choice
+        self.world.now += 200_000  # Lives of a client that begin apart have numbers of their own.
+        if self.random.random() < 0.3:
+            other = Phone(self.world, phone.name.removeprefix("mqtt:"), version=phone.version)
+            self.phones[self.phones.index(phone)] = other
+            self.published[other], self.qos[other] = [], 2
+            phone = other
+        will = Will("w", b"gone", pick((0, 1, 2)), retain=pick((False, True)), delay_s=pick((0, 1)))
+        phone.connect(
+            pick(self.world.names),
+            clean=pick((False, True)),
+            expiry_s=pick((0, 1, 5, 0xFFFFFFFF)),
+            will=pick((None, will)),
+        )
+        phone.subscribe(pick(("t/#", "w", "r/+")), qos=pick((0, 1, 2)))
+        phone.unsubscribe(pick(("t/#", "w", "r/+")))
+        phone.publish(f"r/{pick('ab')}", pick(("", "1", "2", "3")), pick((0, 1, 2)), retain=True)
+
+    def _try_out(self) -> None:
+        """Each device gets what it subscribes to, once, and all brokers retain the same."""
+        world = self.world
+        for phone in self.phones:
+            phone.connect(self.random.choice(world.names), clean=True).subscribe("last/#")
+        world.wait(6)
+        for number, phone in enumerate(self.phones):
+            assert phone.broker, f"{phone.name} is not connected"
+            phone.publish(f"last/{number}", f"last {number}")
+        world.wait(6)
+        wanted = [f"last {number}" for number in range(len(self.phones))]
+        for phone in self.phones:
+            got = sorted(each for each in phone.received if each.startswith("last"))
+            assert got == wanted, f"{phone.name}: {got}"
+        retained = []
+        for name in world.names:
+            reader = Phone(world, f"reader of {name}").connect(name, clean=True)
+            reader.subscribe("r/#", "w")
+            world.run()
+            found = {each.publish.topic: each.publish.payload for each in reader.messages}
+            retained.append(found)
+        assert all(found == retained[0] for found in retained), retained
+
+
+@pytest.mark.spec("LV-4")
+@pytest.mark.parametrize("block", range(10))
+def test_whatever_devices_do_brokers_go_on(block: int) -> None:
+    for number in range(SEEDS // 10):
+        seed = block * SEEDS + number
+        try:
+            Chaos(seed).run()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from sterna.devices.filters import why_no_filter
 from sterna.devices.frames import Delivery
 from sterna.mqtt.packets import (
     Auth,
@@ -317,6 +318,71 @@ def test_another_filter_replaces_the_old_one_without_a_gap() -> None:
     bob.publish("x", "4", user_properties=(("n", "2"),))
     world.run()
     assert ann.received == ["2", "3"]
+
+
+@pytest.mark.spec("LV-11")
+@pytest.mark.parametrize("version", list(Version))
+def test_a_filter_in_front_of_the_topics(version: Version) -> None:
+    """For clients that can send no user properties; it may contain anything that filters do."""
+    world, _, bob = pair()
+    ann = Phone(world, "ann", version=version).connect("b1")
+    ann.subscribe("$where(n * 2 > 2 AND name <> ')')/x/+")
+    for number in range(3):
+        bob.publish("x/1", str(number), user_properties=(("n", str(number)), ("name", "a")))
+    bob.publish("x/1", "other", user_properties=(("n", "5"), ("name", ")")))
+    bob.publish("x", "5", user_properties=(("n", "5"), ("name", "a")))
+    world.run()
+    assert ann.received == ["2"]
+
+
+@pytest.mark.parametrize("text", ["$where(n > 1/x", "$where(n > 1)x", "$where(n > 1)/", "$where("])
+def test_a_filter_in_front_that_is_not_closed(text: str) -> None:
+    assert why_no_filter(text, Version.V5) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("where", "n > "), ("where", "a = myloc"), ("keep", "everything"), ("past", "yesterday")],
+)
+def test_a_wish_that_cannot_be_granted(name: str, value: str) -> None:
+    _, ann, _ = pair()
+    ann.subscribe("x", user_properties=((name, value),))
+    suback = last(ann, Suback)
+    assert suback.reason_codes == (ReasonCode.TOPIC_FILTER_INVALID,)
+    assert suback.reason_string
+
+
+@pytest.mark.spec("LV-11", "PA-2")
+@pytest.mark.parametrize(("past", "expected"), [("2", ["3", "4", "5"]), ("10s", ["4", "5"])])
+def test_a_subscription_begins_in_the_past(past: str, expected: list[str]) -> None:
+    """With the last events, or those of the last seconds; then what comes follows."""
+    world = World(2)
+    bob = Phone(world, "bob").connect("b1")
+    for number in range(1, 4):
+        bob.publish("x", str(number))
+    world.wait(15)
+    bob.publish("x", "4")
+    world.run()
+    ann = Phone(world, "ann").connect("b2").subscribe("x", user_properties=(("past", past),))
+    world.wait(1)
+    bob.publish("x", "5")
+    world.run()
+    assert ann.received == expected
+
+
+@pytest.mark.spec("LV-11", "RE-3")
+def test_a_policy_for_what_waits() -> None:
+    """Only the last position of each car is kept while the device is away."""
+    world, ann, bob = pair()
+    ann.subscribe("cars/#", user_properties=(("keep", "last_per(car)"),))
+    world.run()
+    ann.lose()
+    for number, car in enumerate("abab"):
+        bob.publish(f"cars/{car}", f"{car}{number}", user_properties=(("car", car),))
+    world.run()
+    ann.connect("b1")
+    world.run()
+    assert sorted(ann.received) == ["a2", "b3"]
 
 
 # ---- Topic aliases

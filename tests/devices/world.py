@@ -12,6 +12,7 @@ from sterna.core.broker import Broker
 from sterna.core.inputs import Input, LinkDown, LinkUp, Received, TimePassed
 from sterna.core.link import Frame
 from sterna.core.names import NEVER, Peer
+from sterna.devices.filters import why_no_filter
 from sterna.devices.frames import Delivery, Packets
 from sterna.devices.hosting import Devices
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, device_name
@@ -155,7 +156,7 @@ class World:
         if self._devices.get((broker, phone.name)) != Line(phone, phone.connections):
             return
         raw = b"".join(encode(packet, phone.version) for packet in packets)
-        found = tuple(Decoder(version=phone.version).feed(raw))
+        found = tuple(Decoder(version=phone.version, check_filter=why_no_filter).feed(raw))
         self._give(broker, DeviceSaid(device=phone.name, version=phone.version, packets=found), raw)
 
     def hang_up(self, broker: str, phone: "Phone") -> None:

@@ -29,7 +29,9 @@ from sterna.core.inputs import (
 )
 from sterna.core.messages import Events
 from sterna.core.names import NEVER, Peer, Time
+from sterna.core.terms.messages import Terms
 from sterna.devices.faces import publish_of
+from sterna.devices.filters import Wish
 from sterna.devices.options import DeviceOptions
 from sterna.devices.session import Publication, Session
 from sterna.model.event import Event, EventId
@@ -61,7 +63,7 @@ class Inside(Protocol):
         """Whether there is room for a retained message of a topic."""
         ...
 
-    def retained(self, topic_filter: str, filter_: Filter, now: Time) -> Sequence[Event]:
+    def retained(self, wish: Wish, now: Time) -> Sequence[Event]:
         """The retained messages that match a filter."""
         ...
 
@@ -244,9 +246,17 @@ class Device:
             self.give(Advertise(advertisement="mqtt", filter=ANYTHING), now)
         self.give(PublishMany(events=tuple(events)), now)
 
-    def subscribe(self, name: str, filter_: Filter, now: Time) -> None:
+    def subscribe(self, name: str, wish: Wish, now: Time) -> None:
         """Subscribe."""
-        self.give(Subscribe(subscription=name, filter=filter_), now)
+        past_us = wish.past_us
+        subscribe = Subscribe(
+            subscription=name,
+            filter=wish.filter,
+            past_events_max=wish.past_events_max,
+            past_since_us=None if past_us is None else max(0, now - past_us),
+            terms=Terms(keep=wish.keep),
+        )
+        self.give(subscribe, now)
 
     def unsubscribe(self, name: str, now: Time) -> None:
         """End a subscription."""
@@ -256,6 +266,6 @@ class Device:
         """Whether there is room for a retained message of a topic."""
         return self._inside.may_retain(topic)
 
-    def retained(self, topic_filter: str, filter_: Filter, now: Time) -> Sequence[Event]:
+    def retained(self, wish: Wish, now: Time) -> Sequence[Event]:
         """The retained messages that match a filter."""
-        return self._inside.retained(topic_filter, filter_, now)
+        return self._inside.retained(wish, now)

@@ -28,6 +28,7 @@ from sterna.core.protocol import Protocol, register
 from sterna.core.settings import Settings
 from sterna.core.sizes import BATCH_BYTES_MAX
 from sterna.devices.device import Device
+from sterna.devices.filters import Wish
 from sterna.devices.frames import Delivery, Packets
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, client_id_of
 from sterna.devices.kept import KeptSession
@@ -51,7 +52,6 @@ from sterna.devices.retained import (
 )
 from sterna.devices.search import KeptSearch, Search
 from sterna.model.event import Event, EventId
-from sterna.model.filters import Filter
 from sterna.mqtt.packets import Connack, Packet, Publish, ReasonCode
 from sterna.wire.snapshots import encode_node, restore_node
 
@@ -296,10 +296,10 @@ class Devices(BrokerComponent):
         """Whether there is room for a retained message of a topic."""
         return topic in self._retained or len(self._retained) < self.options.retained_max
 
-    def retained(self, topic_filter: str, filter_: Filter, now: Time) -> Sequence[Event]:
+    def retained(self, wish: Wish, now: Time) -> Sequence[Event]:
         """The retained messages that match a filter."""
-        found = self._retained.matching(topic_filter, now)
-        return [event for event in found if filter_.matches(event.attributes)]
+        found = self._retained.matching(wish.topics, now)
+        return [event for event in found if wish.filter.matches(event.attributes)]
 
     # ---- Turns
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from sterna.core.names import NEVER, Time
+from sterna.devices.filters import Wish
 from sterna.model.event import EventId
 from sterna.mqtt.packets import Publish, Version, Will
 
@@ -13,11 +14,10 @@ class Subscribed(msgspec.Struct, frozen=True):
     name: str
     """The name of the client's subscription; it has another one once its filter is another."""
     qos: int
-    no_local: bool = False
-    retain_as_published: bool = False
-    identifier: int | None = None
-    terms: tuple[str, ...] = ()
-    """What makes the filter, besides the topic filter: if it changes, the filter does."""
+    no_local: bool
+    retain_as_published: bool
+    identifier: int | None
+    wish: Wish
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):

@@ -12,13 +12,12 @@ from msgspec.structs import replace
 
 from sterna.core.names import NEVER, NodeId, Time
 from sterna.devices.faces import attributes_of, publish_of
-from sterna.devices.filters import WHERE, FilterRefusedError, filter_of
+from sterna.devices.filters import FilterRefusedError, Wish, wish_of
 from sterna.devices.frames import Delivery
 from sterna.devices.kept import KeptSession, Outgoing, Subscribed
 from sterna.devices.options import NEVER_S, DeviceOptions
 from sterna.devices.retained import SECOND_US, until
 from sterna.model.event import Event, EventId, Scalar
-from sterna.model.filters import Filter
 from sterna.mqtt.encoder import encode
 from sterna.mqtt.packets import (
     Auth,
@@ -62,7 +61,7 @@ class Port(Protocol):
         """Publish events."""
         ...
 
-    def subscribe(self, name: str, filter_: Filter, now: Time) -> None:
+    def subscribe(self, name: str, wish: Wish, now: Time) -> None:
         """Subscribe."""
         ...
 
@@ -74,7 +73,7 @@ class Port(Protocol):
         """Whether there is room for a retained message of a topic."""
         ...
 
-    def retained(self, topic_filter: str, filter_: Filter, now: Time) -> Sequence[Event]:
+    def retained(self, wish: Wish, now: Time) -> Sequence[Event]:
         """The retained messages that match a filter."""
         ...
 
@@ -322,19 +321,17 @@ class Session:
         if topic_filter.startswith("$share/"):
             self._refusal = "shared subscriptions are not supported"
             return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-        properties = dict(packet.user_properties)
-        terms = tuple(properties[name] for name in (WHERE,) if name in properties)
         try:
-            filter_ = filter_of(topic_filter, *terms)
+            wish = wish_of(topic_filter, dict(packet.user_properties))
         except FilterRefusedError as error:
             self._refusal = str(error)
             return error.reason_code
         before = self._subscriptions.get(topic_filter)
         name = before.name if before is not None else ""
-        if before is None or before.terms != terms:
+        if before is None or not wish.is_like(before.wish):
             self._names += 1
             name = str(self._names)
-            self._port.subscribe(name, filter_, now)
+            self._port.subscribe(name, wish, now)
         if before is not None and before.name != name:
             self._end(before, now)
         found = Subscribed(
@@ -343,11 +340,11 @@ class Session:
             request.no_local,
             request.retain_as_published,
             packet.subscription_identifier,
-            terms,
+            wish,
         )
         self._subscriptions[topic_filter] = self._by_name[name] = found
         if request.retain_handling == 0 or (request.retain_handling == 1 and before is None):
-            for event in self._port.retained(topic_filter, filter_, now):
+            for event in self._port.retained(wish, now):
                 self._deliver_retained(event, found)
         return ReasonCode(request.qos)
 

@@ -39,6 +39,15 @@ _FLAGS = {6: 2, 8: 2, 10: 2}
 """The flags of the fixed header that are not 0, by kind of packet."""
 
 
+def end_of(data: bytes, count: int) -> int:
+    """Where the first so many packets end, all of which are complete."""
+    at = 0
+    for _ in range(count):
+        length, body = _long_length(data, at + 1, len(data), is_5=False)
+        at = body + length
+    return at
+
+
 class Decoder:
     """Reads what the other end of one connection sends.
 
@@ -107,6 +116,7 @@ class Decoder:
             found = too_short() if isinstance(error, IndexError) else error
             self._failure = found.reason_code, str(found)
             found.before = packets
+            self.taken = data[: end_of(data, len(packets))]
             raise found from None
         self.taken = data
         if at < len(data):

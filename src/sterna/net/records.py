@@ -13,6 +13,7 @@ from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, Time
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.settings import Settings
+from sterna.devices.filters import why_no_filter
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid
 from sterna.mqtt.decoder import Decoder
 from sterna.mqtt.packets import Version
@@ -145,7 +146,7 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
             return given, now
         case 8:
             version = Version(record[body])
-            packets = Decoder(version=version).feed(record[body + 1 :])
+            packets = Decoder(version=version, check_filter=why_no_filter).feed(record[body + 1 :])
             return DeviceSaid(device=link, version=version, packets=tuple(packets)), now
         case _:
             raise msgspec.ValidationError(f"the log has an input of an unknown kind {kind}")

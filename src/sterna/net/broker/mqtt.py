@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from sterna.core.inputs import Input
 from sterna.core.link import Frame
 from sterna.core.names import NodeId
+from sterna.devices.filters import why_no_filter
 from sterna.devices.frames import Delivery, Packets
 from sterna.devices.hosting import Devices
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, device_name
 from sterna.devices.options import PROTOCOL
-from sterna.mqtt.decoder import Decoder
+from sterna.mqtt.decoder import Decoder, end_of
 from sterna.mqtt.encoder import EncodedPublish, encode
 from sterna.mqtt.packets import (
     Connack,
@@ -61,11 +62,12 @@ class MqttSession(Stream):
         super().__init__(write_bytes_max=write_bytes_max)
         self.peer: NodeId = ""
         """The name of the device; empty until CONNECT has come."""
-        self.decoder = Decoder(maximum_packet_size=packet_bytes_max)
+        self.decoder = Decoder(maximum_packet_size=packet_bytes_max, check_filter=why_no_filter)
         self.is_answered = False
         """Whether CONNACK is on its way; before, nothing that follows CONNECT is read."""
         self.early: list[Packet] = []
-        """What came with CONNECT."""
+        """What came behind CONNECT, before that was answered."""
+        self.early_raw = b""
         self.keep_alive_s = 0
         self.heard_at = 0.0
         self._door = door
@@ -155,8 +157,7 @@ class MqttSession(Stream):
         try:
             packets = decoder.feed(data)
         except MqttError as error:
-            raw = b"".join(encode(packet, self.version) for packet in error.before)
-            self._door.arrived(self, error.before, raw)
+            self._door.arrived(self, error.before, decoder.taken)
             self._door.malformed(self, error)
             return
         if packets:
@@ -318,11 +319,12 @@ class MqttDoor:
             if packets:
                 connect, *rest = packets
                 assert isinstance(connect, Connect)  # noqa: S101 - the decoder sees to it.
-                session.early = rest
+                session.early, session.early_raw = rest, raw[end_of(raw, 1) :]
                 self._connect(session, connect)
             return
         if not session.is_answered:
             session.early += packets
+            session.early_raw += raw
             return
         if not self._sessions.is_linked(session):
             return
@@ -423,9 +425,9 @@ class MqttDoor:
     def _read_on(self, session: MqttSession) -> None:
         if session.is_over or not self._sessions.is_linked(session):
             return
-        early, session.early = tuple(session.early), []
+        early, raw = tuple(session.early), session.early_raw
+        session.early, session.early_raw = [], b""
         if early:
-            raw = b"".join(encode(packet, session.version) for packet in early)
             self._take(session, early, raw)
         self._pausing.linked(session)
 
