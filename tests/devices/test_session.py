@@ -205,6 +205,21 @@ def test_receive_maximum_of_the_device() -> None:
     assert ann.received == [str(number) for number in range(10)]
 
 
+def test_few_large_messages_are_on_their_way() -> None:
+    """So that a session that moves, and a snapshot, do not become too large."""
+    world, ann, bob = pair()
+    ann.subscribe("x")
+    world.run()
+    ann.answers = False
+    for number in range(12):
+        bob.publish("x", str(number) * 900_000, 1)
+    world.run()
+    assert len(deliveries(ann)) == 5
+    ann.answers = True
+    world.run()
+    assert [each[0] for each in ann.received] == [str(number)[0] for number in range(12)]
+
+
 def test_receive_maximum_of_the_broker() -> None:
     world = World(1, mqtt={"receive_maximum": 2})
     ann = Phone(world, "ann").connect("b1")

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -142,7 +143,7 @@ def test_damaged_packets_disturb_nobody(network: LocalNetwork) -> None:
             with suppress(MqttError):  # What a damaged client is sent may be for another version.
                 await peer.hear()
 
-    async def run() -> list[int]:
+    async def run() -> list[Any]:
         async with (
             connect(network.url("B1"), client="reader") as reader,
             connect(network.url("B1"), client="writer") as writer,

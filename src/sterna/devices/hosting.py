@@ -26,7 +26,7 @@ from sterna.core.node import Turn
 from sterna.core.overlay.messages import Unicast
 from sterna.core.protocol import Protocol, register
 from sterna.core.settings import Settings
-from sterna.core.sizes import BATCH_BYTES_MAX
+from sterna.core.sizes import BATCH_BYTES_MAX, NO_LOAD, Load
 from sterna.devices.device import Device
 from sterna.devices.filters import Wish
 from sterna.devices.frames import Delivery, Packets
@@ -194,6 +194,10 @@ class Devices(BrokerComponent):
         """The devices that are connected."""
         here = [each.name for each in self.devices.values() if each.session.is_connected]
         return [*here, *self._search.connected]
+
+    def kept(self, link: LinkId) -> Load:
+        device = self.devices.get(link)
+        return NO_LOAD if device is None else device.session.load
 
     # ---- Other brokers
 

@@ -7,6 +7,9 @@ from sterna.devices.filters import Wish
 from sterna.model.event import EventId
 from sterna.mqtt.packets import Publish, Version, Will
 
+MESSAGE_BYTES = 64
+"""What a message takes besides its topic and its payload."""
+
 
 class Subscribed(msgspec.Struct, frozen=True):
     """A subscription of a session."""
@@ -29,6 +32,11 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
     identifiers: tuple[int, ...] = ()
     until: Time = NEVER
     """When it expires."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return MESSAGE_BYTES + len(self.publish.topic) + len(self.publish.payload)
 
 
 class KeptSession(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,10 +11,11 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from sterna.core.names import NEVER, NodeId, Time
+from sterna.core.sizes import Load
 from sterna.devices.faces import attributes_of, publish_of
 from sterna.devices.filters import FilterRefusedError, Wish, wish_of
 from sterna.devices.frames import Delivery
-from sterna.devices.kept import KeptSession, Outgoing, Subscribed
+from sterna.devices.kept import MESSAGE_BYTES, KeptSession, Outgoing, Subscribed
 from sterna.devices.options import NEVER_S, DeviceOptions
 from sterna.devices.retained import SECOND_US, until
 from sterna.model.event import Event, EventId, Scalar
@@ -47,6 +48,12 @@ Publication = tuple[dict[str, Scalar], bytes]
 """The attributes and the payload of an event."""
 
 IDS_MAX = 65_535
+
+INFLIGHT_BYTES_MAX = 4 * 2**20
+"""About so many bytes are sent before some of it is acknowledged, unless it is one message."""
+
+WAITING_BYTES_MAX = 8 * 2**20
+"""So many bytes of what a device publishes may wait until its client may publish."""
 
 
 class Port(Protocol):
@@ -101,10 +108,12 @@ class Session:
         self._names = 0
         self._received: dict[int, None] = {}
         self._inflight: dict[int, Outgoing | None] = {}
+        self._inflight_bytes = 0
         self._pending: deque[Outgoing] = deque()
         self._next_id = 1
         self._waiting: deque[Publish] = deque()
         """What the device has published while its client may not publish."""
+        self._waiting_bytes = 0
         self._receive_maximum = IDS_MAX
         self._maximum_packet_size: int | None = None
         self._wants_problem_information = True
@@ -198,10 +207,7 @@ class Session:
         if named is None:
             return
         if not self._port.may_publish or self._waiting:
-            if named.qos and self._received_count >= IDS_MAX:
-                self.refuse(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, "too many at once")
-            else:
-                self._waiting.append(named)
+            self._wait(named)
         else:
             self._accept(named)
         del now
@@ -209,6 +215,16 @@ class Session:
         if exceeds and self.version is Version.V5:
             what = f"more than {self.options.receive_maximum} messages are not acknowledged"
             self.refuse(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, what)
+
+    def _wait(self, packet: Publish) -> None:
+        """Have a message wait until the client may publish; it is not acknowledged before."""
+        size = len(packet.topic) + len(packet.payload) + MESSAGE_BYTES
+        if self._waiting_bytes + size <= WAITING_BYTES_MAX:
+            self._waiting.append(packet)
+            self._waiting_bytes += size
+        elif packet.qos:
+            why = "too much waits to be published while the session is on its way"
+            self.refuse(ReasonCode.QUOTA_EXCEEDED, why)
 
     @property
     def _received_count(self) -> int:
@@ -266,7 +282,7 @@ class Session:
     def publish_waiting(self, now: Time) -> None:
         """Publish what has waited, if the client may now."""
         if self._waiting and self._port.may_publish:
-            waiting, self._waiting = self._waiting, deque()
+            waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
             for packet in waiting:
                 self._accept(packet)
             self._publish(now)
@@ -278,7 +294,7 @@ class Session:
     def _on_puback(self, packet: Puback, _now: Time) -> None:
         message = self._inflight.get(packet.packet_id)
         if message is not None and message.qos == 1:
-            del self._inflight[packet.packet_id]
+            self._acknowledged(packet.packet_id)
 
     def _on_pubrec(self, packet: Pubrec, _now: Time) -> None:
         packet_id = packet.packet_id
@@ -290,10 +306,17 @@ class Session:
         if message is not None and message.qos != 2:
             self.refuse(ReasonCode.PROTOCOL_ERROR, f"PUBREC for {packet_id}, which has QoS 1")
         elif packet.reason_code.is_failure:
-            del self._inflight[packet_id]
+            self._acknowledged(packet_id)
         else:
-            self._inflight[packet_id] = None
+            if message is not None:
+                self._inflight_bytes -= message.size
+            self._inflight[packet_id] = None  # In its place, for what is sent again is in order.
             self.outbox.append(Pubrel(packet_id))
+
+    def _acknowledged(self, packet_id: int) -> None:
+        message = self._inflight.pop(packet_id)
+        if message is not None:
+            self._inflight_bytes -= message.size
 
     def _on_pubrel(self, packet: Pubrel, _now: Time) -> None:
         packet_id = packet.packet_id
@@ -456,7 +479,9 @@ class Session:
             return
         while pending:
             message = pending[0]
-            if message.qos and len(inflight) >= self._receive_maximum:
+            if message.qos and (
+                len(inflight) >= self._receive_maximum or self._inflight_bytes >= INFLIGHT_BYTES_MAX
+            ):
                 break
             pending.popleft()
             if message.until <= now or self._is_too_large(message):
@@ -465,6 +490,7 @@ class Session:
             if message.qos:
                 packet_id = self._free_id()
                 inflight[packet_id] = message
+                self._inflight_bytes += message.size
             self._send(message, packet_id, now)
 
     def _send(self, message: Outgoing, packet_id: int, now: Time, *, dup: bool = False) -> None:
@@ -496,6 +522,13 @@ class Session:
             subscription_identifiers=message.identifiers,
         )
         return len(encode(whole, self.version)) > size_max
+
+    @property
+    def load(self) -> Load:
+        """How much it holds for the device, and from it."""
+        pending = sum(message.size for message in self._pending)
+        events = len(self._inflight) + len(self._pending) + len(self._waiting)
+        return Load(events, self._inflight_bytes + pending + self._waiting_bytes)
 
     # ---- Snapshots
 
@@ -529,6 +562,10 @@ class Session:
         self._names, self._next_id = kept.names, kept.next_id
         self._received = dict.fromkeys(kept.received)
         self._inflight = dict(kept.inflight)
+        self._inflight_bytes = sum(each.size for _, each in kept.inflight if each is not None)
+        self._waiting_bytes = sum(
+            len(each.topic) + len(each.payload) + MESSAGE_BYTES for each in kept.waiting
+        )
         self._pending, self._waiting = deque(kept.pending), deque(kept.waiting)
         self._receive_maximum = kept.receive_maximum
         self._maximum_packet_size = kept.maximum_packet_size
