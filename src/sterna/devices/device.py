@@ -15,6 +15,7 @@ from sterna.core.client import Client
 from sterna.core.depot import Depot
 from sterna.core.frames import Ack, Data, Frame, Paged
 from sterna.core.handover.messages import Overtaking, Replayed
+from sterna.core.handover.roaming import Roaming
 from sterna.core.inputs import (
     Advertise,
     Attach,
@@ -226,6 +227,9 @@ class Device:
             self.give(Attach(broker=self._inside.broker.id), now)
         else:
             self.session.end_subscriptions(now)
+        roaming = self.client.part(Roaming.name)
+        if isinstance(roaming, Roaming):
+            roaming.seen.clear()  # The new session has seen nothing.
         self.session = Session(self.name, options, self)
 
     @property
