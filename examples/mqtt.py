@@ -1,4 +1,4 @@
-"""A phone that speaks MQTT (paho-mqtt, unmodified) goes from broker to broker and misses nothing."""
+"""A phone with paho-mqtt, unmodified, goes from broker to broker and misses nothing."""
 
 import queue
 import tempfile

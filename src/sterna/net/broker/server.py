@@ -16,13 +16,13 @@ from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.doors import Door, Parts
 from sterna.net.broker.driver import BrokerDriver
 from sterna.net.broker.limits import Limits, going_on
-from sterna.net.broker.mqtt import MqttDoor
+from sterna.net.broker.mqtt import MqttDoor, MqttSession
 from sterna.net.broker.native import NativeDoor
 from sterna.net.broker.observing import Observers
 from sterna.net.broker.pausing import Pausing
 from sterna.net.broker.progress import Progress
 from sterna.net.broker.reloading import Reloader, Report, Reread
-from sterna.net.broker.sessions import Sessions
+from sterna.net.broker.sessions import Session, Sessions
 from sterna.net.config import BrokerConfig
 from sterna.net.dialing import Dialler
 from sterna.net.engine import Engine
@@ -30,6 +30,7 @@ from sterna.net.http import HttpServer
 from sterna.net.librarian import Librarian
 from sterna.net.metrics import Gauges, Metrics
 from sterna.net.watchdog import Watchdog
+from sterna.wire.frames import Role
 
 log = logging.getLogger("sterna.broker")
 
@@ -260,7 +261,7 @@ class BrokerServer:
         memory = self.budget.count()
         return Gauges(
             connections={
-                **Counter(str(role) for role in roles.values()),
+                **Counter(_kind(session, role) for session, role in roles.items()),
                 "unknown": sum(door.strangers for door in self._doors),
             },
             clients_away=sum(
@@ -285,6 +286,11 @@ class BrokerServer:
             loop_held_s_max=self.watchdog.longest.seconds,
             is_ready=self.is_ready,
         )
+
+
+def _kind(session: Session, role: Role) -> str:
+    """What is at the other end of a connection, and what it speaks if that is not ours."""
+    return "mqtt" if isinstance(session, MqttSession) else str(role)
 
 
 async def _listening(opening: Awaitable[T], address: str, key: str) -> T:
