@@ -307,13 +307,6 @@ def test_wildcards_do_not_match_topics_of_the_server() -> None:
     assert ann.received == ["2"]
 
 
-def test_shared_subscriptions_are_refused() -> None:
-    _, ann, _ = pair()
-    assert not last(ann, Connack).shared_subscription_available
-    ann.subscribe("$share/a/x")
-    assert last(ann, Suback).reason_codes == (ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,)
-
-
 def test_a_filter_that_is_none_is_refused_with_the_reason() -> None:
     _, ann, _ = pair()
     ann.subscribe("x", user_properties=(("where", "price <"),))

@@ -30,6 +30,8 @@ from sterna.core.sizes import BATCH_BYTES_MAX, NO_LOAD, Load
 from sterna.devices.device import Device
 from sterna.devices.filters import Wish
 from sterna.devices.frames import Delivery, Packets
+from sterna.devices.group import GROUP, KeptGroup
+from sterna.devices.hosted import Hosted
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, client_id_of
 from sterna.devices.kept import KeptSession
 from sterna.devices.messages import (
@@ -39,8 +41,13 @@ from sterna.devices.messages import (
     SessionElsewhere,
     SessionMoved,
     SessionsNoted,
+    ShareEnded,
+    ShareGiven,
+    ShareJoined,
+    ShareLeft,
 )
 from sterna.devices.options import NEVER_S, PROTOCOL, DeviceOptions
+from sterna.devices.places import Places
 from sterna.devices.retained import (
     SECOND_US,
     KeptRetained,
@@ -51,6 +58,7 @@ from sterna.devices.retained import (
     topic_of,
 )
 from sterna.devices.search import KeptSearch, Search
+from sterna.devices.sharing import GroupHost, Sharing
 from sterna.model.event import Event, EventId
 from sterna.mqtt.packets import Connack, Packet, Publish, ReasonCode
 from sterna.wire.snapshots import encode_node, restore_node
@@ -75,10 +83,21 @@ class KeptDevice(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: Time
 
 
+class KeptGroupHost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot holds of a group."""
+
+    name: NodeId
+    group: KeptGroup
+    client: bytes
+    is_attached: bool
+    is_over: bool
+
+
 class KeptDevices(msgspec.Struct, frozen=True, kw_only=True):
     """What a snapshot holds of a broker's devices."""
 
     devices: list[KeptDevice]
+    groups: list[KeptGroupHost]
     lives: dict[NodeId, int]
     search: KeptSearch
     retained: KeptRetained
@@ -102,6 +121,12 @@ class _Displaced(Input, frozen=True, kw_only=True):
     device: NodeId
 
 
+class _Regrouped(Input, frozen=True, kw_only=True):
+    """A group is at another broker now."""
+
+    group: NodeId
+
+
 class _Send(Input, frozen=True, kw_only=True):
     """Other brokers are to be sent what has gathered for them."""
 
@@ -114,13 +139,18 @@ class Devices(BrokerComponent):
     """Hosts devices, and gives them and the broker what is for the other."""
 
     name = PROTOCOL
-    handles = (RetainedNoted, SessionsNoted, SessionAsked, SessionMoved, SessionElsewhere)
+    handles = (
+        *(RetainedNoted, SessionsNoted, SessionAsked, SessionMoved, SessionElsewhere),
+        *(ShareJoined, ShareLeft, ShareGiven, ShareEnded),
+    )
     Kept = KeptDevices
     needs_post = True
 
     def __init__(self, options: DeviceOptions | None = None) -> None:
         self.options = options or DeviceOptions()
         self.devices: dict[NodeId, Device] = {}
+        self.groups: dict[NodeId, GroupHost] = {}
+        """The shared subscriptions that are here."""
         self._lives: dict[NodeId, int] = {}
         """The clients that were made within the last tick, with their incarnations."""
         self._due: list[tuple[Time, NodeId]] = []
@@ -135,6 +165,7 @@ class Devices(BrokerComponent):
         """The events of this turn as messages."""
         self._search = Search(self)
         self._retained = RetainedMessages()
+        self.sharing = Sharing(self)
         self._news: list[Place] = []
         """Places of sessions that are to be announced to the neighbours."""
         self._mail: list[Unicast] = []
@@ -152,6 +183,11 @@ class Devices(BrokerComponent):
             SessionAsked: self._search.asked,
             SessionMoved: self._search.moved,
             SessionElsewhere: self._search.elsewhere,
+            ShareJoined: self.sharing.joined,
+            ShareLeft: self.sharing.left,
+            ShareGiven: self.sharing.given,
+            ShareEnded: self.sharing.settled,
+            _Regrouped: lambda given, _now: self.sharing.moved(given.group),
         }
 
     @classmethod
@@ -160,15 +196,15 @@ class Devices(BrokerComponent):
 
     def configure(self, settings: Settings, now: Time) -> None:
         self.options = settings.options_of(PROTOCOL, DeviceOptions)
-        for device in self.devices.values():
-            device.session.options = self.options
-            device.give(Configured(settings=self.client_settings), now)
-            self._dirty[device.name] = None
+        for hosted in (*self.devices.values(), *self.groups.values()):
+            hosted.machine.options = self.options
+            hosted.give(Configured(settings=self.client_settings), now)
+            self._dirty[hosted.name] = None
 
     def end(self, now: Time) -> bool:
         """Devices stay as long as there are any."""
         del now
-        return not self.devices
+        return not (self.devices or self.groups)
 
     def inputs(self) -> dict[type[Input], Callable[[Any, Time], None]]:
         return {
@@ -185,8 +221,8 @@ class Devices(BrokerComponent):
         self._given.append(_Due())
 
     def link_down(self, link: LinkId, _now: Time) -> None:
-        device = self.devices.get(link)
-        if device is not None and device.is_attached:
+        hosted = self._hosted(link)
+        if hosted is not None and hosted.is_attached:
             self._given.append(_Cut(device=link))
 
     @property
@@ -196,8 +232,12 @@ class Devices(BrokerComponent):
         return [*here, *self._search.connected]
 
     def kept(self, link: LinkId) -> Load:
-        device = self.devices.get(link)
-        return NO_LOAD if device is None else device.session.load
+        hosted = self._hosted(link)
+        return NO_LOAD if hosted is None else hosted.machine.load
+
+    def _hosted(self, name: NodeId) -> Hosted | None:
+        """A device or a group that is here."""
+        return self.devices.get(name) or self.groups.get(name)
 
     # ---- Other brokers
 
@@ -226,8 +266,10 @@ class Devices(BrokerComponent):
         if message.asks:
             self._send_all(link, now)
         for place in news:
-            if place.device in self.devices and place.broker != self.broker.id:
+            if self._hosted(place.device) is not None and place.broker != self.broker.id:
                 self._given.append(_Displaced(device=place.device))
+            if place.device.startswith(GROUP):
+                self._given.append(_Regrouped(group=place.device))
 
     def _announce(self, places: tuple[Place, ...], source: LinkId | None, now: Time) -> None:
         if places:
@@ -247,6 +289,40 @@ class Devices(BrokerComponent):
     def on_session_elsewhere(self, message: SessionElsewhere, _link: LinkId, _now: Time) -> None:
         """A session is not where it was looked for."""
         self._given.append(message)
+
+    def on_share_joined(self, message: ShareJoined, _link: LinkId, _now: Time) -> None:
+        """A member of a group is somewhere."""
+        self._given.append(message)
+
+    def on_share_left(self, message: ShareLeft, _link: LinkId, _now: Time) -> None:
+        """A member of a group has left."""
+        self._given.append(message)
+
+    def on_share_given(self, message: ShareGiven, _link: LinkId, _now: Time) -> None:
+        """A group has given messages to a member."""
+        self._given.append(message)
+
+    def on_share_ended(self, message: ShareEnded, _link: LinkId, _now: Time) -> None:
+        """Members are done with messages, or give them back."""
+        self._given.append(message)
+
+    @property
+    def places(self) -> Places:
+        """Where sessions and groups are."""
+        return self._search.places
+
+    def is_member(self, broker: NodeId) -> bool:
+        """Whether a broker belongs to the network, as far as this one knows."""
+        return broker in self._search.members.brokers()
+
+    def touch(self, name: NodeId) -> None:
+        """Have what is left to do for a device done in this turn."""
+        self._dirty[name] = None
+
+    def new_group(self, name: NodeId, now: Time) -> GroupHost:
+        """A group that the network does not know."""
+        host = self.groups[name] = GroupHost(self, self._new_client(name, now), self.options)
+        return host
 
     def note(self, place: Place) -> None:
         """Note where a session is now, and have all brokers know."""
@@ -308,7 +384,7 @@ class Devices(BrokerComponent):
     # ---- Turns
 
     def exchange(self, turn: Turn, now: Time) -> None:
-        if not (self.devices or self._given):
+        if not (self.devices or self.groups or self._given):
             return
         self._turn = turn
         try:
@@ -319,18 +395,20 @@ class Devices(BrokerComponent):
     def _exchange(self, turn: Turn, now: Time) -> None:
         actions, turn.actions = turn.actions, []
         self._sort(actions)
-        while self._given or self._dirty or self._news or self._mail:
+        while self._given or self._dirty or self._news or self._mail or self.sharing.has_news:
             while self._given:
                 given = self._given.popleft()
                 self._do[type(given)](given, now)
             if self._dirty:
                 name = next(iter(self._dirty))
                 del self._dirty[name]
-                device = self.devices.get(name)
-                if device is not None:
-                    self._work(device, now)
-            if not (self._given or self._dirty) and (self._news or self._mail):
-                self.run(_Send(), now)
+                hosted = self._hosted(name)
+                if hosted is not None:
+                    self._work(hosted, now)
+            if not (self._given or self._dirty):
+                self.sharing.gather()
+                if self._news or self._mail:
+                    self.run(_Send(), now)
         self._release()
         if self._due:
             self.wake_by(self._due[0][0])
@@ -343,34 +421,36 @@ class Devices(BrokerComponent):
 
     def _sort(self, actions: Sequence[Action]) -> None:
         """Take out what is for devices."""
-        devices, outside = self.devices, self._turn.actions
+        devices, groups, outside = self.devices, self.groups, self._turn.actions
         for action in actions:
             if type(action) is Transmit or isinstance(action, Disconnect | Reconnect):
-                device = devices.get(action.link)
-                if device is not None:
-                    self._dirty[device.name] = None
+                hosted = devices.get(action.link) or groups.get(action.link)
+                if hosted is not None:
+                    self._dirty[hosted.name] = None
                     if type(action) is Transmit:
-                        device.arrived(action.frame)
+                        hosted.arrived(action.frame)
                     elif not isinstance(action, Transmit):
                         self._given.append(_Ended(action=action))
                     continue
             outside.append(action)
 
-    def _work(self, device: Device, now: Time) -> None:
-        """Do all that can be done for a device now."""
+    def _work(self, hosted: Hosted, now: Time) -> None:
+        """Do all that can be done for a device or a group now."""
         while True:
-            device.work(self._published, now)
-            frames = device.take_frames()
+            hosted.work(self._published, now)
+            frames = hosted.take_frames()
             if not frames:
                 break
-            self.run(Received(link=device.name, frames=frames), now)
-        if device.has_left and not device.is_attached:
-            self._finish(device, now)
-        elif device.session.outbox or device.session.closes:
-            self._take_outbox(device)
-            if device.session.closes:
-                self._closing[device.name] = None
-                self._over(device, now)
+            self.run(Received(link=hosted.name, frames=frames), now)
+        if isinstance(hosted, GroupHost):
+            self.sharing.give(hosted)
+        if hosted.has_left and not hosted.is_attached:
+            self._finish(hosted, now)
+        elif isinstance(hosted, Device) and (hosted.session.outbox or hosted.session.closes):
+            self._take_outbox(hosted)
+            if hosted.session.closes:
+                self._closing[hosted.name] = None
+                self._over(hosted, now)
 
     def _take_outbox(self, device: Device) -> None:
         session = device.session
@@ -432,20 +512,24 @@ class Devices(BrokerComponent):
         session.welcome(given.connect, is_present=is_present, assigned=assigned)
         if is_present:
             session.send_again(now)
+            session.join_groups()
         self._dirty[device.name] = None
         device.attach(now)
 
     def _new(self, name: NodeId, now: Time) -> Device:
         """A device that the network does not know."""
+        device = self.devices[name] = Device(self, self._new_client(name, now), self.options)
+        return device
+
+    def _new_client(self, name: NodeId, now: Time) -> Client:
+        """A client that begins a life, above all earlier ones that are known."""
         earlier = self.broker.earlier(name, now)
         number = max(self._lives.pop(name, 0) + 1, incarnation(now, earlier))
         self._lives[name] = number
         tick = incarnation(now, NOTHING_KNOWN)
         while self._lives[oldest := next(iter(self._lives))] < tick and oldest != name:
             del self._lives[oldest]
-        client = self._client(name, number, first_seq(now, earlier))
-        device = self.devices[name] = Device(self, client, self.options)
-        return device
+        return self._client(name, number, first_seq(now, earlier))
 
     def _client(self, name: NodeId, number: int = 0, seq: int = 0) -> Client:
         return make_client(name, self.client_settings, timing=INSIDE, incarnation=number, seq=seq)
@@ -535,6 +619,9 @@ class Devices(BrokerComponent):
             device.detach(now)
             self._take_outbox(device)
             del self.devices[given.device]
+        group = self.groups.pop(given.device, None)
+        if group is not None:
+            group.detach(now)
 
     def _pass_on(self, device: Device, now: Time) -> None:
         """Give the broker what a client has sent."""
@@ -543,13 +630,18 @@ class Devices(BrokerComponent):
             device.work(self._published, now)
 
     def _cut(self, given: _Cut, now: Time) -> None:
-        device = self.devices.get(given.device)
-        if device is not None:
-            self._dirty[device.name] = None
-            device.lost(now)
+        hosted = self._hosted(given.device)
+        if hosted is not None:
+            self._dirty[hosted.name] = None
+            hosted.lost(now)
 
     def _ended(self, given: _Ended, now: Time) -> None:
         """The broker has ended the link of a client."""
+        group = self.groups.get(given.action.link)
+        if group is not None:
+            group.lost(now)
+            if group.group.has_active:
+                group.attach(now)
         device = self.devices.get(given.action.link)
         if device is None:
             return
@@ -563,15 +655,17 @@ class Devices(BrokerComponent):
         elif device.session.is_connected:
             device.attach(now)
 
-    def _finish(self, device: Device, now: Time) -> None:
-        """A session is over, and its client has left."""
-        name = device.name
-        del self.devices[name]
-        self._take_outbox(device)
+    def _finish(self, hosted: Hosted, now: Time) -> None:
+        """A session or a group is over, and its client has left."""
+        name = hosted.name
+        if isinstance(hosted, Device):
+            self._take_outbox(hosted)
+        self.devices.pop(name, None)
+        self.groups.pop(name, None)
         if self._search.is_here(name):
             self.note(Place(name, "", self._search.places.next_epoch(name, now)))
-        if device.name in self.broker.peers:
-            self.run(LinkGone(link=device.name), now)
+        if name in self.broker.peers:
+            self.run(LinkGone(link=name), now)
 
     # ---- What is due
 
@@ -626,6 +720,16 @@ class Devices(BrokerComponent):
                 )
                 for device in self.devices.values()
             ],
+            groups=[
+                KeptGroupHost(
+                    name=host.name,
+                    group=host.group.keep(),
+                    client=encode_node(host.client),
+                    is_attached=host.is_attached,
+                    is_over=host.group.is_over,
+                )
+                for host in self.groups.values()
+            ],
             lives=dict(self._lives),
             search=self._search.keep(),
             retained=self._retained.keep(writer),
@@ -647,6 +751,14 @@ class Devices(BrokerComponent):
             for time in (each.will_at, each.ends_at):
                 if time != NEVER:
                     self.look_at(device.name, time)
+        for group in kept.groups:
+            client = restore_node(group.client, self._client(group.name))
+            host = self.groups[group.name] = GroupHost(self, client, self.options)
+            host.group.restore(group.group)
+            host.group.is_over = group.is_over
+            host.is_attached = group.is_attached
+            if group.is_attached:
+                host.restore_transit(self.broker.on_its_way(group.name))
 
 
 def _noted(retained: Sequence[Retained]) -> RetainedNoted:

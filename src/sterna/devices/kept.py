@@ -2,13 +2,26 @@
 
 import msgspec
 
-from sterna.core.names import NEVER, Time
+from sterna.core.names import NEVER, NodeId, Time
 from sterna.devices.filters import Wish
 from sterna.model.event import EventId
 from sterna.mqtt.packets import Publish, Version, Will
 
 MESSAGE_BYTES = 64
 """What a message takes besides its topic and its payload."""
+
+
+Share = tuple[NodeId, int]
+"""A group of a shared subscription, and the number of a message there."""
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """A subscription that is shared with others."""
+
+    group: NodeId
+    qos: int
+    identifier: int | None
+    wish: Wish
 
 
 class Subscribed(msgspec.Struct, frozen=True):
@@ -32,6 +45,8 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
     identifiers: tuple[int, ...] = ()
     until: Time = NEVER
     """When it expires."""
+    share: Share | None = None
+    """The group that has given it, and its number there."""
 
     @property
     def size(self) -> int:
@@ -46,6 +61,8 @@ class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
     expiry_s: int
     subscriptions: dict[str, Subscribed]
     """By topic filter."""
+    shared: dict[str, Shared]
+    """The subscriptions that are shared, by topic filter with the share name in front."""
     names: int
     """How many names were given to subscriptions."""
     received: list[int]

@@ -60,3 +60,44 @@ class SessionElsewhere(Unicast, frozen=True, kw_only=True):
     """Old broker -> new broker: the session of a device is not here, but there, or it has ended."""
 
     place: Place
+
+
+class ShareJoined(Unicast, frozen=True, kw_only=True):
+    """Broker of a member -> broker of a group: a device shares its subscription, and is here."""
+
+    group: NodeId
+    member: NodeId
+    topics: str
+    where: str = ""
+    keep: str = ""
+    is_active: bool = True
+    """Whether it is connected."""
+
+
+class ShareLeft(Unicast, frozen=True, kw_only=True):
+    """Broker of a member -> broker of a group: it does not share the subscription any more."""
+
+    group: NodeId
+    member: NodeId
+
+
+class ShareGiven(Unicast, frozen=True, kw_only=True):
+    """Broker of a group -> broker of a member: these messages are for this member."""
+
+    is_said_once: ClassVar[bool] = True
+
+    group: NodeId
+    member: NodeId
+    numbers: tuple[Number, ...]
+    events: tuple[Event, ...]
+
+
+class ShareEnded(Unicast, frozen=True, kw_only=True):
+    """Broker of a member -> broker of a group: what has become of messages."""
+
+    is_said_once: ClassVar[bool] = True
+
+    group: NodeId
+    done: tuple[Number, ...] = ()
+    returned: tuple[Number, ...] = ()
+    """These are for another member."""

@@ -105,7 +105,7 @@ class Search:
             place = self.places.get(device)
             if place is None or not place.broker or place.broker == self._here:
                 return False
-            if place.broker not in self._members.brokers():
+            if place.broker not in self.members.brokers():
                 return False  # It has left the network for good.
             asked = place.broker
             if self._has_tried_enough(device, now):
@@ -124,7 +124,8 @@ class Search:
         return place is not None and place.broker == self._here
 
     @property
-    def _members(self) -> Members:
+    def members(self) -> Members:
+        """The network as the broker knows it."""
         return cast("Members", self._devices.broker.part(Members.name))
 
     def _has_tried_enough(self, device: NodeId, now: Time) -> bool:

@@ -15,7 +15,15 @@ from sterna.core.sizes import Load
 from sterna.devices.faces import attributes_of, publish_of
 from sterna.devices.filters import FilterRefusedError, Wish, wish_of
 from sterna.devices.frames import Delivery
-from sterna.devices.kept import MESSAGE_BYTES, KeptSession, Outgoing, Subscribed
+from sterna.devices.group import group_of
+from sterna.devices.kept import (
+    MESSAGE_BYTES,
+    KeptSession,
+    Outgoing,
+    Share,
+    Shared,
+    Subscribed,
+)
 from sterna.devices.options import NEVER_S, DeviceOptions
 from sterna.devices.retained import SECOND_US, until
 from sterna.model.event import Event, EventId, Scalar
@@ -40,6 +48,7 @@ from sterna.mqtt.packets import (
     Version,
     Will,
 )
+from sterna.mqtt.topics import shared
 
 RETAINED_REMEMBERED = 1_000
 """So many of the retained messages that a device got are remembered."""
@@ -76,6 +85,18 @@ class Port(Protocol):
         """End a subscription."""
         ...
 
+    def join(self, group: NodeId, wish: Wish, *, is_active: bool) -> None:
+        """Be a member of a group, connected or not."""
+        ...
+
+    def leave_group(self, group: NodeId) -> None:
+        """Be no member any more."""
+        ...
+
+    def ended(self, share: Share, *, is_done: bool) -> None:
+        """Be done with a message of a group, or give it back."""
+        ...
+
     def may_retain(self, topic: str) -> bool:
         """Whether there is room for a retained message of a topic."""
         ...
@@ -105,6 +126,7 @@ class Session:
         self._port = port
         self._subscriptions: dict[str, Subscribed] = {}
         self._by_name: dict[str, Subscribed] = {}
+        self._shared: dict[str, Shared] = {}
         self._names = 0
         self._received: dict[int, None] = {}
         self._inflight: dict[int, Outgoing | None] = {}
@@ -154,7 +176,6 @@ class Session:
                 maximum_packet_size=options.maximum_packet_size,
                 assigned_client_id=assigned,
                 topic_alias_maximum=options.topic_aliases,
-                shared_subscription_available=False,
             )
         )
 
@@ -172,6 +193,36 @@ class Session:
         self.closes = False
         self.outbox.clear()
         self._aliases.clear()
+        for each in self._shared.values():
+            self._port.join(each.group, each.wish, is_active=False)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Have other members get what the device has not acknowledged.
+
+        With QoS 2 it may have it already: nobody else gets that. (MQTT 5.0, 4.8.2)
+        """
+        pending, self._pending = self._pending, deque()
+        for message in pending:
+            if message.share is None:
+                self._pending.append(message)
+            else:
+                self._port.ended(message.share, is_done=False)
+        for packet_id, sent in list(self._inflight.items()):
+            if sent is not None and sent.share is not None and sent.qos == 1:
+                self._port.ended(sent.share, is_done=False)
+                self._acknowledged(packet_id)
+
+    def join_groups(self) -> None:
+        """The device is connected: other members share with it."""
+        for each in self._shared.values():
+            self._port.join(each.group, each.wish, is_active=True)
+
+    def join_again(self, group: NodeId) -> None:
+        """A group is elsewhere."""
+        for each in self._shared.values():
+            if each.group == group:
+                self._port.join(group, each.wish, is_active=self.is_connected)
 
     def refuse(self, reason_code: ReasonCode, what: str) -> None:
         """End the connection and give the reason."""
@@ -295,6 +346,7 @@ class Session:
         message = self._inflight.get(packet.packet_id)
         if message is not None and message.qos == 1:
             self._acknowledged(packet.packet_id)
+            self._is_done(message)
 
     def _on_pubrec(self, packet: Pubrec, _now: Time) -> None:
         packet_id = packet.packet_id
@@ -307,7 +359,9 @@ class Session:
             self.refuse(ReasonCode.PROTOCOL_ERROR, f"PUBREC for {packet_id}, which has QoS 1")
         elif packet.reason_code.is_failure:
             self._acknowledged(packet_id)
+            self._is_done(message)
         else:
+            self._is_done(message)
             if message is not None:
                 self._inflight_bytes -= message.size
             self._inflight[packet_id] = None  # In its place, for what is sent again is in order.
@@ -317,6 +371,11 @@ class Session:
         message = self._inflight.pop(packet_id)
         if message is not None:
             self._inflight_bytes -= message.size
+
+    def _is_done(self, message: Outgoing | None) -> None:
+        """The device has a message, or does not want it."""
+        if message is not None and message.share is not None:
+            self._port.ended(message.share, is_done=True)
 
     def _on_pubrel(self, packet: Pubrel, _now: Time) -> None:
         packet_id = packet.packet_id
@@ -341,14 +400,16 @@ class Session:
 
     def _subscribe(self, request: SubscriptionRequest, packet: Subscribe, now: Time) -> ReasonCode:
         topic_filter = request.topic_filter
-        if topic_filter.startswith("$share/"):
-            self._refusal = "shared subscriptions are not supported"
-            return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+        share = shared(topic_filter) if self.version is Version.V5 else None
         try:
-            wish = wish_of(topic_filter, dict(packet.user_properties))
+            properties = dict(packet.user_properties)
+            wish = wish_of(topic_filter if share is None else share[1], properties)
         except FilterRefusedError as error:
             self._refusal = str(error)
             return error.reason_code
+        if share is not None:
+            self._share(topic_filter, share[0], wish, request.qos, packet.subscription_identifier)
+            return ReasonCode(request.qos)
         before = self._subscriptions.get(topic_filter)
         name = before.name if before is not None else ""
         if before is None or not wish.is_like(before.wish):
@@ -371,6 +432,33 @@ class Session:
                 self._deliver_retained(event, found)
         return ReasonCode(request.qos)
 
+    def _share(
+        self, topic_filter: str, name: str, wish: Wish, qos: int, identifier: int | None
+    ) -> None:
+        """Share a subscription with others."""
+        before, group = self._shared.get(topic_filter), group_of(name, wish)
+        if before is not None and before.group != group:
+            self._port.leave_group(before.group)
+        self._shared[topic_filter] = Shared(group, qos, identifier, wish)
+        self._port.join(group, wish, is_active=True)
+
+    def deliver_shared(self, event: Event, share: Share, now: Time) -> None:
+        """A message of a group, for this member."""
+        group, _ = share
+        found = [each for each in self._shared.values() if each.group == group]
+        publish = publish_of(event)
+        if not found or not self.is_connected or publish is None:
+            self._port.ended(share, is_done=False)
+            return
+        (member,) = found
+        expires_at = until(event)
+        if expires_at <= now:
+            self._port.ended(share, is_done=True)
+            return
+        identifiers = () if member.identifier is None else (member.identifier,)
+        qos = min(member.qos, publish.qos)
+        self._pending.append(Outgoing(publish, qos, False, identifiers, expires_at, share))  # noqa: FBT003
+
     def _deliver_retained(self, event: Event, subscription: Subscribed) -> None:
         """A retained message for a subscription that has just begun."""
         publish = publish_of(event)
@@ -389,6 +477,10 @@ class Session:
         self.outbox.append(Unsuback(packet.packet_id, codes))
 
     def _unsubscribe(self, topic_filter: str, now: Time) -> ReasonCode:
+        member = self._shared.pop(topic_filter, None)
+        if member is not None:
+            self._port.leave_group(member.group)
+            return ReasonCode.SUCCESS
         found = self._subscriptions.pop(topic_filter, None)
         if found is None:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
@@ -403,6 +495,17 @@ class Session:
         """End all subscriptions."""
         for topic_filter in list(self._subscriptions):
             self._unsubscribe(topic_filter, now)
+        self.end_sharing()
+
+    def end_sharing(self) -> None:
+        """Leave all groups."""
+        for each in self._shared.values():
+            self._port.leave_group(each.group)
+        self._shared.clear()
+        self._give_back()
+        for message in self._inflight.values():  # Nobody else gets what it may have.
+            if message is not None and message.share is not None:
+                self._port.ended(message.share, is_done=True)
 
     def _on_disconnect(self, packet: Disconnect, _now: Time) -> None:
         expiry_s = packet.session_expiry_s
@@ -473,7 +576,8 @@ class Session:
         )
 
     def flush(self, now: Time) -> None:
-        """Send what can be sent now."""
+        """Send and publish what can be sent and published now."""
+        self.publish_waiting(now)
         pending, inflight = self._pending, self._inflight
         if not self.is_connected or self.closes:
             return
@@ -485,12 +589,15 @@ class Session:
                 break
             pending.popleft()
             if message.until <= now or self._is_too_large(message):
+                self._is_done(message)
                 continue
             packet_id = 0
             if message.qos:
                 packet_id = self._free_id()
                 inflight[packet_id] = message
                 self._inflight_bytes += message.size
+            else:
+                self._is_done(message)
             self._send(message, packet_id, now)
 
     def _send(self, message: Outgoing, packet_id: int, now: Time, *, dup: bool = False) -> None:
@@ -538,6 +645,7 @@ class Session:
             version=self.version,
             expiry_s=self.expiry_s,
             subscriptions=dict(self._subscriptions),
+            shared=dict(self._shared),
             names=self._names,
             received=list(self._received),
             inflight=list(self._inflight.items()),
@@ -559,6 +667,7 @@ class Session:
         self.is_connected = kept.is_connected
         self._subscriptions = dict(kept.subscriptions)
         self._by_name = {each.name: each for each in kept.subscriptions.values()}
+        self._shared = dict(kept.shared)
         self._names, self._next_id = kept.names, kept.next_id
         self._received = dict.fromkeys(kept.received)
         self._inflight = dict(kept.inflight)
