@@ -212,6 +212,22 @@ def test_content_filters(network: LocalNetwork, device: Make) -> None:
 
 
 @pytest.mark.spec("LV-4")
+def test_a_shared_subscription(network: LocalNetwork, device: Make) -> None:
+    """Members at two brokers share what comes."""
+    members = [
+        device(f"member-{broker}").connect(network.mqtt(broker)).subscribe("$share/g/shared", 1)
+        for broker in ("B1", "B2")
+    ]
+    network.wait_until_settled()
+    writer = device("sharer").connect(network.mqtt("B2"))
+    for number in range(20):
+        writer.publish("shared", str(number), 1)
+
+    got = [member.take(10) for member in members]
+    assert sorted(map(int, got[0] + got[1])) == list(range(20))
+
+
+@pytest.mark.spec("LV-4")
 def test_a_device_roams(network: LocalNetwork, device: Make) -> None:
     """Its session travels: nothing is lost, nothing comes twice, and the order holds."""
     reader = device("roamer").connect(network.mqtt("B1")).subscribe("r")

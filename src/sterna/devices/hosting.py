@@ -634,6 +634,8 @@ class Devices(BrokerComponent):
         if hosted is not None:
             self._dirty[hosted.name] = None
             hosted.lost(now)
+            if isinstance(hosted, GroupHost) and hosted.group.has_active:
+                hosted.attach(now)  # After a restart; its members are at other brokers.
 
     def _ended(self, given: _Ended, now: Time) -> None:
         """The broker has ended the link of a client."""
