@@ -15,20 +15,18 @@ import msgspec
 from sterna.core.actions import Action, Disconnect, Reconnect, Transmit
 from sterna.core.assembly import client_settings, make_client
 from sterna.core.client import Client
-from sterna.core.component import BrokerComponent
 from sterna.core.inputs import Configured, Input, LinkGone, Received
 from sterna.core.keeping import Reader, Writer
 from sterna.core.link import LinkTiming
 from sterna.core.lives import NOTHING_KNOWN, first_seq, incarnation
 from sterna.core.messages import Message
-from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
+from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Time
 from sterna.core.node import Turn
-from sterna.core.overlay.messages import Unicast
 from sterna.core.protocol import Protocol, register
 from sterna.core.settings import Settings
-from sterna.core.sizes import BATCH_BYTES_MAX, NO_LOAD, Load
+from sterna.core.sizes import NO_LOAD, Load
+from sterna.devices.announcing import Announcing
 from sterna.devices.device import Device
-from sterna.devices.filters import Wish
 from sterna.devices.frames import Delivery, Packets
 from sterna.devices.group import GROUP, KeptGroup
 from sterna.devices.hosted import Hosted
@@ -47,28 +45,18 @@ from sterna.devices.messages import (
     ShareLeft,
 )
 from sterna.devices.options import NEVER_S, PROTOCOL, DeviceOptions
-from sterna.devices.places import Places
 from sterna.devices.retained import (
     SECOND_US,
     KeptRetained,
-    Retained,
-    RetainedMessages,
-    chunks,
-    is_retained,
-    topic_of,
 )
 from sterna.devices.search import KeptSearch, Search
 from sterna.devices.sharing import GroupHost, Sharing
-from sterna.model.event import Event, EventId
+from sterna.model.event import EventId
 from sterna.mqtt.packets import Connack, Packet, Publish, ReasonCode
 from sterna.wire.snapshots import encode_node, restore_node
 
 INSIDE = LinkTiming(resend_us=None, ack_delay_us=0)
 """Between a broker and a client inside it, nothing gets lost."""
-
-
-PLACES_AT_ONCE = 5_000
-"""So many places of sessions are in one message."""
 
 
 class KeptDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +123,7 @@ class _Due(Input, frozen=True, kw_only=True):
     """Something is due."""
 
 
-class Devices(BrokerComponent):
+class Devices(Announcing):
     """Hosts devices, and gives them and the broker what is for the other."""
 
     name = PROTOCOL
@@ -147,7 +135,7 @@ class Devices(BrokerComponent):
     needs_post = True
 
     def __init__(self, options: DeviceOptions | None = None) -> None:
-        self.options = options or DeviceOptions()
+        super().__init__(options or DeviceOptions())
         self.devices: dict[NodeId, Device] = {}
         self.groups: dict[NodeId, GroupHost] = {}
         """The shared subscriptions that are here."""
@@ -164,12 +152,7 @@ class Devices(BrokerComponent):
         self._published: dict[EventId, Publish | None] = {}
         """The events of this turn as messages."""
         self._search = Search(self)
-        self._retained = RetainedMessages()
         self.sharing = Sharing(self)
-        self._news: list[Place] = []
-        """Places of sessions that are to be announced to the neighbours."""
-        self._mail: list[Unicast] = []
-        """What is to be sent to other brokers."""
         self._turn: Turn
         self._settings: tuple[Settings, Settings] | None = None
         self._do: dict[type[Input | Message], Callable[[Any, Time], None]] = {
@@ -211,7 +194,7 @@ class Devices(BrokerComponent):
             DeviceConnected: self._take,
             DeviceSaid: self._take,
             DeviceLost: self._take,
-            _Send: self._send_mail,
+            _Send: lambda _, now: self.send_mail(now),
         }
 
     def _take(self, given: Input, _now: Time) -> None:
@@ -241,42 +224,11 @@ class Devices(BrokerComponent):
 
     # ---- Other brokers
 
-    def begin(self, now: Time) -> None:
-        for link in self.broker.known:
-            if self.broker.peers[link] is Peer.BROKER:
-                self.broker.send(link, SessionsNoted(asks=True), now)
-
-    def link_new(self, link: LinkId, now: Time) -> None:
-        if self.broker.peers[link] is Peer.BROKER:
-            self._send_all(link, now)
-
-    def _send_all(self, link: LinkId, now: Time) -> None:
-        """Send a neighbour all that it may not know."""
-        places = list(self._search.places)
-        for at in range(0, len(places), PLACES_AT_ONCE):
-            noted = SessionsNoted(places=tuple(places[at : at + PLACES_AT_ONCE]))
-            self.broker.send(link, noted, now)
-        for group in chunks(self._retained, BATCH_BYTES_MAX):
-            self.broker.send(link, _noted(group), now)
-
-    def on_sessions_noted(self, message: SessionsNoted, link: LinkId, now: Time) -> None:
-        """Sessions are elsewhere now."""
-        news = tuple(place for place in message.places if self._search.places.note(place))
-        self._announce(news, link, now)
-        if message.asks:
-            self._send_all(link, now)
-        for place in news:
-            if self._hosted(place.device) is not None and place.broker != self.broker.id:
-                self._given.append(_Displaced(device=place.device))
-            if place.device.startswith(GROUP):
-                self._given.append(_Regrouped(group=place.device))
-
-    def _announce(self, places: tuple[Place, ...], source: LinkId | None, now: Time) -> None:
-        if places:
-            noted = SessionsNoted(places=places)
-            for link, peer in self.broker.peers.items():
-                if peer is Peer.BROKER and link != source and link in self.broker.known:
-                    self.broker.send(link, noted, now)
+    def placed(self, place: Place) -> None:
+        if self._hosted(place.device) is not None and place.broker != self.broker.id:
+            self._given.append(_Displaced(device=place.device))
+        if place.device.startswith(GROUP):
+            self._given.append(_Regrouped(group=place.device))
 
     def on_session_asked(self, message: SessionAsked, _link: LinkId, _now: Time) -> None:
         """Another broker wants a session."""
@@ -306,11 +258,6 @@ class Devices(BrokerComponent):
         """Members are done with messages, or give them back."""
         self._given.append(message)
 
-    @property
-    def places(self) -> Places:
-        """Where sessions and groups are."""
-        return self._search.places
-
     def is_member(self, broker: NodeId) -> bool:
         """Whether a broker belongs to the network, as far as this one knows."""
         return broker in self._search.members.brokers()
@@ -323,63 +270,6 @@ class Devices(BrokerComponent):
         """A group that the network does not know."""
         host = self.groups[name] = GroupHost(self, self._new_client(name, now), self.options)
         return host
-
-    def note(self, place: Place) -> None:
-        """Note where a session is now, and have all brokers know."""
-        if self._search.places.note(place):
-            self._news.append(place)
-
-    def send(self, message: Unicast) -> None:
-        """Send something to another broker."""
-        self._mail.append(message)
-
-    def _send_mail(self, _given: _Send, now: Time) -> None:
-        news, self._news = tuple(self._news), []
-        self._announce(news, None, now)
-        mail, self._mail = self._mail, []
-        for message in mail:
-            self.broker.post.send(message, now)
-
-    # ---- Retained messages
-
-    def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
-        found = [event for event in events if is_retained(event.attributes)]
-        if found and self.broker.peers[link] is Peer.CLIENT:
-            retained = self._retained
-            news = [
-                retained.publish(event, now)
-                for event in found
-                if topic_of(event) in retained or self.may_retain(topic_of(event))
-            ]
-            self._announce_retained(news, None, now)
-
-    def on_retained_noted(self, message: RetainedNoted, link: LinkId, now: Time) -> None:
-        """Messages are retained elsewhere."""
-        found = map(Retained, message.stamps, message.events)
-        news = [
-            each
-            for each in found
-            if is_retained(each.event.attributes) and self._retained.note(each, now)
-        ]
-        self._announce_retained(news, link, now)
-
-    def _announce_retained(
-        self, news: Sequence[Retained], source: LinkId | None, now: Time
-    ) -> None:
-        if news:
-            noted = _noted(news)
-            for link, peer in self.broker.peers.items():
-                if peer is Peer.BROKER and link != source and link in self.broker.known:
-                    self.broker.send(link, noted, now)
-
-    def may_retain(self, topic: str) -> bool:
-        """Whether there is room for a retained message of a topic."""
-        return topic in self._retained or len(self._retained) < self.options.retained_max
-
-    def retained(self, wish: Wish, now: Time) -> Sequence[Event]:
-        """The retained messages that match a filter."""
-        found = self._retained.matching(wish.topics, now)
-        return [event for event in found if wish.filter.matches(event.attributes)]
 
     # ---- Turns
 
@@ -395,7 +285,7 @@ class Devices(BrokerComponent):
     def _exchange(self, turn: Turn, now: Time) -> None:
         actions, turn.actions = turn.actions, []
         self._sort(actions)
-        while self._given or self._dirty or self._news or self._mail or self.sharing.has_news:
+        while self._given or self._dirty or self.has_mail or self.sharing.has_news:
             while self._given:
                 given = self._given.popleft()
                 self._do[type(given)](given, now)
@@ -407,7 +297,7 @@ class Devices(BrokerComponent):
                     self._work(hosted, now)
             if not (self._given or self._dirty):
                 self.sharing.gather()
-                if self._news or self._mail:
+                if self.has_mail:
                     self.run(_Send(), now)
         self._release()
         if self._due:
@@ -492,7 +382,7 @@ class Devices(BrokerComponent):
         """Welcome a device with a new session."""
         name = given.device
         self._search.forget(name)
-        epoch = self._search.places.next_epoch(name, now)
+        epoch = self.places.next_epoch(name, now)
         self.note(Place(name, self.broker.id, epoch))
         self.welcome(self._new(name, now), given, now, is_present=False)
 
@@ -665,7 +555,7 @@ class Devices(BrokerComponent):
         self.devices.pop(name, None)
         self.groups.pop(name, None)
         if self._search.is_here(name):
-            self.note(Place(name, "", self._search.places.next_epoch(name, now)))
+            self.note(Place(name, "", self.places.next_epoch(name, now)))
         if name in self.broker.peers:
             self.run(LinkGone(link=name), now)
 
@@ -734,11 +624,11 @@ class Devices(BrokerComponent):
             ],
             lives=dict(self._lives),
             search=self._search.keep(),
-            retained=self._retained.keep(writer),
+            retained=self.retained_messages.keep(writer),
         )
 
     def restore(self, kept: KeptDevices, reader: Reader) -> None:
-        self._retained.restore(kept.retained, reader)
+        self.retained_messages.restore(kept.retained, reader)
         self._lives = dict(kept.lives)
         self._search.restore(kept.search)
         for each in kept.devices:
@@ -761,13 +651,6 @@ class Devices(BrokerComponent):
             host.is_attached = group.is_attached
             if group.is_attached:
                 host.restore_transit(self.broker.on_its_way(group.name))
-
-
-def _noted(retained: Sequence[Retained]) -> RetainedNoted:
-    return RetainedNoted(
-        events=tuple(each.event for each in retained),
-        stamps=tuple(each.stamp for each in retained),
-    )
 
 
 DEVICES = register(Protocol(name=PROTOCOL, broker=Devices))

@@ -22,7 +22,6 @@ from sterna.devices.device import Device
 from sterna.devices.inputs import DeviceConnected
 from sterna.devices.kept import KeptSession
 from sterna.devices.messages import Place, SessionAsked, SessionElsewhere, SessionMoved
-from sterna.devices.places import Places
 from sterna.devices.retained import SECOND_US
 from sterna.mqtt.packets import Connack, ReasonCode
 from sterna.wire.codec import from_msgpack, to_msgpack
@@ -74,7 +73,7 @@ class Search:
     """Finds sessions at other brokers, and hands over those that others ask for."""
 
     def __init__(self, devices: "Devices") -> None:
-        self.places = Places()
+        self.places = devices.places
         self._devices = devices
         self._waiting: dict[NodeId, Waiting] = {}
         self._coming: dict[NodeId, NodeId] = {}
