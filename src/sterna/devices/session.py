@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from sterna.core.names import NEVER, NodeId, Time
+from sterna.core.names import NodeId, Time
 from sterna.core.sizes import Load
 from sterna.devices.faces import attributes_of, publish_of
 from sterna.devices.filters import FilterRefusedError, Wish, wish_of
@@ -25,9 +25,9 @@ from sterna.devices.kept import (
     Subscribed,
 )
 from sterna.devices.options import NEVER_S, DeviceOptions
-from sterna.devices.retained import SECOND_US, until
+from sterna.devices.outbound import Outbound
+from sterna.devices.retained import until
 from sterna.model.event import Event, EventId, Scalar
-from sterna.mqtt.encoder import encode
 from sterna.mqtt.packets import (
     Auth,
     Connack,
@@ -55,11 +55,6 @@ RETAINED_REMEMBERED = 1_000
 
 Publication = tuple[dict[str, Scalar], bytes]
 """The attributes and the payload of an event."""
-
-IDS_MAX = 65_535
-
-INFLIGHT_BYTES_MAX = 4 * 2**20
-"""About so many bytes are sent before some of it is acknowledged, unless it is one message."""
 
 WAITING_BYTES_MAX = 8 * 2**20
 """So many bytes of what a device publishes may wait until its client may publish."""
@@ -129,15 +124,10 @@ class Session:
         self._shared: dict[str, Shared] = {}
         self._names = 0
         self._received: dict[int, None] = {}
-        self._inflight: dict[int, Outgoing | None] = {}
-        self._inflight_bytes = 0
-        self._pending: deque[Outgoing] = deque()
-        self._next_id = 1
+        self._outbound = Outbound(self._ended)
         self._waiting: deque[Publish] = deque()
         """What the device has published while its client may not publish."""
         self._waiting_bytes = 0
-        self._receive_maximum = IDS_MAX
-        self._maximum_packet_size: int | None = None
         self._wants_problem_information = True
         self._aliases: dict[int, str] = {}
         self._publications: list[Publication] = []
@@ -159,8 +149,8 @@ class Session:
         if connect.version is Version.V311:
             asked_s = 0 if connect.clean_start else NEVER_S
         self.expiry_s = min(asked_s, options.session_expiry_max_s)
-        self._receive_maximum = min(connect.receive_maximum, options.inflight_max)
-        self._maximum_packet_size = connect.maximum_packet_size
+        self._outbound.receive_maximum = min(connect.receive_maximum, options.inflight_max)
+        self._outbound.maximum_packet_size = connect.maximum_packet_size
         self._wants_problem_information = connect.wants_problem_information
         self._aliases.clear()
 
@@ -181,11 +171,7 @@ class Session:
 
     def send_again(self, now: Time) -> None:
         """Send what was sent over an earlier connection and not acknowledged, in its order."""
-        for packet_id, message in self._inflight.items():
-            if message is None:
-                self.outbox.append(Pubrel(packet_id))
-            else:
-                self._send(message, packet_id, now, dup=True)
+        self._outbound.send_again(self.outbox, now)
 
     def disconnected(self) -> None:
         """The connection is over."""
@@ -195,23 +181,7 @@ class Session:
         self._aliases.clear()
         for each in self._shared.values():
             self._port.join(each.group, each.wish, is_active=False)
-        self._give_back()
-
-    def _give_back(self) -> None:
-        """Have other members get what the device has not acknowledged.
-
-        With QoS 2 it may have it already: nobody else gets that. (MQTT 5.0, 4.8.2)
-        """
-        pending, self._pending = self._pending, deque()
-        for message in pending:
-            if message.share is None:
-                self._pending.append(message)
-            else:
-                self._port.ended(message.share, is_done=False)
-        for packet_id, sent in list(self._inflight.items()):
-            if sent is not None and sent.share is not None and sent.qos == 1:
-                self._port.ended(sent.share, is_done=False)
-                self._acknowledged(packet_id)
+        self._outbound.give_back()
 
     def join_groups(self) -> None:
         """The device is connected: other members share with it."""
@@ -231,6 +201,9 @@ class Session:
                 reason = what if self._wants_problem_information else None
                 self.outbox.append(Disconnect(reason_code, reason_string=reason))
             self.closes = True
+
+    def _ended(self, share: Share, is_done: bool) -> None:  # noqa: FBT001 - of one who calls it.
+        self._port.ended(share, is_done=is_done)
 
     def take_will(self) -> Will | None:
         """Take the will, to publish it or to discard it."""
@@ -343,39 +316,14 @@ class Session:
         self._port.publish([(attributes_of(will, will.topic), will.payload)], now)
 
     def _on_puback(self, packet: Puback, _now: Time) -> None:
-        message = self._inflight.get(packet.packet_id)
-        if message is not None and message.qos == 1:
-            self._acknowledged(packet.packet_id)
-            self._is_done(message)
+        self._outbound.on_puback(packet)
 
     def _on_pubrec(self, packet: Pubrec, _now: Time) -> None:
-        packet_id = packet.packet_id
-        if packet_id not in self._inflight:
-            unknown = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-            self.outbox.append(Pubrel(packet_id, unknown))
-            return
-        message = self._inflight[packet_id]
-        if message is not None and message.qos != 2:
-            self.refuse(ReasonCode.PROTOCOL_ERROR, f"PUBREC for {packet_id}, which has QoS 1")
-        elif packet.reason_code.is_failure:
-            self._acknowledged(packet_id)
-            self._is_done(message)
-        else:
-            self._is_done(message)
-            if message is not None:
-                self._inflight_bytes -= message.size
-            self._inflight[packet_id] = None  # In its place, for what is sent again is in order.
-            self.outbox.append(Pubrel(packet_id))
-
-    def _acknowledged(self, packet_id: int) -> None:
-        message = self._inflight.pop(packet_id)
-        if message is not None:
-            self._inflight_bytes -= message.size
-
-    def _is_done(self, message: Outgoing | None) -> None:
-        """The device has a message, or does not want it."""
-        if message is not None and message.share is not None:
-            self._port.ended(message.share, is_done=True)
+        answer = self._outbound.on_pubrec(packet)
+        if isinstance(answer, str):
+            self.refuse(ReasonCode.PROTOCOL_ERROR, answer)
+        elif answer is not None:
+            self.outbox.append(answer)
 
     def _on_pubrel(self, packet: Pubrel, _now: Time) -> None:
         packet_id = packet.packet_id
@@ -384,8 +332,7 @@ class Session:
         self.outbox.append(Pubcomp(packet_id, code))
 
     def _on_pubcomp(self, packet: Pubcomp, _now: Time) -> None:
-        if self._inflight.get(packet.packet_id, self) is None:
-            del self._inflight[packet.packet_id]
+        self._outbound.on_pubcomp(packet)
 
     def _on_subscribe(self, packet: Subscribe, now: Time) -> None:
         codes = tuple([self._subscribe(request, packet, now) for request in packet.requests])
@@ -457,7 +404,7 @@ class Session:
             return
         identifiers = () if member.identifier is None else (member.identifier,)
         qos = min(member.qos, publish.qos)
-        self._pending.append(Outgoing(publish, qos, False, identifiers, expires_at, share))  # noqa: FBT003
+        self._outbound.pending.append(Outgoing(publish, qos, False, identifiers, expires_at, share))  # noqa: FBT003
 
     def _deliver_retained(self, event: Event, subscription: Subscribed) -> None:
         """A retained message for a subscription that has just begun."""
@@ -467,7 +414,7 @@ class Session:
         identifier = subscription.identifier
         identifiers = () if identifier is None else (identifier,)
         qos = min(subscription.qos, publish.qos)
-        self._pending.append(Outgoing(publish, qos, True, identifiers, until(event)))  # noqa: FBT003
+        self._outbound.pending.append(Outgoing(publish, qos, True, identifiers, until(event)))  # noqa: FBT003
         self._had_retained[event.id] = None
         if len(self._had_retained) > RETAINED_REMEMBERED:
             del self._had_retained[next(iter(self._had_retained))]
@@ -502,10 +449,7 @@ class Session:
         for each in self._shared.values():
             self._port.leave_group(each.group)
         self._shared.clear()
-        self._give_back()
-        for message in self._inflight.values():  # Nobody else gets what it may have.
-            if message is not None and message.share is not None:
-                self._port.ended(message.share, is_done=True)
+        self._outbound.give_up()
 
     def _on_disconnect(self, packet: Disconnect, _now: Time) -> None:
         expiry_s = packet.session_expiry_s
@@ -537,7 +481,7 @@ class Session:
     @property
     def wants_more(self) -> bool:
         """Whether it takes more events; else they wait where they are."""
-        return (self.is_connected and not self._pending) or self.is_over
+        return (self.is_connected and not self._outbound.pending) or self.is_over
 
     def deliver(
         self, event: Event, publish: Publish | None, names: Sequence[str], now: Time
@@ -571,71 +515,20 @@ class Session:
                 [each.identifier for each in wanting if each.identifier is not None]
             )
         retain = as_published and publish.retain
-        self._pending.append(
+        self._outbound.pending.append(
             Outgoing(publish, min(qos, publish.qos), retain, identifiers, expires_at)
         )
 
     def flush(self, now: Time) -> None:
         """Send and publish what can be sent and published now."""
         self.publish_waiting(now)
-        pending, inflight = self._pending, self._inflight
-        if not self.is_connected or self.closes:
-            return
-        while pending:
-            message = pending[0]
-            if message.qos and (
-                len(inflight) >= self._receive_maximum or self._inflight_bytes >= INFLIGHT_BYTES_MAX
-            ):
-                break
-            pending.popleft()
-            if message.until <= now or self._is_too_large(message):
-                self._is_done(message)
-                continue
-            packet_id = 0
-            if message.qos:
-                packet_id = self._free_id()
-                inflight[packet_id] = message
-                self._inflight_bytes += message.size
-            else:
-                self._is_done(message)
-            self._send(message, packet_id, now)
-
-    def _send(self, message: Outgoing, packet_id: int, now: Time, *, dup: bool = False) -> None:
-        publish = message.publish
-        if message.until != NEVER:  # What is left of its time.
-            left_s = max(1, -((now - message.until) // SECOND_US))
-            if left_s != publish.message_expiry_s:
-                publish = replace(publish, message_expiry_s=left_s)
-        self.outbox.append(
-            Delivery(publish, message.qos, packet_id, message.retain, dup, message.identifiers)
-        )
-
-    def _free_id(self) -> int:
-        while self._next_id in self._inflight:
-            self._next_id = self._next_id % IDS_MAX + 1
-        packet_id = self._next_id
-        self._next_id = packet_id % IDS_MAX + 1
-        return packet_id
-
-    def _is_too_large(self, message: Outgoing) -> bool:
-        """Whether the device does not take a message of that size: it is as if it had been sent."""
-        size_max = self._maximum_packet_size
-        if size_max is None:
-            return False
-        whole = replace(
-            message.publish,
-            qos=message.qos,
-            packet_id=IDS_MAX if message.qos else 0,
-            subscription_identifiers=message.identifiers,
-        )
-        return len(encode(whole, self.version)) > size_max
+        if self.is_connected and not self.closes:
+            self._outbound.flush(self.outbox, self.version, now)
 
     @property
     def load(self) -> Load:
         """How much it holds for the device, and from it."""
-        pending = sum(message.size for message in self._pending)
-        events = len(self._inflight) + len(self._pending) + len(self._waiting)
-        return Load(events, self._inflight_bytes + pending + self._waiting_bytes)
+        return self._outbound.load.plus(Load(len(self._waiting), self._waiting_bytes))
 
     # ---- Snapshots
 
@@ -648,14 +541,14 @@ class Session:
             shared=dict(self._shared),
             names=self._names,
             received=list(self._received),
-            inflight=list(self._inflight.items()),
-            pending=list(self._pending),
-            next_id=self._next_id,
+            inflight=list(self._outbound.inflight.items()),
+            pending=list(self._outbound.pending),
+            next_id=self._outbound.next_id,
             waiting=list(self._waiting),
             will=self.will,
             is_connected=self.is_connected,
-            receive_maximum=self._receive_maximum,
-            maximum_packet_size=self._maximum_packet_size,
+            receive_maximum=self._outbound.receive_maximum,
+            maximum_packet_size=self._outbound.maximum_packet_size,
             wants_problem_information=self._wants_problem_information,
             aliases=dict(self._aliases),
             had_retained=list(self._had_retained),
@@ -668,16 +561,15 @@ class Session:
         self._subscriptions = dict(kept.subscriptions)
         self._by_name = {each.name: each for each in kept.subscriptions.values()}
         self._shared = dict(kept.shared)
-        self._names, self._next_id = kept.names, kept.next_id
+        self._names = kept.names
         self._received = dict.fromkeys(kept.received)
-        self._inflight = dict(kept.inflight)
-        self._inflight_bytes = sum(each.size for _, each in kept.inflight if each is not None)
+        self._outbound.restore(kept.inflight, kept.pending, kept.next_id)
         self._waiting_bytes = sum(
             len(each.topic) + len(each.payload) + MESSAGE_BYTES for each in kept.waiting
         )
-        self._pending, self._waiting = deque(kept.pending), deque(kept.waiting)
-        self._receive_maximum = kept.receive_maximum
-        self._maximum_packet_size = kept.maximum_packet_size
+        self._waiting = deque(kept.waiting)
+        self._outbound.receive_maximum = kept.receive_maximum
+        self._outbound.maximum_packet_size = kept.maximum_packet_size
         self._wants_problem_information = kept.wants_problem_information
         self._aliases = dict(kept.aliases)
         self._had_retained = dict.fromkeys(kept.had_retained)
