@@ -44,6 +44,7 @@ bench: $(STAMP) ## Measure, with ratios against baselines in the same run (some 
 
 docs: $(STAMP) ## Write the generated pages and build the site: build/site/index.html
 	@$(BIN)/python -m tests.spec.conformance >/dev/null
+	@$(BIN)/python -m tests.mqtt.conformance >/dev/null
 	@$(BIN)/typer sterna.cli.main utils docs --name sterna --output docs/reference/cli.md
 	@$(BIN)/python -m sterna.net.config_reference >docs/reference/configuration.md
 	@$(BIN)/python -m sterna.journal.reference docs/reference/journal.md

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import sterna
+from sterna.mqtt.packets import Pingreq, ReasonCode
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -82,6 +83,7 @@ WITH_FIELDS = [
     sterna.FactsMissingError("gone", 7),
     sterna.ConfigError(["a: is not a key", "b: is no number"]),
     sterna.MissingExtraError("not installed", extra="plots"),
+    sterna.MqttError(ReasonCode.MALFORMED_PACKET, "no UTF-8", before=[Pingreq()]),
 ]
 
 

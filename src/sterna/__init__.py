@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sterna.model.location import HexGrid, LocationError, LocationSpace, MovementGraph
     from sterna.model.mobility import MobilityModel, MobilityModelError
     from sterna.model.queue_policies import PolicyError
+    from sterna.mqtt.packets import MqttError
     from sterna.net import blocking
     from sterna.net.address import AddressError
     from sterna.net.admission import RefusedError
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from sterna.net.client.connections import Connected, Connections, Lost, Moved
     from sterna.net.client.handles import Advertisement, Receipt, Subscription
     from sterna.net.client.transport import Transport
-    from sterna.net.client.watching import WatchedSubscription, WatchingClient
+    from sterna.net.client.watched import WatchedSubscription
+    from sterna.net.client.watching import WatchingClient
     from sterna.net.config import ConfigError
     from sterna.net.second_process import CompactionFailedError
     from sterna.net.storage.errors import (
@@ -94,6 +96,7 @@ __all__ = [
     "MobilityModelError",
     "Moved",
     "MovementGraph",
+    "MqttError",
     "NetworkRunsError",
     "NeverSettlesError",
     "NotConnectedError",
@@ -142,13 +145,15 @@ _LAZY = {
     "sterna.model.location": ("HexGrid", "LocationError", "LocationSpace", "MovementGraph"),
     "sterna.model.mobility": ("MobilityModel", "MobilityModelError"),
     "sterna.model.queue_policies": ("PolicyError",),
+    "sterna.mqtt.packets": ("MqttError",),
     "sterna.net.address": ("AddressError",),
     "sterna.net.admission": ("RefusedError",),
     "sterna.net.client": ("Client", "connect"),
     "sterna.net.client.connections": ("Connected", "Connections", "Lost", "Moved"),
     "sterna.net.client.handles": ("Advertisement", "Receipt", "Subscription"),
     "sterna.net.client.transport": ("Transport",),
-    "sterna.net.client.watching": ("WatchedSubscription", "WatchingClient"),
+    "sterna.net.client.watched": ("WatchedSubscription",),
+    "sterna.net.client.watching": ("WatchingClient",),
     "sterna.net.config": ("ConfigError",),
     "sterna.net.second_process": ("CompactionFailedError",),
     "sterna.net.storage.errors": (

@@ -59,6 +59,39 @@ def test_a_tree_of_brokers_starts_tells_of_deaths_and_stops(tmp_path: Path) -> N
         assert not any(is_alive(pid) for pid in pids)
 
 
+@pytest.mark.spec("MB-1")
+def test_brokers_make_their_own_tree(tmp_path: Path) -> None:
+    """It continues with its directory, and its status and topology say who leads."""
+    options = ["--data", str(tmp_path), "--json"]
+    with running("up", "--overlay", "elect", "--brokers", "3", "--port", "0", *options) as process:
+        urls = [broker["url"] for broker in started(process)["brokers"]]
+        leaders = {ask(url, "status")["election"]["leader"] for url in urls}
+        assert len(leaders) == 1
+        leader = leaders.pop()
+        _, out, _ = sterna("status", urls[0])
+        place = "this broker" if leader == "B1" else f"{leader}, 1 hop away by {leader}"
+        assert f"leader         {place}, round " in out
+        assert "partition      3 brokers" in out
+        _, out, _ = sterna("topology", urls[0])
+        assert f"{leader}  {'asked  ' * (leader == 'B1')}leader\n" in out
+    with running("up", *options) as process:
+        urls = [broker["url"] for broker in started(process)["brokers"]]
+        assert ask(urls[0], "status")["overlay"] == "elect"
+
+    status, _, err = sterna("up", "--overlay", "tree", "--data", str(tmp_path))
+    assert status == 2
+    assert "another overlay: give --config FILE as well" in err
+
+
+@pytest.mark.spec("MB-1")
+def test_what_does_not_go_with_an_election_is_said_before_anything_starts(tmp_path: Path) -> None:
+    file = tmp_path / "common.toml"
+    file.write_text('[network]\nhandover = "relocation"\n', encoding="utf-8")
+    status, _, err = sterna("up", "--overlay", "elect", "--config", str(file))
+    assert status == 2
+    assert "network.handover: is 'relocation', which does not work on a tree that changes" in err
+
+
 def test_brokers_end_with_whoever_started_them(tmp_path: Path) -> None:
     """Also when that one has no chance to stop them."""
     with running(

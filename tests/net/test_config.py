@@ -54,7 +54,7 @@ def test_a_name_is_enough(tmp_path: Path) -> None:
     assert config.listen.startswith("127.0.0.1:")
     assert config.http.listen == ""
     assert config.durability.level is Durability.BATCH
-    assert config.network.handover == Handover.RELOCATION
+    assert config.network.handover_protocol == Handover.RELOCATION
     assert config.limits.frame_bytes_max == MIB
     assert config.data == str(tmp_path / "data")
 

@@ -56,7 +56,7 @@ def test_what_is_held_back_at_the_end_is_stated_as_withheld(tmp_path: Path) -> N
             await subscription.get(SETTLE_S)
             await publisher.publish(n=0)
             (lost,) = [each for each in car.sessions if each.endswith("~2")]
-            await car._sessions[lost].client.detach()
+            await car._sessions.open[lost].client.detach()
             last = await publisher.publish(n=2)
             while not subscription._merging.held:
                 await asyncio.sleep(0.002)

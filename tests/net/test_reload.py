@@ -207,7 +207,8 @@ def test_keys_that_need_a_restart_are_few() -> None:
     ]
 
     assert marked == [
-        *("name", "listen", "advertised_address", "data", "network.neighbours"),
+        *("name", "listen", "advertised_address", "data", "network.overlay"),
+        "network.neighbours",
         *("durability.level", "durability.segment_bytes", "durability.salvage"),
         *("http.listen", "journal.enabled", "mqtt.listen", "mqtt.websocket"),
     ]

@@ -229,6 +229,25 @@ def test_a_broker_that_comes_later_or_comes_back_changes_no_leader() -> None:
 
 
 @pytest.mark.spec("MB-1")
+def test_a_leader_that_comes_back_with_its_log_changes_no_leader() -> None:
+    """However long it was away: it begins anew, and its old links are gone at both ends."""
+    for rounds in (0.2, 1, 3, 6):
+        field = Field(3, triangle(), link=LinkModel(latency_us=2_000), seed=1)
+        field.wait(ROUNDS)
+        assert {field.of(broker).leader for broker in field.brokers} == {"B1"}
+        field.simulation.do(Crash(broker="B1", us=int(rounds * BEAT_US)))
+        field.wait(rounds + ROUNDS)
+        field.check()
+        # If others have not missed it yet, its second reign begins before theirs.
+        leads = {field.of(broker).leader for broker in field.brokers} == {"B1"}
+        assert leads == (rounds < 1.6)
+
+
+def triangle() -> list[Edge]:
+    return [frozenset(pair) for pair in (("B1", "B2"), ("B2", "B3"), ("B1", "B3"))]
+
+
+@pytest.mark.spec("MB-1")
 def test_what_others_say_of_a_leader_that_is_lost_is_old() -> None:
     """B1 has died. B3 has not noticed yet, and B2 does not follow it back."""
     timing = ElectionTiming()

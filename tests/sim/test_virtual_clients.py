@@ -35,21 +35,24 @@ from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
 from sterna.core.names import LinkId, NodeId, Time
 from sterna.core.presubscribing.facts import VirtualEnded
-from sterna.core.presubscribing.replicator import Presubscribing
+from sterna.core.presubscribing.replicator import AGAIN_US, Presubscribing
 from sterna.core.presubscribing.virtual import Virtual
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
-from sterna.sim.script import Crash, Do, Doing, LinkModel, Pause, Script
+from sterna.sim.script import Crash, Do, Doing, LinkModel, Script
 from sterna.sim.topology import random_tree
 from tests.scale import examples
 from tests.sim.holds import Holds
 from tests.sim.overlay import Facts
+from tests.sim.troubles import random_trouble
 
 HANDOVERS = [each for each in Handover if each not in {Handover.NONE, Handover.NAIVE}]
 
 COUNTS = ("came", "repeated", "handed", "dropped", "unused")
+AWAY_MAX_US: Time = 20_000_000
+"""Longer than any fault."""
 HOLDS = [5_000_000, 50_000, 1_000]
 
 
@@ -74,6 +77,7 @@ class Town:
         faults: bool = False,
         ahead: bool = True,
         bounds: dict[str, int] | None = None,
+        away_max_us: Time | None = None,
     ) -> None:
         rng = self.rng = Random(seed)  # noqa: S311 - reproducible.
         self.faults = faults
@@ -102,7 +106,7 @@ class Town:
             },
             steps=tuple(Crash(broker=broker, us=0) for broker in self.brokers if faults),
             routing=RoutingOptions(strategy=rng.choice([*Strategy])),
-            handover=HandoverOptions(protocol=handover),
+            handover=HandoverOptions(protocol=handover, away_max_us=away_max_us),
             places=self.places,
             locations=at,
             link=LinkModel(jitter_us=rng.choice([0, 500])),
@@ -207,16 +211,16 @@ class Town:
             elif chance < 0.87 and leaves:
                 self.leave(car)
             elif self.faults:
-                broker, us = rng.choice(self.brokers), rng.choice([500, 5_000, 50_000])
-                fault = (
-                    Crash(broker=broker, us=us) if chance < 0.93 else Pause(broker=broker, us=us)
-                )
-                self.simulation.do(fault)
+                links = self.simulation.script.topology.links
+                self.simulation.do(random_trouble(rng, self.brokers, links))
             if rng.random() < 0.2:
                 self.settle()
             else:
                 network.run(network.kernel.now + rng.choice([0, 300, 1_000, 5_000, 200_000]))
         self.settle()
+        if self.faults:  # Virtual clients search again if a broker has not answered.
+            network.run(network.kernel.now + AGAIN_US)
+            self.settle()
 
     def next_to(self, car: NodeId) -> list[str]:
         at = self.at[car]
@@ -309,6 +313,38 @@ def test_the_places_within_reach_have_a_virtual_client(handover: Handover, fault
 
     runs()
     assert min(seen["virtual"], seen["past"]) > seen["runs"] / 2
+
+
+@pytest.mark.spec("PA-1")
+@pytest.mark.parametrize("faults", [False, True], ids=["", "faults"])
+@pytest.mark.parametrize("handover", HANDOVERS)
+def test_nobody_is_expected_who_has_been_forgotten(handover: Handover, faults: bool) -> None:
+    """Until the car is back: then it is expected wherever it may go from there."""
+    seen: Counter[str] = Counter()
+
+    @examples(15, long=5)
+    @given(st.integers(0, 2**32))
+    def runs(seed: int) -> None:
+        town = Town(seed, handover=handover, faults=faults, away_max_us=AWAY_MAX_US)
+        town.walk(20, leaves=False)
+        for car in town.cars:
+            town.subscribe(car)
+        town.settle()
+        seen.update(virtual=sum(map(len, town.virtual().values())))
+        gone = town.cars[0]
+        town.do(gone, Detach())
+        town.wants.remove(gone)
+        town.simulation.network.run(town.simulation.network.kernel.now + 4 * AWAY_MAX_US)
+        town.settle()
+        assert town.virtual() == town.within_reach()
+        town.wants.add(gone)
+        town.do(gone, Attach(broker=town.serves[town.at[gone]]))
+        town.settle()
+        assert town.virtual() == town.within_reach()
+        seen.update(runs=1)
+
+    runs()
+    assert seen["virtual"] > seen["runs"]
 
 
 @pytest.mark.spec("PA-1", "PA-4")

@@ -19,7 +19,7 @@ from sterna.core.location.options import PlacesOptions
 from sterna.core.location.stays import Dwell
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import ClientOptions, Settings
-from sterna.sim.script import Crash, LiveAgain, Reconfigure
+from sterna.sim.script import Crash, Drop, LiveAgain, Reconfigure
 from sterna.sim.topology import line
 from tests.sim.overlay import Overlay
 
@@ -263,3 +263,64 @@ def test_visitors_lose_nothing_when_another_strategy_takes_the_place_of_homes(
 
         assert run.received("ann") == numbers(1, 3 * len(to) + 1), order
         assert not any(run.broker(name).part("home") for name in order), order
+
+
+# ---- What a visitor may have
+
+
+def limited(most: int) -> Overlay:
+    """Ann has three subscriptions at B1, her home, and is at B3."""
+    run = Overlay(
+        line(3),
+        {"ann": "B1", "pat": "B3"},
+        handover=HandoverOptions(protocol=Handover.HOME, filters_max=most),
+        crashing=["B3"],
+    )
+    for number in range(3):
+        run.subscribe("ann", f"x = {number}", str(number))
+    return run.settle().detach("ann").settle().attach("ann", "B3").settle()
+
+
+def claimed(run: Overlay) -> list[str]:
+    """The names of Ann's subscriptions as B3 counts them."""
+    return sorted(dict(run.broker("B3").claimed("ann"))["subscription"])
+
+
+@pytest.mark.spec("LV-6", "DO-4")
+def test_what_a_visitor_has_at_home_counts_where_it_is() -> None:
+    """Drivers refuse what is too much, and go by what a broker says."""
+    run = limited(10)
+    assert claimed(run) == ["ann/0", "ann/1", "ann/2"]
+    run.subscribe("ann", "x = 7", "7").unsubscribe("ann", "0").settle()
+    assert claimed(run) == ["ann/1", "ann/2", "ann/7"]
+
+    run.fault(Crash(broker="B3", us=100_000)).wait(2_000_000).settle()
+
+    assert claimed(run) == ["ann/1", "ann/2", "ann/7"]
+    run.detach("ann").settle().attach("ann", "B3").settle()
+    assert claimed(run) == ["ann/1", "ann/2", "ann/7"]
+
+
+@pytest.mark.spec("LV-6", "DO-4")
+def test_a_visitor_whose_home_has_not_answered_counts_what_it_announces_since() -> None:
+    run = limited(10).detach("ann").settle()
+    run.fault(Drop(a="B1", b="B2", us=1_000_000)).attach("ann", "B3").wait(100_000)
+    run.subscribe("ann", "x = 7", "7").wait(100_000)
+    assert "ann/7" in claimed(run)
+
+    run.settle()
+
+    assert claimed(run) == ["ann/0", "ann/1", "ann/2", "ann/7"]
+
+
+@pytest.mark.spec("LV-6", "DO-4")
+def test_a_home_takes_no_more_than_a_client_may_have() -> None:
+    """A client could announce that many on each visit before its home has answered."""
+    run = limited(4).subscribe("ann", "x = 3", "3").settle()
+    assert len(run.table("B1")["ann"]) == 4
+
+    run.subscribe("ann", "x = 4", "4").settle()
+
+    assert run.table("B1")["ann"] == [f"x = {number}" for number in range(4)]
+    run.unsubscribe("ann", "0").settle().subscribe("ann", "x = 5", "5").settle()
+    assert run.table("B1")["ann"] == ["x = 1", "x = 2", "x = 3", "x = 5"]

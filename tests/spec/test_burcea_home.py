@@ -72,3 +72,19 @@ def test_each_handover_is_stated_once_where_the_client_is() -> None:
 
     for kind in (HandoverStarted, HandoverFinished):
         assert [fact.at for fact in run.facts_of(kind) if fact.client == "C"] == ["B7", "B6", "B4"]  # type: ignore[attr-defined]
+
+
+def test_a_client_that_is_home_again_is_not_forgotten() -> None:
+    """It arrives at B4 before the news that it is not connected to B7 any more."""
+    run = network(Handover.HOME, away_max_us=1_000_000)
+    run.detach("C").settle().attach("C", "B7").settle().attach("C", "B4").settle()
+
+    run.wait(60_000_000).publish("P", price=30).settle()
+
+    lines = [line for line in run.trace.lines if "→ B4" in line]
+    first, last = (
+        [at for at, line in enumerate(lines) if kind in line][-1]
+        for kind in ("Arrival", "Suspended")
+    )
+    assert first < last
+    check(run, 2)

@@ -6,6 +6,7 @@ import pytest
 
 from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.mobility import MobilityOptions
+from sterna.core.names import Time
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.sim.topology import tree
 from tests.goldens import assert_golden
@@ -16,7 +17,9 @@ HIERARCHY = RoutingOptions(strategy=Strategy.SIMPLE, hierarchical=True)
 """As in the paper's Fig. 1: subscriptions go up to the root."""
 
 
-def network(protocol: Handover, to: str = "", **options: Any) -> Overlay:
+def network(
+    protocol: Handover, to: str = "", *, away_max_us: Time | None = None, **options: Any
+) -> Overlay:
     """B1 above B2 and B3, leaves B4 to B7. C is at B4, D at B7, P publishes at B5.
 
     C and D want the same, and have got an event. If the network predicts, C goes `to` that broker.
@@ -25,7 +28,7 @@ def network(protocol: Handover, to: str = "", **options: Any) -> Overlay:
         tree(2, 3),
         {"C": "B4", "D": "B7", "P": "B5"},
         HIERARCHY,
-        handover=HandoverOptions(protocol=protocol),
+        handover=HandoverOptions(protocol=protocol, away_max_us=away_max_us),
         mobility=MobilityOptions(model=model_of({("B4", to): 1}).to_bytes()) if to else None,
         options={protocol: options} if options else {},
     )

@@ -131,6 +131,21 @@ def test_who_has_enough_asks_nobody() -> None:
     assert run.sent("HistoryAsked") == before + 1
 
 
+def test_who_has_lost_what_may_be_later_has_not_enough() -> None:
+    """B5 has two events of X7, but has had one of X1 in between."""
+    run = network(Search.COMPLETE, "X1")
+    run.advertise("X7", "light IS NOT NULL").settle()
+    recent = run.broker("B5").part("past")
+    assert isinstance(recent, Recent)
+    recent.memory.events_max = 1
+    run.subscribe("X7", "light IS NOT NULL", past=1).settle()
+    change(change(change(run, "red", at="X7"), "green"), "amber", at="X7")
+
+    run.subscribe("X7", "light > ''", name="2", past=2).settle()
+
+    assert run.recalled("X7") == ["X1#1", "X7#2"]
+
+
 def test_what_came_before_everything_came_is_no_past() -> None:
     """B4 has two of three events, because only those were wanted there; nobody has the third."""
     run = network(Search.NEAREST, "X1")

@@ -39,9 +39,12 @@ def topology(url: Url = None, as_json: Json = False) -> None:
     for one, other in answer["links"]:
         neighbours[one].append(other)
         neighbours[other].append(one)
-    console.print(_tree(answer["at"], neighbours, down))
+    console.print(_tree(answer["at"], neighbours, down, answer.get("leader")))
     count = len(answer["brokers"])
     console.print(f"{count} broker{'s'[: count != 1]}", style="dim")
+    if answer.get("cut_off"):  # An older broker does not tell.
+        lost = ", ".join(answer["cut_off"])
+        console.print(f"cut off: {lost}; events are kept for what was behind", style="yellow")
 
 
 def queues(url: Url = None, as_json: Json = False) -> None:
@@ -96,6 +99,7 @@ def _rows(answer: dict[str, Any]) -> list[tuple[str, Text]]:
     return [
         ("version", Text(answer["version"])),
         ("neighbours", neighbours if answer["neighbours"] else Text("none")),
+        *_election(answer.get("election")),  # An older broker does not tell.
         ("clients", Text(_clients(answer))),
         ("subscriptions", Text(f"{answer['subscriptions']:,}")),
         ("network", Text(f"{answer['strategy']} routing, {answer['handover']} handover")),
@@ -106,15 +110,38 @@ def _rows(answer: dict[str, Any]) -> list[tuple[str, Text]]:
     ]
 
 
+def _election(told: dict[str, Any] | None) -> list[tuple[str, Text]]:
+    if told is None:
+        return []
+    if told["next_hop"] is None:
+        place = "this broker"
+    else:
+        hops = told["hops"]
+        place = f"{told['leader']}, {hops} hop{'s'[: hops != 1]} away by {told['next_hop']}"
+    rows = [
+        ("leader", Text(f"{place}, round {told['round']:,}")),
+        ("in reach", Text(", ".join(told["in_reach"]) or "nobody")),
+        ("partition", Text(f"{told['brokers']} brokers")),
+    ]
+    if told["cut_off"]:
+        kept = ", ".join(f"{name} ({count:,} events)" for name, count in told["cut_off"].items())
+        rows.append(("cut off", Text(kept, "yellow")))
+    return rows
+
+
+def _leads(name: str, leader: str | None) -> Text:
+    return Text("  leader" if name == leader else "", "green")
+
+
 def _clients(answer: dict[str, Any]) -> str:
     counted = f"{answer['clients_here']:,} here, {answer['clients_away']:,} away"
     elsewhere = answer.get("clients_elsewhere", 0)  # An older broker does not tell.
     return f"{counted}, {elsewhere:,} elsewhere" if elsewhere else counted
 
 
-def _tree(root: str, neighbours: dict[str, list[str]], down: set[str]) -> Tree:
-    """The network as a tree; a broker behind a link that is down is marked."""
-    whole = Tree(Text.assemble((root, "bold"), ("  asked", "dim")))
+def _tree(root: str, neighbours: dict[str, list[str]], down: set[str], leader: str | None) -> Tree:
+    """The network as a tree; a broker behind a link that is down is marked, and so is a leader."""
+    whole = Tree(Text.assemble((root, "bold"), ("  asked", "dim"), _leads(root, leader)))
     places = [(root, "", whole)]
     while places:
         name, before, tree = places.pop()
@@ -123,5 +150,6 @@ def _tree(root: str, neighbours: dict[str, list[str]], down: set[str]) -> Tree:
                 continue
             is_down = name == root and other in down
             label = Text(other) if not is_down else Text(f"{other}  down", "yellow")
+            label.append_text(_leads(other, leader))
             places.append((other, name, tree.add(label)))
     return whole

@@ -29,7 +29,8 @@ from sterna.model.queue_policies import parse_policy
 from sterna.net.client import Client, connect
 from sterna.net.client.connections import Change, Connected, Lost
 from sterna.net.client.handles import Subscription
-from sterna.net.client.watching import WatchedSubscription, WatchingClient
+from sterna.net.client.watched import WatchedSubscription
+from sterna.net.client.watching import WatchingClient
 
 _EXPECTED = ("the client is closed", "the client has detached", "the broker refuses")
 """Why connections end on purpose, or with an error that the command ends with."""

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ import typer
 from sterna.cli.output import NO, errors, fail, print_json
 from sterna.errors import SternaError
 from sterna.net.address import PORT
-from sterna.net.config import BrokerConfig, ConfigError, variable
+from sterna.net.config import BrokerConfig, ConfigError, Overlay, variable
 from sterna.net.home import brokers_in, data_in, runner_of
 from sterna.net.local import HOST, LocalNetwork, wait_for
 
@@ -63,6 +63,13 @@ def up(
             show_default=False,
         ),
     ] = None,
+    overlay: Annotated[
+        Overlay | None,
+        typer.Option(
+            help="Whether they are in a tree as configured, or elect a leader and make their own.",
+            show_default=False,
+        ),
+    ] = None,
     detach: Annotated[
         bool,
         typer.Option("--detach", "-d", help="Go on in the background; `sterna down` stops it."),
@@ -71,7 +78,10 @@ def up(
         bool, typer.Option("--json", help="Print the addresses as a JSON line.")
     ] = False,
 ) -> None:
-    """Start a tree of brokers; Ctrl-C stops it.
+    """Start a network of brokers; Ctrl-C stops it.
+
+    They are in a tree. With `--overlay elect`, they find it by themselves, and another one when
+    brokers fail.
 
     Each broker is a process of its own. Their addresses are printed when they are all connected.
     With `--data`, a network that is in the directory continues as it is: with its brokers, their
@@ -82,17 +92,18 @@ def up(
     try:
         found = {} if data is None else brokers_in(data, os.environ)
         # A name in the file or the environment is for none of them.
-        common = (
-            None
-            if found and config is None
-            else BrokerConfig.load(config, {**os.environ, variable("", "name"): "B1"})
-        )
+        given = {**os.environ, variable("", "name"): "B1"}
+        if overlay is not None:
+            given[variable("network", "overlay")] = str(overlay)
+        common = None if found and config is None else BrokerConfig.load(config, given)
     except ConfigError as error:
         fail("\n       ".join(error.problems), as_json=as_json, problems=error.problems)
+    if common is None and overlay is not None:
+        _check_overlay(data, overlay, found, as_json=as_json)
     count = _count(data, found, brokers, as_json=as_json)
     directory = data or Path(tempfile.mkdtemp(prefix="sterna-"))
     if detach:
-        _detach(directory, count, config, port, as_json=as_json)
+        _detach(directory, count, config, port, overlay, as_json=as_json)
         return
     has_ended = False
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -147,12 +158,19 @@ def down(
 
 
 def _detach(
-    directory: Path, brokers: int, config: Path | None, port: int | None, *, as_json: bool
+    directory: Path,
+    brokers: int,
+    config: Path | None,
+    port: int | None,
+    overlay: Overlay | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Have another process do it, which nothing of this terminal ends."""
     options = ["--brokers", str(brokers), "--data", str(directory.absolute()), "--json"]
     options += [] if config is None else ["--config", str(config.absolute())]
     options += [] if port is None else ["--port", str(port)]
+    options += [] if overlay is None else ["--overlay", str(overlay)]
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "up.log").open("w+", encoding="utf-8") as messages:
         process = subprocess.Popen(  # noqa: S603 - our own program.
@@ -200,6 +218,18 @@ def _count(
             as_json=as_json,
         )
     return had or brokers or BROKERS
+
+
+def _check_overlay(
+    directory: Path | None, overlay: Overlay, found: Mapping[str, BrokerConfig], *, as_json: bool
+) -> None:
+    """A network that continues keeps its overlay: its brokers know different neighbours."""
+    if any(each.network.overlay is not overlay for each in found.values()):
+        fail(
+            f"{directory} holds a network with another overlay: give --config FILE as well, with "
+            "the configuration for all of its brokers, or another directory with --data",
+            as_json=as_json,
+        )
 
 
 def _first_port(asked: int | None, count: int) -> int | None:

@@ -28,6 +28,8 @@ class Arrangement:
         self.components = tuple(components)
         self.ending: list[Component] = []
         """Components that the settings do not have any more, and that are not done yet."""
+        self.beginning: list[Component] = []
+        """Components that the settings have from now on, while others are asked to end for them."""
         self.worked_by: dict[str, Settings] = {}
         """The last settings that had these components, by their names."""
         self._lasting = self.components[:lasting]
@@ -69,7 +71,9 @@ class Arrangement:
         fresh = [each for each in made if type(each) not in configured]
         unwanted = [each for each in self.components if self._is_unwanted(each, wanted)]
         resumed = [each for each in configured.values() if each in self.ending]
+        self.beginning = [*fresh, *resumed]
         self.ending = [each for each in unwanted if not each.end(now)]
+        self.beginning = []
         self.worked_by = {e.name: self.worked_by.get(e.name, before) for e in self.ending}
         ended = [each for each in unwanted if each not in self.ending]
         self._arrange([each for each in self.components if each not in ended], fresh, wanted)

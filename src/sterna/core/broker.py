@@ -21,6 +21,7 @@ from sterna.core.inputs import (
     MemoryShort,
     Migrated,
     Received,
+    Restarted,
 )
 from sterna.core.keeping import Reader
 from sterna.core.link import Data, LinkTiming
@@ -94,6 +95,7 @@ class Broker(Node):
             LookedUp: self._looked_up,
             MemoryShort: self._memory_short,
             Migrated: self._migrated,
+            Restarted: self._restarted,
         }
         self.spilling = Spilling(self, self._sessions)
         self._handlers |= self.spilling.handlers()
@@ -288,6 +290,10 @@ class Broker(Node):
     def _migrated(self, given: Migrated, now: Time) -> None:
         for migrated in self.hooks.migrated:
             migrated(given.before, given.to, now)
+
+    def _restarted(self, _given: Restarted, now: Time) -> None:
+        for restarted in self.hooks.restarted:
+            restarted(now)
 
     def _archive_changed(self, given: ArchiveChanged, now: Time) -> None:
         for changed in self.hooks.archive_changed:

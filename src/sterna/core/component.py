@@ -43,9 +43,6 @@ class Component:
     older: ClassVar[dict[int, tuple[Any, Callable[[Any], Any]]]] = {}
     """For each older version, its record and how that becomes a record of the next version."""
 
-    needs_post: ClassVar[bool] = False
-    """Whether it sends messages to brokers by name."""
-
     node: "Node"
     """The node where it works; set before anything else happens."""
 
@@ -211,6 +208,9 @@ class BrokerComponent(Component):
 
     def migrated(self, before: LinkId, to: LinkId, now: Time) -> None:
         """The broker has moved: another one is the next hop to the rest of the network."""
+
+    def restarted(self, now: Time) -> None:
+        """The broker begins its work, new or from its log; see `Restarted`."""
 
     def overlay_changed(self, now: Time) -> None:
         """There are other brokers than before, or other ways to them."""

@@ -33,6 +33,7 @@ class BrokerHooks:
     moving_changed: Hook
     terms_changed: Hook
     migrated: Hook
+    restarted: Hook
     overlay_changed: Hook
     archive_changed: Hook
     looked_up: Hook

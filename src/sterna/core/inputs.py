@@ -84,6 +84,12 @@ class Configured(Input, frozen=True, kw_only=True):
 # ---- To a broker, from its driver.
 
 
+class Restarted(Input, frozen=True, kw_only=True):
+    """The broker begins its work, new or from its log. All its connections are gone, and others may
+    have gone on without it for as long as it was down.
+    """
+
+
 class Migrated(Input, frozen=True, kw_only=True):
     """The broker has moved: it is linked to another one than before, with all that is behind it."""
 

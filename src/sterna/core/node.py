@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from sterna.core import inputs
-from sterna.core.actions import Action, Reconnect, Transmit
+from sterna.core.actions import Action, Broadcast, Reconnect, Transmit
 from sterna.core.arrangement import Arrangement, PartsOf, check
 from sterna.core.component import Component, Handler
 from sterna.core.depot import Depot, NoDepot, Stretch, Unconfirmed, count, messages_in
@@ -35,18 +35,25 @@ class Turn(msgspec.Struct, gc=False):
         """Whether the input must be durable before anything of this turn is let out.
 
         Acknowledgements that come in, and time that passes, need not be: without them the node
-        would only do again what it did, as long as it has sent nothing new.
+        would only do again what it did, as long as it has sent nothing new. Nor need datagrams,
+        which promise nothing.
         """
-        if self.facts or any(
-            type(each) is not Transmit or type(each.frame) is not Ack for each in self.actions
-        ):
+        if self.facts or not all(map(_is_harmless, self.actions)):
             return True
         if isinstance(self.cause, inputs.Received):
             return any(type(frame) is Data for frame in self.cause.frames)
         return not isinstance(self.cause, _HARMLESS)
 
 
-_HARMLESS = inputs.TimePassed | inputs.LinkDown | inputs.QueueSpilled | inputs.KeptSpilled
+def _is_harmless(action: Action) -> bool:
+    if type(action) is Transmit:
+        return type(action.frame) is Ack
+    return type(action) is Broadcast
+
+
+_HARMLESS = (
+    inputs.TimePassed | inputs.LinkDown | inputs.QueueSpilled | inputs.KeptSpilled | inputs.Heard
+)
 """Inputs that may get lost with what follows them: what was spilled is in memory again then."""
 
 

@@ -30,16 +30,18 @@ def panels(path: Path, rows: int, columns: int, size: tuple[float, float]) -> It
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False)
-    axes = list(grid.flat)
-    yield axes
-    for each in axes:
-        each.grid(which="major", alpha=0.3)
-        each.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    for suffix in FORMATS:
-        metadata = {"Date": None} if suffix == ".svg" else None
-        figure.savefig(path.with_suffix(suffix), metadata=metadata, dpi=DPI)
-    plt.close(figure)
+    try:
+        axes = list(grid.flat)
+        yield axes
+        for each in axes:
+            each.grid(which="major", alpha=0.3)
+            each.spines[["top", "right"]].set_visible(False)
+        figure.tight_layout()
+        for suffix in FORMATS:
+            metadata = {"Date": None} if suffix == ".svg" else None
+            figure.savefig(path.with_suffix(suffix), metadata=metadata, dpi=DPI)
+    finally:
+        plt.close(figure)
 
 
 def error_bars(

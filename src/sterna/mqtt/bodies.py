@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from sterna.mqtt import reasons
 from sterna.mqtt.packets import (
@@ -31,6 +30,7 @@ from sterna.mqtt.packets import (
 )
 from sterna.mqtt.properties import FORBIDDEN
 from sterna.mqtt.reading import (
+    Fields,
     breach,
     malformed,
     read_binary,
@@ -40,9 +40,6 @@ from sterna.mqtt.reading import (
     read_text,
 )
 from sterna.mqtt.topics import why_no_topic_name
-
-Fields = dict[str, Any]
-"""What the properties of a packet say, by the fields of its record."""
 
 CheckFilter = Callable[[str, Version], str | None]
 """Says what is wrong with a topic filter; None if nothing is."""

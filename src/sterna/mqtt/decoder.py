@@ -17,7 +17,15 @@ from sterna.mqtt.packets import (
     Role,
     Version,
 )
-from sterna.mqtt.reading import breach, malformed, read_properties, text_of, too_short
+from sterna.mqtt.reading import (
+    CACHED_BYTES_MAX,
+    breach,
+    malformed,
+    read_publish_properties,
+    read_varint,
+    text_of,
+    too_short,
+)
 from sterna.mqtt.topics import why_no_topic_filter, why_no_topic_name
 
 PACKET_BYTES_MAX = 268_435_460
@@ -135,10 +143,13 @@ class Decoder:
         while end - at > 1:
             first, length, body = data[at], data[at + 1], at + 2
             if length > 0x7F:
-                length, body = _long_length(data, at + 1, end, is_5=is_5)
-                if length < 0:
-                    self._wanted = end - at + 1
-                    return at
+                if body < end and 0 < data[body] < 0x80:
+                    length, body = length & 0x7F | data[body] << 7, body + 1
+                else:
+                    length, body = _long_length(data, at + 1, end, is_5=is_5)
+                    if length < 0:
+                        self._wanted = end - at + 1
+                        return at
             stop = body + length
             if stop - at > limit:
                 raise MqttError(
@@ -214,15 +225,21 @@ class Decoder:
 
     def _publish(self, first: int, topic: str, packet_id: int, rest: bytes) -> Publish:
         """A PUBLISH with properties; `rest` begins with them."""
-        fields, at = read_properties(Publish, rest, 0)
-        if self.role is Role.SERVER and "subscription_identifiers" in fields:
-            raise breach("a client sends PUBLISH with a subscription identifier")
-        if not topic and "topic_alias" not in fields:
-            raise _no_topic(Version.V5)
-        return Publish(
-            *(topic, rest[at:], first >> 1 & 3, first & 1 == 1, first & 8 == 8, packet_id),
-            **fields,
+        length, at = rest[0], 1
+        if length > 0x7F:
+            length, at = read_varint(rest, 0)
+        end = at + length
+        if end > len(rest):
+            raise too_short()
+        found = Publish(
+            *(topic, rest[end:], first >> 1 & 3, first & 1 == 1, first & 8 == 8, packet_id),
+            *read_publish_properties(rest[at:end]),
         )
+        if found.subscription_identifiers and self.role is Role.SERVER:
+            raise breach("a client sends PUBLISH with a subscription identifier")
+        if not topic and found.topic_alias is None:
+            raise _no_topic(Version.V5)
+        return found
 
     def _check(self, first: int) -> None:
         """Refuses a packet that must not come here by its first byte."""
@@ -269,7 +286,7 @@ def _cached_topic(data: bytes) -> str:
 
 def _topic(data: bytes) -> str:
     """A topic name from its bytes; it may be empty. Publishers use few topics again and again."""
-    return _cached_topic(data) if len(data) < 256 else _cached_topic.__wrapped__(data)
+    return _cached_topic(data) if len(data) <= CACHED_BYTES_MAX else _cached_topic.__wrapped__(data)
 
 
 def _bad_publish(qos: int) -> MqttError:

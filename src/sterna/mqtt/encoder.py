@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from sterna.mqtt.packets import (
     Acknowledgement,
     Auth,
@@ -26,11 +28,13 @@ from sterna.mqtt.packets import (
 )
 from sterna.mqtt.reasons import CONNACK_TO_311
 from sterna.mqtt.writing import (
+    BYTES,
     behind_length,
     binary,
     framed,
     int16,
     message_properties,
+    own_properties,
     packet_id_of,
     properties_of,
     text_of,
@@ -38,6 +42,9 @@ from sterna.mqtt.writing import (
     topic_of,
     varint,
 )
+
+Explained = Acknowledgement | Connack | Suback | Unsuback | Disconnect | Auth
+"""The packets whose reason string and user properties only help to find out what is wrong."""
 
 _ACKNOWLEDGEMENTS = {Puback: 0x40, Pubrec: 0x50, Pubrel: 0x62, Pubcomp: 0x70}
 
@@ -50,6 +57,21 @@ def encode(packet: Packet, version: Version) -> bytes:
     out of range, a topic name with wildcards, and the like.
     """
     return _ENCODERS[type(packet)](packet, version)
+
+
+def encode_within(packet: Packet, version: Version, limit: int | None) -> bytes | None:
+    """A packet in at most so many bytes: user properties and a reason string that explain a result
+    are left out if it is longer with them. None if it is too long even so.
+    """
+    data = encode(packet, version)
+    if limit is None or len(data) <= limit:
+        return data
+    if isinstance(packet, Explained):
+        for left_out in ({"user_properties": ()}, {"user_properties": (), "reason_string": None}):
+            data = encode(msgspec.structs.replace(packet, **left_out), version)
+            if len(data) <= limit:
+                return data
+    return None
 
 
 class EncodedPublish:
@@ -103,11 +125,8 @@ class EncodedPublish:
             raise ValueError("there is no QoS 3")
         properties = b""
         if self._is_5:
-            own = [self._properties]
-            own += [b"\x0b" + varint(identifier) for identifier in identifiers]
-            if topic_alias:
-                own.append(b"\x23" + int16(topic_alias))
-            properties = behind_length(b"".join(own))
+            own = own_properties(identifiers, topic_alias or None)
+            properties = behind_length(self._properties + own)
         tail = properties + self._payload
         has_id = first & 6 != 0
         head = bytes((first,)) + varint(len(topic) + 2 * has_id + len(tail)) + topic
@@ -149,26 +168,22 @@ def _connack(packet: Connack, version: Version) -> bytes:
 
 
 def _publish(packet: Publish, version: Version) -> bytes:
-    qos = packet.qos
+    qos, topic, payload, is_5 = packet.qos, packet.topic, packet.payload, version is Version.V5
     if not 0 <= qos <= 2 or (packet.dup and not qos):
         raise ValueError("PUBLISH has a QoS of 0, 1 or 2; and says that it is sent again from 1 on")
-    topic = packet.topic
-    parts = [topic_of(topic) if topic or packet.topic_alias is None else b"\0\0"]
-    if qos:
-        parts.append(packet_id_of(packet.packet_id))
-    if version is Version.V5:
+    name = topic_of(topic) if topic or packet.topic_alias is None else b"\0\0"
+    packet_id = packet_id_of(packet.packet_id) if qos else b""
+    properties = b""
+    if is_5:
         properties = message_properties(packet)
         if packet.subscription_identifiers or packet.topic_alias is not None:
-            properties += b"".join(
-                [b"\x0b" + varint(number) for number in packet.subscription_identifiers]
-            )
-            if packet.topic_alias is not None:
-                properties += b"\x23" + int16(packet.topic_alias)
-        parts.append(behind_length(properties) if properties else b"\0")
+            properties += own_properties(packet.subscription_identifiers, packet.topic_alias)
+        properties = behind_length(properties) if properties else b"\0"
     elif not topic:
         raise ValueError("PUBLISH has no topic, and MQTT 3.1.1 has no topic aliases")
-    parts.append(packet.payload)
-    return framed(0x30 | packet.dup << 3 | qos << 1 | packet.retain, *parts)
+    length = varint(len(name) + len(packet_id) + len(properties) + len(payload))
+    first = BYTES[0x30 | packet.dup << 3 | qos << 1 | packet.retain]
+    return b"".join((first, length, name, packet_id, properties, payload))
 
 
 def _acknowledgement(packet: Acknowledgement, version: Version) -> bytes:

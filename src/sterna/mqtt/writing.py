@@ -10,6 +10,9 @@ from sterna.mqtt.packets import Packet, Publish, Version
 from sterna.mqtt.properties import ALLOWED, Kind, Property
 from sterna.mqtt.topics import TEXT_BYTES_MAX, why_no_topic_filter, why_no_topic_name
 
+BYTES = tuple([bytes((number,)) for number in range(256)])
+"""Each byte by its number."""
+
 LENGTH_MAX = 268_435_455
 """How long a packet is at most behind its fixed header."""
 
@@ -24,7 +27,7 @@ _WITH_DEFAULTS = {
 
 def varint(number: int) -> bytes:
     if 0 <= number < 0x80:
-        return bytes((number,))
+        return BYTES[number]
     if not 0 <= number <= LENGTH_MAX:
         raise ValueError(f"a length or an identifier is {number}, over {LENGTH_MAX}")
     found = bytearray()
@@ -81,7 +84,7 @@ def behind_length(data: bytes) -> bytes:
 
 def framed(first: int, *parts: bytes) -> bytes:
     body = b"".join(parts)
-    return bytes((first,)) + varint(len(body)) + body
+    return BYTES[first] + varint(len(body)) + body
 
 
 def _value(rule: Property, value: Any) -> bytes:
@@ -154,4 +157,18 @@ def message_properties(publish: Publish) -> bytes:
         found.append(b"\x09" + binary(publish.correlation_data))
     if publish.user_properties:
         found += _user_properties(publish.user_properties)
+    return b"".join(found)
+
+
+def own_properties(identifiers: Sequence[int], topic_alias: int | None) -> bytes:
+    """The properties of a PUBLISH that each receiver has its own of, without a length."""
+    found = []
+    for identifier in identifiers:
+        if identifier < 1:
+            raise ValueError(f"a subscription identifier is {identifier}")
+        found.append(b"\x0b" + varint(identifier))
+    if topic_alias is not None:
+        if topic_alias < 1:
+            raise ValueError(f"a topic alias is {topic_alias}")
+        found.append(b"\x23" + int16(topic_alias))
     return b"".join(found)

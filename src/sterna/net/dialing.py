@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from sterna.core.names import NodeId
 from sterna.net.address import Address
 
 if TYPE_CHECKING:
@@ -22,22 +23,39 @@ FRAME_BYTES_MAX = 2**30
 FIRST_WAIT_S = 0.05
 LAST_WAIT_S = 5.0
 
+IN_REACH_WAIT_S = 0.4
+"""The longest wait for a broker that was just heard."""
 
-def waits() -> Iterator[float]:
+IN_REACH_DIAL_S = 3.0
+"""So long it may take to reach that; the network may take it for lost meanwhile."""
+
+
+def waits(last_s: float = LAST_WAIT_S) -> Iterator[float]:
     """The waits between tries in seconds: each about twice as long, with random jitter."""
     wait_s = FIRST_WAIT_S
     while True:
         yield wait_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret.
-        wait_s = min(2 * wait_s, LAST_WAIT_S)
+        wait_s = min(2 * wait_s, last_s)
 
 
 class Dialler:
     """Keeps a broker connected to a neighbour."""
 
-    def __init__(self, door: "NativeDoor", sessions: "Sessions", address: Address) -> None:
-        self.address = address
-        self.neighbour = ""
+    def __init__(
+        self,
+        door: "NativeDoor",
+        sessions: "Sessions",
+        where: Callable[[], Address | None],
+        expected: NodeId = "",
+    ) -> None:
+        """Connect to where a neighbour is: always the same address, or where it was heard last.
+
+        `expected` is its name, if it is to be no other broker.
+        """
+        self.neighbour = expected
         """The name of the broker there, once the handshake is finished."""
+        self._where = where
+        self._expected = expected
         self._door = door
         self._links = sessions.links
         self._task = asyncio.create_task(self._keep_connected())
@@ -47,29 +65,33 @@ class Dialler:
         self._task.cancel()
 
     async def _keep_connected(self) -> None:
-        waiting = waits()
+        last_s = IN_REACH_WAIT_S if self._expected else LAST_WAIT_S
+        waiting = waits(last_s)
         complained = False
         while True:
-            if self.neighbour not in self._links:  # It may have connected to us.
-                connection = await self._connect()
+            address = self._where()
+            if self.neighbour not in self._links and address:  # It may have connected to us.
+                connection = await self._connect(address)
                 if connection is not None:
                     complained = False
                     lasted = await self._stay(connection)
                     if lasted:
-                        waiting = waits()
+                        waiting = waits(last_s)
                 elif not complained:
                     complained = True
-                    log.warning("cannot reach %s; trying again and again", self.address.url)
+                    level = logging.DEBUG if self._expected else logging.WARNING
+                    log.log(level, "cannot reach %s; trying again and again", address.url)
             await asyncio.sleep(next(waiting))
 
-    async def _connect(self) -> "NativeSession | None":
+    async def _connect(self, address: Address) -> "NativeSession | None":
         door = self._door
         try:
-            session = door.dialled_session()
-            await door.transport.dial(self.address, lambda: session)
+            session = door.dialled_session(self._expected)
+            async with asyncio.timeout(IN_REACH_DIAL_S if self._expected else None):
+                await door.transport.dial(address, lambda: session)
         except OSError:
             return None
-        session.peer = self.address.url
+        session.peer = address.url
         session.say(replace(door.hello(), settings=None))
         return session
 

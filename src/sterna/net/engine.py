@@ -18,10 +18,10 @@ from typing import Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from sterna import plugins
-from sterna.core.actions import Action
+from sterna.core.actions import Action, Broadcast
 from sterna.core.depot import PageUnreadableError
 from sterna.core.facts import Fact
-from sterna.core.inputs import Configured, Input, LinkDown, TimePassed
+from sterna.core.inputs import Configured, Heard, Input, LinkDown, TimePassed
 from sterna.core.link import Data, Frame
 from sterna.core.messages import Events
 from sterna.core.names import NEVER, LocalProtocolError, Time
@@ -53,6 +53,10 @@ NO_EVENTS = Events(events=())
 
 UNSAFE_MAX = 1_000
 """Inputs that need not be durable are made so beyond this number, for they take memory."""
+
+
+_IDLE = frozenset((Heard, TimePassed))
+"""Inputs that come from time to time even if nothing happens."""
 
 
 class Listener:
@@ -268,6 +272,8 @@ class Engine(Generic[N]):
         self.clock = node_clock()
         self.inputs = 0
         """How many inputs the node was given."""
+        self.idle_inputs = 0
+        """How many of them were heartbeats, or time that passed, and changed nothing else."""
         self.driver = driver
         self._level = level
         self._log = log
@@ -317,6 +323,8 @@ class Engine(Generic[N]):
         except PageUnreadableError as error:
             self.fail(error)
             return
+        if type(given) in _IDLE and not turn.facts:
+            self.idle_inputs += all(type(action) is Broadcast for action in turn.actions)
         prepared = self.driver.prepare(turn)
         self._wake_in_time()
         if self._log is None:
@@ -326,7 +334,7 @@ class Engine(Generic[N]):
         if turn.is_binding:
             self._binding = position
         self._held.append(HeldOutput(self._binding, prepared, position, turn.facts, len(raw)))
-        if self._level is Durability.SYNC:
+        if self._level is Durability.SYNC and turn.is_binding:
             if self._commit_now(self._log):
                 self._snapshot_if_due()
         elif self._log.synced >= self._binding:

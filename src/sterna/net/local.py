@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from sterna.errors import SternaError
 from sterna.extras import require
 from sterna.net.address import Address
-from sterna.net.config import BrokerConfig, ConfigError
+from sterna.net.config import BrokerConfig, ConfigError, Overlay
 from sterna.net.home import CONFIG_NAME, claim
 from sterna.net.observer import ask
 from sterna.net.watchdog import HELD_S
@@ -28,9 +28,16 @@ STOP_S = 15.0
 """How long a broker may take to stop before it is killed."""
 
 _POLL_S = 0.02
-_PORTS = range(20_000, 32_000)
+_PORTS = range(20_000, 31_000)
 """Below the ports of outgoing connections: no other process gets such a port by accident while its
 broker is down, and a broker that dials it meanwhile does not connect to itself."""
+
+_SIGNS_BELOW = 12_000
+"""The ports that are held as a sign have numbers that are smaller by this."""
+
+ALL_CANDIDATES_MAX = 16
+"""In networks that make their own tree, brokers have each other as candidates; in larger ones only
+some, so that heartbeats do not become too many."""
 
 
 class LocalNetwork:
@@ -40,8 +47,9 @@ class LocalNetwork:
             network.kill("B2")
             network.restart("B2")
 
-    `B1` is the root; each broker has two children, as far as they go. They keep their addresses as
-    long as the network exists, and end with the process that started them.
+    `B1` is the root; each broker has two children, as far as they go. With `network.overlay` =
+    `elect`, they make their own tree. They keep their addresses as long as the network exists, and
+    end with the process that started them.
     """
 
     def __init__(
@@ -317,13 +325,24 @@ class LocalNetwork:
             data=str(self.directory / name / "data"),
             network=replace(
                 common.network,
-                neighbours=(self.url(up),) if up is not None else (),
+                neighbours=self._candidates(place)
+                if common.network.overlay is Overlay.ELECT
+                else (self.url(up),)
+                if up is not None
+                else (),
                 parent=up if common.network.hierarchy else None,
             ),
             places=replace(common.places, graph=graph and str(Path(graph).absolute())),
             http=http,
             mqtt=mqtt,
         )
+
+    def _candidates(self, place: int) -> tuple[str, ...]:
+        """Whom a broker may be linked with: all others, or those 1, 2, 4, 8, … places from it."""
+        count = len(self.names)
+        steps = range(1, count) if count <= ALL_CANDIDATES_MAX else _powers_of_two(count)
+        places = sorted({(place + way * step) % count for step in steps for way in (1, -1)})
+        return tuple(self.url(self.names[other]) for other in places if other != place)
 
     def _check_ports(self) -> None:
         """SternaError if a port is taken, before anything is written."""
@@ -384,16 +403,16 @@ class LocalNetwork:
     def _reserve(self, count: int) -> list[int]:
         """Ports that are free, and stay so while brokers are down.
 
-        The UDP ports of the same numbers, which brokers do not use, are held as a sign to other
-        networks.
+        UDP ports with other numbers, which nobody uses, are held as a sign to other networks.
         """
         ports: list[int] = []
         for port in random.sample(_PORTS, len(_PORTS)):
-            sign = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sign = _datagrams()
             try:
-                sign.bind((HOST, port))
-                with socket.socket() as probe:
+                sign.bind((HOST, port - _SIGNS_BELOW))
+                with socket.socket() as probe, _datagrams() as other_probe:
                     probe.bind((HOST, port))
+                    other_probe.bind((HOST, port))
             except OSError:
                 sign.close()
                 continue
@@ -430,6 +449,14 @@ def _behind(listen: str, place: int) -> str:
     """The address of a broker at a place, if this is that of the first; any port stays any."""
     address = Address.parse(listen)
     return str(address._replace(port=address.port + place)) if address.port else listen
+
+
+def _datagrams() -> socket.socket:
+    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+
+def _powers_of_two(end: int) -> list[int]:
+    return [2**power for power in range(end.bit_length()) if 2**power < end]
 
 
 def _from(first: int, count: int) -> Sequence[int]:

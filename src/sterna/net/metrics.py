@@ -59,6 +59,21 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     loop_holds: int = 0
     loop_held_s_max: float = 0.0
     is_ready: bool = False
+    datagrams: Mapping[str, int] = {}
+    """How many heartbeats were sent and heard, and how many datagrams were ignored and why."""
+    election: "ElectionGauges | None" = None
+
+
+class ElectionGauges(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a broker is in a tree that brokers make by themselves."""
+
+    is_leader: bool
+    hops: int
+    round: int
+    brokers: int
+    in_reach: int
+    cut_off: int
+    kept_events: int
 
 
 class Histogram:
@@ -214,6 +229,10 @@ class Metrics(Collector):
             "sterna_snapshot_seconds", "From the beginning of a snapshot until it is on disk."
         )
         gauges = self._gauges()
+        if gauges.election is not None:
+            datagrams = "Datagrams of the election: sent, heard, or ignored for a reason."
+            yield _labelled("sterna_datagrams", datagrams, "what", gauges.datagrams)
+            yield from _election_families(gauges.election)
         holds = "How often the event loop stood still for more than 100 ms."
         yield CounterMetricFamily("sterna_loop_holds", holds, gauges.loop_holds)
         yield from _gauge_families(gauges)
@@ -260,6 +279,23 @@ def _labelled(
     for value, count in counts.items():
         family.add_metric([value], count)
     return family
+
+
+def _election_families(gauges: ElectionGauges) -> Iterator[Metric]:
+    for name, meaning, value in (
+        ("leader", "1 when this broker leads its part of the network.", int(gauges.is_leader)),
+        ("hops", "How many links there are to the leader.", gauges.hops),
+        ("round", "The last round of heartbeats of this leader.", gauges.round),
+        ("brokers", "How many brokers this part of the network has.", gauges.brokers),
+        ("in_reach", "How many brokers are heard.", gauges.in_reach),
+        (
+            "cut_off",
+            "Neighbours that were lost, and for what was behind them events are kept.",
+            gauges.cut_off,
+        ),
+        ("kept_events", "How many events are kept for those.", gauges.kept_events),
+    ):
+        yield GaugeMetricFamily(f"sterna_election_{name}", meaning, value)
 
 
 def _gauge_families(gauges: Gauges) -> Iterator[Metric]:

@@ -34,7 +34,7 @@ AT_A_CLIENT = LinkTiming(resend_us=None, ack_delay_us=2_000)
 def settings_of(config: BrokerConfig) -> Settings:
     """The settings that a broker's configuration gives its node."""
     more = [plugins.find(each) for each in config.network.protocols]
-    named = (*config.network.protocols, config.network.handover)
+    named = (*config.network.protocols, config.network.handover_protocol)
     mobility = config.mobility_options()
     return Settings(
         routing=config.routing_options,
@@ -45,7 +45,12 @@ def settings_of(config: BrokerConfig) -> Settings:
         places=config.places_options(mobility),
         mobility=mobility,
         history=config.history_options,
-        protocols=(*LIVE, DEVICES.name, *(protocol.name for protocol in more)),
+        protocols=(
+            *LIVE,
+            *config.network.overlay_protocols,
+            DEVICES.name,
+            *(each.name for each in more),
+        ),
         options={**config.protocols, DEVICES.name: to_builtins(config.device_options)},
         modules={plugins.find(each).name: each for each in named if plugins.is_in_module(each)},
     )

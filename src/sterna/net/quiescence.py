@@ -15,7 +15,8 @@ async def quiesce(
     down: Collection[str] = (),
     limit_s: float = 60.0,
 ) -> None:
-    """Wait until nothing is on its way: all report that twice, and have done nothing in between.
+    """Wait until nothing is on its way: all report that twice, and have done nothing in between
+    (but heartbeats).
 
     Brokers that are `down` are not asked. TimeoutError if it takes longer than `limit_s`.
     """
@@ -45,7 +46,7 @@ async def _inputs_if_idle(
             return None
         if not status["is_settled"] or not all(status["neighbours"].values()):
             return None
-        inputs.append(status["inputs"])
+        inputs.append(status["inputs"] - status["inputs_idle"])  # Heartbeats go on.
         for queue in queues["queues"]:
             if queue["role"] == "client" and queue["is_here"]:
                 places.setdefault(queue["name"], []).append(broker)

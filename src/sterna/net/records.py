@@ -9,7 +9,7 @@ from msgspec.structs import replace
 import sterna
 from sterna.core import inputs
 from sterna.core.catalogue import LIVE_0_1
-from sterna.core.inputs import Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
+from sterna.core.inputs import Heard, Input, LinkDown, LinkGone, LinkUp, Received, TimePassed
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.settings import Settings
@@ -18,14 +18,15 @@ from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid
 from sterna.mqtt.decoder import Decoder
 from sterna.mqtt.packets import Version
 from sterna.wire.codec import decode_stored, from_json, from_msgpack, to_json, to_msgpack
+from sterna.wire.datagrams import decode_said
 from sterna.wire.frames import split
 
 _HEAD = struct.Struct("<BQH")
 """The head of a record: which input, when, and the length of the link's name that follows."""
 
 _BEGAN = 0
-_RECEIVED, _LINK_UP, _LINK_DOWN, _LINK_GONE, _TIME_PASSED, _APPLICATION, _NOTE = range(1, 8)
-_DEVICE_SAID = 8
+_RECEIVED, _LINK_UP, _LINK_DOWN, _LINK_GONE, _TIME_PASSED, _APPLICATION, _NOTE, _HEARD = range(1, 9)
+_DEVICE_SAID = 9
 
 _PEER = {
     (peer, advertises): peer.encode() + ending
@@ -58,6 +59,7 @@ _Doing: Any = (
     | inputs.QueueSpilled
     | inputs.KeptSpilled
     | inputs.Configured
+    | inputs.Restarted
     | DeviceConnected
     | DeviceLost
 )
@@ -109,6 +111,8 @@ def encode_record(given: Input, now: Time, raw: bytes = b"") -> bytes:
         return _record(_RECEIVED, now, given.link, raw)  # type: ignore[attr-defined]
     if isinstance(given, DeviceSaid):
         return _record(_DEVICE_SAID, now, given.device, bytes((given.version,)) + raw)
+    if isinstance(given, Heard):
+        return _record(_HEARD, now, given.sender, to_msgpack(given.message))
     if kind is TimePassed:
         return _record(_TIME_PASSED, now, "", b"")
     if isinstance(given, LinkUp):
@@ -145,6 +149,8 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
             given: Input = from_msgpack(record[body:], _Doing)
             return given, now
         case 8:
+            return Heard(sender=link, message=decode_said(record[body:])), now
+        case 9:
             version = Version(record[body])
             packets = Decoder(version=version, check_filter=why_no_filter).feed(record[body + 1 :])
             return DeviceSaid(device=link, version=version, packets=tuple(packets)), now

@@ -4,7 +4,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import sterna
+from sterna.core.broker import Broker
 from sterna.core.names import LinkId, Peer
+from sterna.core.overlay.branches import Branches
+from sterna.core.overlay.electing import Electing
+from sterna.core.overlay.election import Election
 from sterna.core.terms.messages import TERMS
 from sterna.devices.inputs import PREFIX
 from sterna.wire.frames import Role
@@ -32,6 +36,8 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "is_ready": server.is_ready,
         "is_settled": node.is_settled and not server.engine.held,
         "durability": str(server.config.durability.level),
+        "overlay": str(server.config.network.overlay),
+        "election": election(server),
         "strategy": str(settings.routing.strategy),
         "handover": str(settings.handover.protocol),
         "neighbours": {
@@ -68,6 +74,7 @@ def status(server: "BrokerServer") -> dict[str, Any]:
             "spill_bytes_on_disk": server.driver.spill.bytes_on_disk,
         },
         "inputs": server.engine.inputs,
+        "inputs_idle": server.engine.idle_inputs,
         "events": server.metrics.events,
         "log": None
         if log is None or snapshots is None
@@ -87,10 +94,51 @@ def status(server: "BrokerServer") -> dict[str, Any]:
     }
 
 
+def election(server: "BrokerServer") -> dict[str, Any] | None:
+    """Where the broker is in the tree that brokers make; None if they make none."""
+    found = electing_of(server)
+    if found is None:
+        return None
+    node, reach = server.node, server.reach
+    return {
+        "leader": found.leader,
+        "since_us": found.reign.since,
+        "round": found.round,
+        "next_hop": found.next_hop,
+        "hops": len(found.path) - 1,
+        "brokers": len(server.driver.members.brokers()),
+        "in_reach": {
+            name: str(reach.places[name].address) for name in found.heard if name in reach.places
+        },
+        "cut_off": cut_off(node),
+        "is_waiting_for_order": node.is_unsure,
+        "datagrams": dict(reach.datagrams),
+    }
+
+
+def electing_of(server: "BrokerServer") -> Election | None:
+    """The broker's part in the election, if there is one."""
+    part = server.node.part(Electing.name)
+    return part.election if isinstance(part, Electing) else None
+
+
+def cut_off(node: Broker) -> dict[LinkId, int]:
+    """For each neighbour that was lost how many events are kept for what was behind it."""
+    part = node.part(Branches.name)
+    return (
+        {}
+        if not isinstance(part, Branches)
+        else {link: len(cut.kept) for link, cut in part.cuts.items()}
+    )
+
+
 def topology(server: "BrokerServer") -> dict[str, Any]:
     """The network as the broker knows it."""
-    members = server.driver.members
+    members, found = server.driver.members, electing_of(server)
     return {
+        "leader": None if found is None else found.leader,
+        "next_hop": None if found is None else found.next_hop,
+        "cut_off": list(cut_off(server.node)),
         "at": server.config.name,
         "brokers": members.brokers(),
         "links": [[link.a, link.b] for link in members.links()],

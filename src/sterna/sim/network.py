@@ -24,6 +24,7 @@ from sterna.core.inputs import (
     LinkUp,
     Migrated,
     Received,
+    Restarted,
     TimePassed,
 )
 from sterna.core.lives import NOTHING_KNOWN
@@ -160,7 +161,7 @@ class Network:
             self._reach[a][b] = self._reach[b][a] = None
         for host in list(self.hosts.values()):
             if host.peer is Peer.BROKER:
-                self._turn(host, TimePassed())
+                self._turn(host, Restarted())
 
     def set_reach(self, a: NodeId, b: NodeId, *, up: bool) -> None:
         """Two brokers come into reach of each other, or get out of it."""
@@ -521,10 +522,10 @@ class Network:
         host.is_down = False
         for link in host.pipes:
             self._turn(host, LinkDown(link=link))
+        if self._reach is not None:
+            self._turn(host, Restarted())
         for pipe in list(host.pipes.values()):
             self._relieve(pipe.connection)
-        if self._reach is not None:
-            self._turn(host, TimePassed())
 
     def jump(self, node: NodeId, us: Time) -> None:
         """The wall clock of a node jumps."""

@@ -129,6 +129,8 @@ class Guest:
     """Stands for what that broker has subscribed for it."""
     has_changed: bool = False
     """Whether that broker was told of changes since."""
+    names: dict[RouteId, None] = field(default_factory=dict)
+    """The names of a visitor's subscriptions, which count towards what a client may have."""
     is_unaware: bool = False
     """Whether it has to be welcomed once more on this visit, to hear what is known of it now."""
     new_after: Time = NEVER
@@ -205,6 +207,7 @@ class KeptGuest(msgspec.Struct, frozen=True):
     new_after: Time = NEVER
     ahead: tuple[EventId, ...] = ()
     purged: dict[NodeId, int] = {}
+    names: tuple[RouteId, ...] = ()
 
 
 class Guests(dict[NodeId, Guest]):
@@ -419,6 +422,7 @@ class Guests(dict[NodeId, Guest]):
                 new_after=guest.new_after,
                 ahead=tuple(guest.ahead),
                 purged=dict(guest.purged),
+                names=tuple(guest.names),
             )
             for client, guest in self.items()
         ]
@@ -452,6 +456,7 @@ class Guests(dict[NodeId, Guest]):
                 new_after=each.new_after,
                 ahead=dict.fromkeys(each.ahead),
                 purged=dict(each.purged),
+                names=dict.fromkeys(each.names),
             )
             guest.cache.restore(each.cache, reader)
 

@@ -12,8 +12,8 @@ and so do those that the client publishes.
 A client whose home is gone is handed over as in the standard algorithm, and has a new home.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -50,7 +50,7 @@ from sterna.core.keeping import Reader, Writer
 from sterna.core.location.messages import MovingChange
 from sterna.core.location.moving import OTHER_PLACES, Moving
 from sterna.core.messages import Events, Message, SubscriptionChange
-from sterna.core.names import LinkId, NodeId, Peer, Time
+from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.protocol import Kind, Protocol
 from sterna.core.sizes import batches
 from sterna.core.terms.messages import TermsChange
@@ -197,6 +197,8 @@ class Home(Standard):
         if guest is not None:
             if guest.has_changed or guest.known != message.known:
                 guest.is_unaware = True  # It announces what its home has forgotten.
+            since = guest.names if guest.has_changed else ()
+            guest.names = dict.fromkeys((*message.names, *since))
             guest.known, guest.has_changed = message.known, False
             self.receive(client, guest, belongings_in(message), now)
 
@@ -302,6 +304,9 @@ class Home(Standard):
             super().subscriptions_changed(change, link, now)
             return
         self.broker.router.drop([route.id for route in change.added], link)
+        guest.names |= dict.fromkeys(route.id for route in change.added)
+        for id_ in change.removed:
+            guest.names.pop(id_, None)
         self._tell_home(link, guest, now, added=change.added, removed=change.removed)
 
     def advertisements_changed(self, link: LinkId, now: Time) -> None:
@@ -317,9 +322,15 @@ class Home(Standard):
             return
         subscriptions, advertisements = message.subscriptions, message.advertisements
         self.broker.router.introduced((), advertisements, link, now)
+        guest.names = dict.fromkeys(route.id for route in subscriptions)
         self._tell_home(
             link, guest, now, added=subscriptions, advertisements=advertisements, replaces=True
         )
+
+    def claimed(self, link: LinkId) -> Sequence[tuple[str, Collection[RouteId]]]:
+        """A visitor's subscriptions are not here, but count as if they were."""
+        guest = self.guests.get(link)
+        return [("subscription", guest.names)] if guest is not None and guest.home else ()
 
     def is_elsewhere(self, client: NodeId) -> bool:
         return client in self.visiting or super().is_elsewhere(client)
@@ -442,8 +453,7 @@ class Home(Standard):
                 guest.transfer.arrival = arrival
             elif visiting is not None and visiting.is_answered(message):
                 # It was asked twice, or by a broker that does not remember the answer.
-                known = self.broker.router.digest_of(client)
-                again = message.answered(known=known, published=guest.published)
+                again = message.answered(**self._subscribed_for(client), published=guest.published)
                 self.broker.post.send(again, now)
             elif visiting is not None and visiting.broker != message.sender:
                 self._release(client, guest, arrival, visiting, now, message)
@@ -474,10 +484,7 @@ class Home(Standard):
         """Send a client's events to where it is, from now on."""
         client = asked.client
         found = cast("Belongings", self.hand_over(client, asked, asked.stay, asked.received, now))
-        registered = asked.answered(
-            **msgspec.structs.asdict(found),
-            known=self.broker.router.digest_of(client),
-        )
+        registered = asked.answered(**msgspec.structs.asdict(found), **self._subscribed_for(client))
         guest.lost, guest.missed, guest.moving = [], Missed(), {}
         self.visiting[client] = Visiting(asked.sender, asked.visit, asked.number)
         if client in self.broker.peers:
@@ -487,6 +494,12 @@ class Home(Standard):
         guest.presence, guest.away_since = Presence.FORGETFUL, None  # It would introduce itself.
         self.broker.post.send(registered, now)
 
+    def _subscribed_for(self, client: NodeId) -> dict[str, Any]:
+        """What the broker where a client is has to know of its subscriptions."""
+        router = self.broker.router
+        names = tuple(router.subscriptions.routes(client))
+        return {"known": router.digest_of(client), "names": names}
+
     def on_suspended(self, message: Suspended, _link: LinkId, now: Time) -> None:
         """A client is not connected where it was: its events stay here until it is."""
         client, guest = message.client, self.guests.get(message.client)
@@ -495,8 +508,9 @@ class Home(Standard):
             return
         if visiting.visit == message.visit:
             self.visiting[client] = msgspec.structs.replace(visiting, is_connected=False)
-            guest.away_since = now
-            self.look_for(guest, now)
+            if not guest.is_here:  # Else it has come home since, and is not away at all.
+                guest.away_since = now
+                self.look_for(guest, now)
 
     def on_home_change(self, message: HomeChange, _link: LinkId, now: Time) -> None:
         """A client has changed its subscriptions or advertisements elsewhere."""
@@ -520,6 +534,12 @@ class Home(Standard):
         kept |= {route.id: route for route in message.added}
         for id_ in message.removed:
             kept.pop(id_, None)
+        most = self.guests.options.filters_max
+        is_more = len(kept) > len(subscriptions)
+        if most is not None and is_more and len(kept) + len(advertisements) > most:
+            # It was announced before it was known there how many there are. The client is going to
+            # learn what is known here, to introduce itself once more, and to be refused.
+            return
         self.enter(client, tuple(kept.values()), advertisements, now)
 
     def on_confirmation_sought(self, message: ConfirmationSought, _link: LinkId, now: Time) -> None:
@@ -661,6 +681,10 @@ class Home(Standard):
                 guest.home, guest.brings = "", False
                 self.fetch(client, guest, arrival, now)
         return super().end(now) and not self.visiting
+
+    def may_go(self, client: NodeId) -> bool:
+        """Events go to where a client is until it has its home there."""
+        return super().may_go(client) and client not in self.visiting
 
     def taken_over(self) -> None:
         super().taken_over()

@@ -85,22 +85,94 @@ class Hosting(BrokerComponent):
         self.announce(Located(client=self.broker.id, born=0), None, now)
 
     def resume(self, now: Time) -> None:
-        """Clients that are known already are guests from now on; they have not been born yet."""
+        """Clients that are known already are guests from now on.
+
+        Those of a protocol that ends go on as they are; others have not been born yet.
+        """
+        for other in self.broker.arrangement.ending:
+            if isinstance(other, Hosting) and other is not self:
+                self.take_over(other, now)
         for link, peer in self.broker.peers.items():
             if peer is Peer.CLIENT and link not in self.guests:
                 guest = self.guests.admit(link, 0, 0, is_here=link in self.broker.up)
                 guest.away_since = None if guest.is_here else now
                 self.look_for(guest, now)
 
+    def take_over(self, other: "Hosting", now: Time) -> None:
+        """Go on for a protocol that ends; with guests that wait, when they have what they wait for.
+
+        Nothing is lost of what was kept for them, wherever they go next.
+        """
+        self.trails.join(other.trails)
+        self.returning.update(other.returning)
+        other.returning.clear()
+        for client in list(other.guests):
+            if other.may_go(client):
+                self._adopt(client, other.guests.pop(client), now)
+        self.look_after_guests(now)
+        self.look_after_returning(now)
+
+    def may_go(self, client: NodeId) -> bool:
+        """Whether another protocol can go on with a guest."""
+        return not self.guests[client].waits
+
+    def _adopt(self, client: NodeId, guest: Guest, now: Time) -> None:
+        """Go on with a guest of a protocol that ends."""
+        mine, options = self.guests.get(client), self.guests.options
+        guest.cache.bound(
+            options.cache_events_max, options.cache_ttl_us, options.cache_bytes_max, now=now
+        )
+        self.guests[client] = guest
+        if mine is None or not mine.visit:
+            self.adopted(client, guest, now)
+            return
+        # It has introduced itself to this protocol since: what was kept before comes first.
+        events = [*guest.lost, *self.take(client, now)]
+        self.guests[client] = mine
+        mine.missed = Missed((*guest.missed, *mine.missed))
+        mine.moving = guest.moving | mine.moving
+        mine.published = max(guest.published, mine.published)
+        if mine.waits:
+            mine.lost = [*events, *mine.lost]
+            mine.sent += len(events)
+        elif mine.is_served:
+            self.serve(client, mine, events, now)
+        else:
+            self.keep_for(client, [*events, *self.take(client, now)], now, again=True)
+
+    def adopted(self, client: NodeId, guest: Guest, now: Time) -> None:
+        """A guest of a protocol that ends is one of this protocol from now on."""
+
     def end(self, now: Time) -> bool:
-        """Clients do not roam any more: what is kept for each waits here, on its link."""
+        """Another protocol goes on with the guests.
+
+        If none does, clients do not roam any more: what is kept for each waits here, on its link.
+        """
+        if any(isinstance(each, Hosting) for each in self.broker.arrangement.beginning):
+            return not self.guests and not self.courier and self.is_settled
+        successor = self._successor()
         for client, guest in list(self.guests.items()):
-            if not guest.waits and guest.presence is not Presence.FORGETFUL:
+            if successor is not None:
+                if self.may_go(client):
+                    successor._adopt(client, self.guests.pop(client), now)
+            elif not guest.waits and guest.presence is not Presence.FORGETFUL:
                 events = self.take(client, now)
                 del self.guests[client]
                 if client in self.broker.peers:  # Else another protocol has forgotten it.
                     self._leave_on_link(client, guest, events, now)
         return not self.guests and not self.courier and self.is_settled
+
+    def is_with_another(self, client: NodeId) -> bool:
+        """Whether a protocol that ends still waits here for what a client has missed."""
+        others = (each for each in self.broker.arrangement.ending if each is not self)
+        return any(isinstance(each, Hosting) and client in each.guests for each in others)
+
+    def _successor(self) -> "Hosting | None":
+        """The protocol that hands clients over instead of this one, if one does."""
+        ending = self.broker.arrangement.ending
+        staying = (each for each in self.broker.components if each not in ending)
+        found = (each for each in staying if isinstance(each, Hosting) and each is not self)
+        return next(found, None)
 
     def _leave_on_link(
         self, client: NodeId, guest: Guest, events: Sequence[Event], now: Time
@@ -284,12 +356,16 @@ class Hosting(BrokerComponent):
             self.trails.end_here(client)
             return False
         guest.born = guest.visit
-        guest.numbered = self.trails.numbered(client, guest.numbered, now)
-        self.trails.lay(client, None, guest.born)
-        self.trails.number(client, guest.numbered, now)
-        located = Located(client=client, born=guest.born, numbered=guest.numbered)
-        self.announce(located, None, now)
+        guest.numbered = self.settle_here(client, guest.born, guest.numbered, now)
         return True
+
+    def settle_here(self, client: NodeId, born: int, numbered: int | None, now: Time) -> int | None:
+        """Have all brokers know that a client is here; return the number of its last event, too."""
+        numbered = self.trails.numbered(client, numbered, now)
+        self.trails.lay(client, None, born)
+        self.trails.number(client, numbered, now)
+        self.announce(Located(client=client, born=born, numbered=numbered), None, now)
+        return numbered
 
     def on_located(self, message: Located, link: LinkId, now: Time) -> None:
         """A new client is somewhere behind a link."""

@@ -44,6 +44,9 @@ class HandoverOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How many clients a broker remembers that are away; None means no limit."""
     away_filters_max: int | None = None
     """How many filters these may have announced together; None means no limit."""
+    filters_max: int | None = None
+    """How many filters a client may announce that has its home here and is elsewhere; None means no
+    limit. Drivers see to what clients announce themselves."""
 
     def __post_init__(self) -> None:
         if self.cache_events_max < 1 or (self.cache_ttl_us is not None and self.cache_ttl_us < 1):

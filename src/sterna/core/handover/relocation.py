@@ -28,9 +28,10 @@ from sterna.core.handover.messages import Arrival, Fetch, Replay, Request, Resub
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.handover.promises import NOTHING, Belongings, KeptPromise
 from sterna.core.handover.roaming import NEWS_US, Roaming
-from sterna.core.handover.trails import KeptTrails, Stranger, Strangers
+from sterna.core.handover.trails import KeptTrails, Stranger, Strangers, Trail
 from sterna.core.handover.under_way import UnderWay
 from sterna.core.keeping import Reader, Writer
+from sterna.core.lives import life_of
 from sterna.core.messages import Message
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.protocol import Kind, Protocol
@@ -148,13 +149,16 @@ class Relocation(Fetching):
         """Follow the trail to what a client left behind, and turn the trail around."""
         if self.under_way.has(self.broker.id, request):
             return  # A neighbour with an old memory has asked again.
-        request = _meaningful(request)
         trail = self.trails.get(request.client)
+        request = _of_life(_meaningful(request), trail)
         if trail is None or trail.born != request.born:
             self._await_news(Stranger(request, source, now), now)
             return
         if source is not None and trail.link == source:  # What was here was lost with the trail.
             self._answer_forgotten(request, now)
+            return
+        if trail.link is None and self.is_with_another(request.client):
+            self._await_news(Stranger(request, source, now), now)
             return
         self.trails.lay(request.client, source, trail.born)
         if trail.link is None:
@@ -208,6 +212,15 @@ class Relocation(Fetching):
         published = self.trails.last_published(request.client)
         self._replay(request, Belongings(published=published, forgotten=True), now)
 
+    def adopted(self, client: NodeId, guest: Guest, now: Time) -> None:
+        """Lay trails anew for a client that has moved while its requests turned none around.
+
+        That is announced like a birth, with the number of a later visit of the same life.
+        """
+        if 0 < guest.born < guest.visit:
+            self.settle_here(client, guest.visit, guest.published or guest.numbered, now)
+        self.learned(client, now)
+
     def bear(self, client: NodeId, guest: Guest, now: Time) -> bool:
         is_born = super().bear(client, guest, now)
         self._end_earlier_life(client, now)
@@ -235,7 +248,7 @@ class Relocation(Fetching):
             guest.born = trail.born  # Nobody answers for its earlier life any more.
             self._request(client, guest, now)
         for stranger in self.strangers.take(client):
-            if trail is not None and stranger.request.born == trail.born:
+            if trail is not None and _of_life(stranger.request, trail).born == trail.born:
                 self._follow(stranger.request, stranger.source, now)
             else:
                 self._await_news(stranger, now)
@@ -305,6 +318,18 @@ class Relocation(Fetching):
 
 
 RELOCATION = Protocol(name="relocation", kind=Kind.HANDOVER, broker=Relocation, client=Roaming)
+
+
+def _of_life(request: Request, trail: Trail | None) -> Request:
+    """A request as if its client had been born when trails were last laid for it.
+
+    It was welcomed since, so it is the same life, which counts its visits as before.
+    """
+    if trail is None or not request.born < trail.born <= request.stay:
+        return request
+    if life_of(trail.born) != life_of(request.stay):
+        return request
+    return msgspec.structs.replace(request, born=trail.born)
 
 
 def _meaningful(request: Request) -> Request:

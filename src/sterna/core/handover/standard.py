@@ -31,6 +31,7 @@ from sterna.core import facts
 from sterna.core.actions import Disconnect
 from sterna.core.handover.fetching import Fetching, is_of_another, is_over
 from sterna.core.handover.guests import Guest, KeptGuest
+from sterna.core.handover.hosting import Hosting
 from sterna.core.handover.messages import Arrival
 from sterna.core.handover.options import HandoverOptions
 from sterna.core.handover.promises import Belongings, KeptPromise, Key, Promise
@@ -72,7 +73,6 @@ class Standard(Fetching):
     """The brokers' part in the standard algorithm."""
 
     name = "standard"
-    needs_post = True
     handles: ClassVar[tuple[type[Message], ...]] = (
         *Fetching.handles,
         *(Arrival, SubscriptionsAsked, SubscriptionsFound, UnsubscribeAsked, EventsFound),
@@ -96,14 +96,11 @@ class Standard(Fetching):
         super().configure(settings, now)
         self.options = transfer_options(settings)
 
-    def begin(self, now: Time) -> None:
-        """Go on for another strategy that ends, with what it has not finished."""
-        for other in self.broker.arrangement.ending:
-            if isinstance(other, Standard):
-                self._take_over(other, now)
-        super().begin(now)
-
-    def _take_over(self, other: "Standard", now: Time) -> None:
+    def take_over(self, other: Hosting, now: Time) -> None:
+        """Go on for another strategy that ends, also with what it has not finished."""
+        if not isinstance(other, Standard):
+            super().take_over(other, now)
+            return
         self._number = max(self._number, other._number)
         self.trails.restore(other.trails.keep())
         self.left |= other.left
@@ -116,6 +113,7 @@ class Standard(Fetching):
             if transfer is not None and (guest.home or not transfer.awaits_events):
                 guest.home = ""
                 self.fetch(client, guest, transfer.arrival, now)
+        self.guests.configure(self.guests.options, now)
         self.wake_by(now)  # The other one's deadline has ended with it.
 
     def taken_over(self) -> None:
@@ -240,8 +238,8 @@ class Standard(Fetching):
     def is_asked_for(self, question: Question, now: Time) -> bool:
         """Whether this broker has what is asked for; if not, it answers that, or will answer."""
         client, guest = question.client, self.guests.get(question.client)
-        if self._is_promised(question):
-            return False
+        if self._is_promised(question) or self.is_with_another(client):
+            return False  # It is answered later: who asks repeats that until then.
         if guest is None:
             self.left[client] = max(question.visit, self.left.get(client, 0))
             self._send_nothing(question, now)

@@ -190,6 +190,15 @@ class Trails:
         ]
         return [*departed, *located]
 
+    def join(self, others: "Trails") -> None:
+        """Know what another protocol at this broker has known."""
+        for client, departure in others.departures.items():
+            if self.last_departure(client) < departure.visit:
+                self.departures[client] = departure
+        for client, trail in others._trails.items():
+            if self.last_life(client) < trail.born:
+                self._trails[client] = trail
+
     def keep(self) -> KeptTrails:
         """What a snapshot has to hold."""
         return KeptTrails(dict(self._trails), dict(self.departures))

@@ -67,6 +67,8 @@ class Registered(EventsFound, frozen=True, kw_only=True):
 
     known: Digest = 0
     """Stands for what the home broker has subscribed for the client; see `messages.digest`."""
+    names: tuple[RouteId, ...] = ()
+    """The names of these subscriptions: they count where the client is."""
 
 
 class Question(Unicast, frozen=True, kw_only=True):

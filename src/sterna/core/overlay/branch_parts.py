@@ -164,3 +164,4 @@ class KeptBranches(msgspec.Struct, frozen=True, kw_only=True):
     seen: list[tuple[NodeId, NodeId, int]]
     passed: dict[LinkId, list[EventId]]
     number: int
+    taken: list[tuple[EventId, Time]] = []

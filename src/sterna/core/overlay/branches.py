@@ -51,6 +51,7 @@ from sterna.core.overlay.branch_parts import (
 from sterna.core.overlay.doubts import Doubts, tree
 from sterna.core.overlay.members import Members
 from sterna.core.overlay.messages import OverlayLink
+from sterna.core.overlay.recents import Recents
 from sterna.core.protocol import Protocol
 from sterna.core.routing.router import PAUSE_US
 from sterna.core.settings import Settings
@@ -63,9 +64,6 @@ ASK_AGAIN_US = 1_000_000
 PASSED_MAX = 10_000
 """How many events are remembered that have been over a link, so that none goes there twice."""
 
-RECENT_MAX = 10_000
-"""How many events are remembered that went over a link."""
-
 NOWHERE = ""
 """What has been kept comes over no link, and may be wanted over any."""
 
@@ -77,10 +75,11 @@ class Branches(BrokerComponent):
     """Keeps what goes to branches that are cut off, and has clients wait where order is unsure."""
 
     name = "branches"
-    needs_post = True
     handles = (BranchAsked, BranchReady, KeptForBranch, BranchServed)
     facts = (BranchCutOff, BranchReached, BranchGivenUp, OrderWaited)
+    version = 2  # Version 1 does not say what was sent again.
     Kept = KeptBranches
+    older = {1: (KeptBranches, lambda kept: kept)}  # noqa: RUF012 - a constant.
 
     @classmethod
     def make(cls, settings: Settings) -> Self:
@@ -89,8 +88,7 @@ class Branches(BrokerComponent):
     def __init__(self, options: BranchOptions | None = None) -> None:
         self.options = options or BranchOptions()
         self.cuts: dict[LinkId, Cut] = {}
-        self._recent: dict[LinkId, deque[Recent]] = {}
-        """What went over each link to a broker a short while ago."""
+        self._recents = Recents()
         self._pending: list[BranchAsked] = []
         """Questions to answer when all neighbours are told what they have to be."""
         self._seen: dict[tuple[NodeId, NodeId, int], None] = {}
@@ -145,7 +143,7 @@ class Branches(BrokerComponent):
     def _cut_off(self, link: LinkId, unconfirmed: Iterable[Message], now: Time) -> None:
         events = [e for each in unconfirmed if isinstance(each, Events) for e in each.events]
         self._passed.pop(link, None)
-        recent = [each.event for each in self._recent.pop(link, ())]
+        recent = self._recents.take(link, now)
         known = {event.id for event in recent}
         events = [*(event for event in events if event.id not in known), *recent]
         cut = self.cuts.get(link)
@@ -171,10 +169,10 @@ class Branches(BrokerComponent):
         return frozenset(tree(others, link))
 
     def _keep(self, link: LinkId, cut: Cut, events: Sequence[Event], now: Time) -> None:
-        new = [event for event in events if event.id not in cut.had]
-        cut.kept.extend(new)
+        new = {event.id: event for event in events if event.id not in cut.had}
+        cut.kept.extend(new.values())
         cut.came += len(new)
-        cut.had |= dict.fromkeys(event.id for event in new)
+        cut.had |= dict.fromkeys(new)
         over = len(cut.kept) - self.options.events_max
         if over > 0:
             for _ in range(over):
@@ -213,10 +211,9 @@ class Branches(BrokerComponent):
 
         If a link behind it is gone, that is so until what was kept there has come.
         """
-        recent = self._recent.setdefault(link, deque(maxlen=RECENT_MAX))
-        recent.extend(Recent(now, event) for event in events)
-        while not self.doubts.lost and recent and recent[0].time + self.options.recent_us < now:
-            recent.popleft()
+        recent_us = self.options.recent_us
+        since = min((lost.since for lost in self.doubts.lost.values()), default=now) - recent_us
+        self._recents.remember(link, events, now, recent_us=recent_us, since=since)
 
     # ---- Who gets it
 
@@ -443,12 +440,14 @@ class Branches(BrokerComponent):
     # ---- Snapshots
 
     def keep(self, writer: Writer) -> KeptBranches:
+        recents, taken = self._recents.keep()
         return KeptBranches(
             cuts={link: _kept(cut, writer) for link, cut in self.cuts.items()},
             recent={
                 link: [(each.time, writer.event(each.event)) for each in recent]
-                for link, recent in self._recent.items()
+                for link, recent in recents.items()
             },
+            taken=taken,
             doubts=self.doubts.keep(),
             pending=[writer.message(asked) for asked in self._pending],
             seen=list(self._seen),
@@ -474,10 +473,10 @@ class Branches(BrokerComponent):
                 finishing=dict.fromkeys(each.finishing),
             )
         for link, each_recent in kept.recent.items():
-            self._recent[link] = deque(
-                (Recent(time, reader.event(number)) for time, number in each_recent),
-                maxlen=RECENT_MAX,
+            self._recents.restore(
+                link, [Recent(time, reader.event(number)) for time, number in each_recent]
             )
+        self._recents.restore_taken(kept.taken)
         self.doubts.restore(kept.doubts)
         self._pending = [reader.message(number, BranchAsked) for number in kept.pending]
         self._seen = dict.fromkeys(kept.seen)

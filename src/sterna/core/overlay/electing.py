@@ -1,6 +1,6 @@
 """A broker that takes part in the election, and is linked with its neighbours in the tree."""
 
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import msgspec
 
@@ -19,6 +19,9 @@ from sterna.core.overlay.election import (
 )
 from sterna.core.protocol import Protocol
 from sterna.core.settings import Settings
+
+if TYPE_CHECKING:
+    from sterna.core.broker import Broker
 
 
 class LeaderChanged(Fact, frozen=True, kw_only=True):
@@ -68,13 +71,10 @@ class Electing(BrokerComponent):
         """The next hop before the present one, as long as there is no link to the present one."""
 
     def configure(self, settings: Settings, now: Time) -> None:
-        del now
         self.timing = settings.options_of(self.name, ElectionTiming)
         if self.election is not None:
-            self.election.timing = self.timing
-
-    def begin(self, now: Time) -> None:
-        self.wake(now)
+            self.election.retime(self.timing, now)
+            self.wake_by(self.election.deadline)
 
     def wake(self, now: Time) -> None:
         election = self.election
@@ -86,8 +86,32 @@ class Electing(BrokerComponent):
         election.wake(now)
         self._follow(election, reign, next_hop, now)
 
-    def on_beat(self, message: Beat, _link: LinkId, now: Time) -> None:
+    def begin(self, now: Time) -> None:
+        """Links that were there before are none of the tree."""
+        broker = self.broker
+        self._linked |= {link: None for link in broker.known if _is_broker(broker, link)}
+        self.wake(now)
+
+    def end(self, now: Time) -> bool:
+        """Others decide now which links there are, and make them anew."""
+        for link in list(self._linked):
+            self._end(link, now)
+        return True
+
+    def restarted(self, now: Time) -> None:
+        """The election begins anew, and with it all links."""
+        election = self.election
+        if election is None:
+            self.wake(now)
+            return
+        reign, next_hop = election.reign, election.next_hop
+        election.restart(now)
+        self._follow(election, reign, next_hop, now)
+
+    def on_beat(self, message: Beat, link: LinkId, now: Time) -> None:
         """A broker in reach has sent a beat."""
+        if not message.is_possible or message.sender != link:
+            return  # It is not what a broker of that name would send.
         if self.election is None:
             self.wake(now)
         election = cast("Election", self.election)
@@ -174,6 +198,10 @@ class Electing(BrokerComponent):
         if kept.election is not None:
             self.election = Election(self.broker.id, self.timing, 0)
             self.election.restore(kept.election)
+
+
+def _is_broker(broker: "Broker", link: LinkId) -> bool:
+    return broker.peers.get(link) is Peer.BROKER
 
 
 ELECTION = Protocol(name="election", broker=Electing)

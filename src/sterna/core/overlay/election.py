@@ -25,7 +25,7 @@ neighbours in the tree does, too: only one new link is needed, and the others ju
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 
@@ -35,6 +35,9 @@ from sterna.model.ranges import Instant, Number
 
 DEEP = 8
 """A broker that is so many hops from its leader, or more, waits longest."""
+
+BEAT_MIN_US, BEAT_MAX_US = 10_000, 3_600_000_000
+"""How often beats can be sent: within ten milliseconds and an hour."""
 
 LEFT_MAX = 100
 """How many reigns are remembered that a broker has left."""
@@ -51,10 +54,18 @@ class Reign(msgspec.Struct, frozen=True, order=True, array_like=True):
 class Beat(Message, frozen=True, kw_only=True):
     """Leader -> all brokers in its partition, as a datagram: this is the next round."""
 
+    is_datagram: ClassVar[bool] = True
+
     reign: Reign
     round: Number
     path: tuple[NodeId, ...]
     """The brokers that it came through, from the leader to the one that sends it."""
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether it names a way from its leader, on which no broker is twice."""
+        path = self.path
+        return bool(path) and path[0] == self.reign.leader and len(set(path)) == len(path)
 
     @property
     def sender(self) -> NodeId:
@@ -69,7 +80,7 @@ class Beat(Message, frozen=True, kw_only=True):
 class ElectionTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How often beats are sent, and how long a broker waits for them."""
 
-    beat_us: Time = 500_000
+    beat_us: Annotated[Time, msgspec.Meta(ge=BEAT_MIN_US, le=BEAT_MAX_US)] = 500_000
     """The time between two rounds."""
 
     @property
@@ -89,8 +100,11 @@ class ElectionTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def forget_us(self) -> Time:
-        """A broker that is not heard for so long is not in reach."""
-        return self.beat_us * 3
+        """A broker that is not heard for so long is not in reach.
+
+        Those that are far from a leader that is lost are silent for almost as long.
+        """
+        return self.beat_us * 5 // 2
 
 
 class Heard(NamedTuple):
@@ -149,9 +163,15 @@ class Election:
     @property
     def deadline(self) -> Time:
         """When time has to pass."""
-        if self.next_hop is None:
-            return min(self._beats_at, self._meets_at)
-        return min(self._lost_at, self._meets_at)
+        own = self._beats_at if self.next_hop is None else self._lost_at
+        return min(own, self._meets_at, self._silent_at)
+
+    @property
+    def _silent_at(self) -> Time:
+        """When one of its neighbours will have been silent for too long."""
+        forget_us = self.timing.forget_us
+        heard = [self.heard[broker] for broker in self.neighbours if broker in self.heard]
+        return min((each.time + forget_us for each in heard), default=NEVER)
 
     @property
     def _lost_at(self) -> Time:
@@ -241,6 +261,18 @@ class Election:
             del self.heard[broker]
             if broker != self.next_hop:
                 self.neighbours.pop(broker, None)
+
+    def retime(self, timing: ElectionTiming, now: Time) -> None:
+        """Beats come more or less often from now on."""
+        self.timing = timing
+        self._beats_at = min(self._beats_at, now + timing.beat_us)
+
+    def restart(self, now: Time) -> None:
+        """The broker was down: others have gone on, so it begins anew, and changes no leader."""
+        self.heard.clear()
+        self.neighbours.clear()
+        self._leave()
+        self._reign(now)
 
     # ---- Time
 

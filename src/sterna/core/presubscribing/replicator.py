@@ -98,7 +98,6 @@ class Presubscribing(BrokerComponent):
     name = "presubscribing"
     handles = (VirtualWanted, VirtualAsked)
     facts = (VirtualEnded,)
-    needs_post = True
     Kept = KeptPresubscribing
 
     @classmethod

@@ -32,7 +32,8 @@ class Configuration:
         self.settings = settings_of(config)
         self.client_settings = client_settings(self.settings)
         self.digest = digest(self.client_settings)
-        self._run = secrets.token_hex(8)
+        self.run = secrets.token_hex(8)
+        """Different for each start of the broker."""
 
     def adopt(self, new: "Configuration") -> None:
         """Use another configuration from now on."""
@@ -71,7 +72,7 @@ class Configuration:
             digest=self.digest,
             frame_bytes_max=self.limits.frame_bytes_max,
             advertises=self.settings.routing.by_advertisements,
-            run=self._run,
+            run=self.run,
         )
 
     @property

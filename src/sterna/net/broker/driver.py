@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from sterna.core.actions import Action, Disconnect, LookUp, Reconnect, Transmit
+from sterna.core.actions import (
+    Action,
+    Broadcast,
+    Connect,
+    Disconnect,
+    LookUp,
+    Reconnect,
+    Transmit,
+)
 from sterna.core.broker import Broker
 from sterna.core.depot import PageUnreadableError
 from sterna.core.facts import Fact, ForgottenEarly, MemoriesDiffer, RingFound
@@ -28,6 +36,7 @@ from sterna.net.historian import Historian
 from sterna.net.metrics import Metrics
 from sterna.net.storage import Log
 from sterna.wire.codec import Bodies
+from sterna.wire.frames import Role
 
 if TYPE_CHECKING:
     from sterna.net.broker.pausing import Pausing
@@ -68,6 +77,8 @@ class Prepared(NamedTuple):
     """When the input that caused it arrived."""
     sendings: "Sequence[tuple[Session, Sending]]"
     """What goes to which session."""
+    links: "Sequence[Connect | Disconnect]" = ()
+    """The links between brokers to make, or to make no more."""
 
 
 class BrokerDriver(Driver):
@@ -182,6 +193,7 @@ class BrokerDriver(Driver):
 
     def prepare(self, turn: Turn) -> Prepared:
         sendings: list[tuple[Session, Sending]] = []
+        to_link: list[Connect | Disconnect] = []
         links = self._sessions.links
         has_backlog = len(turn.actions) > FEW_ACTIONS and _has_backlog(turn.actions)
         left_bytes = AT_ONCE_BYTES
@@ -207,10 +219,16 @@ class BrokerDriver(Driver):
             elif isinstance(action, Disconnect | Reconnect):
                 if action.link in links:
                     sendings.append((links[action.link], action))
+                if type(action) is Disconnect:
+                    to_link.append(action)
+            elif type(action) is Connect:
+                to_link.append(action)
+            elif type(action) is Broadcast:  # It promises nothing, so it need not wait.
+                self._server.reach.broadcast(action.message)
             elif type(action) is LookUp:  # It changes nothing, so it need not wait.
                 self._historian.look_up(action)
         self._bodies.clear()
-        return Prepared(self._arrived or perf_counter(), sendings)
+        return Prepared(self._arrived or perf_counter(), sendings, to_link)
 
     def _encoded_instead(
         self, session: "Session", action: Transmit, cause: Input | None, error: Exception
@@ -234,7 +252,9 @@ class BrokerDriver(Driver):
             self._hang_up(cause.link)
 
     def release(self, prepared: object) -> None:
-        arrived, sendings = cast("Prepared", prepared)
+        arrived, sendings, to_link = cast("Prepared", prepared)
+        for action in to_link:
+            self._server.reach.act(action)
         if not sendings:
             return
         size_bytes = frames = 0
@@ -244,7 +264,7 @@ class BrokerDriver(Driver):
                 frames += 1
                 self._dirty[session] = None
             elif isinstance(data, Disconnect | Reconnect) and session not in self._backlogs:
-                _end(session, data)
+                self._end(session, data)
             else:
                 self._wait_behind(session, data)
         self._metrics.sent(size_bytes, frames)
@@ -302,7 +322,7 @@ class BrokerDriver(Driver):
             if not waiting:
                 del self._backlogs[session]
             if isinstance(data, Disconnect | Reconnect):
-                _end(session, data)
+                self._end(session, data)
                 continue
             if isinstance(data, Transmit):
                 action = data
@@ -349,6 +369,16 @@ class BrokerDriver(Driver):
     def _forget(self, session: "Session") -> None:
         self._dirty.pop(session, None)
         self._backlogs.pop(session, None)
+
+    def _end(self, session: "Session", action: Disconnect | Reconnect) -> None:
+        """End a session; a client that must not come back is told why."""
+        if isinstance(action, Disconnect) and action.taken_over:
+            log.warning("%s is refused: %s", session.peer, TAKEN_OVER_ELSEWHERE)
+            session.refuse(TAKEN_OVER_ELSEWHERE, final=True)
+        elif self._sessions.roles.get(session) is Role.BROKER and isinstance(action, Disconnect):
+            session.abort()  # It may be out of reach, and never take what it was sent.
+        else:
+            session.close()
 
     # ---- Facts
 
@@ -437,12 +467,3 @@ def _has_backlog(actions: Sequence[Action]) -> bool:
     """Whether some link gets much; a little for each of many is mostly the same, encoded once."""
     links = {action.link for action in actions if type(action) is Transmit}
     return len(actions) > FEW_ACTIONS * max(1, len(links))
-
-
-def _end(session: "Session", action: Disconnect | Reconnect) -> None:
-    """End a session; a client that must not come back is told why."""
-    if isinstance(action, Disconnect) and action.taken_over:
-        log.warning("%s is refused: %s", session.peer, TAKEN_OVER_ELSEWHERE)
-        session.refuse(TAKEN_OVER_ELSEWHERE, final=True)
-    else:
-        session.close()

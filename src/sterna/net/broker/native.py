@@ -21,6 +21,7 @@ from sterna.net.broker.observing import Observers
 from sterna.net.broker.reading import Reading
 from sterna.net.broker.sessions import Session
 from sterna.net.broker.transport import Listening, Tcp, Transport
+from sterna.net.config import Overlay
 from sterna.net.connection import Connection
 from sterna.net.dialing import FRAME_BYTES_MAX
 from sterna.wire.codec import Bodies, MalformedError, encode
@@ -63,6 +64,8 @@ class NativeSession(Connection):
     """Which start of its node the other side is, if it says so."""
     attempt: int = 0
     """Which connection of that run it is, if a client has made it."""
+    expected: NodeId = ""
+    """The broker that this one has dialled, if it is to be no other."""
 
     def down(self) -> Input:
         """What the core is given when the session is over."""
@@ -168,9 +171,16 @@ class NativeDoor:
             write_bytes_max=limits.queue_bytes_per_client_max // 4,
         )
 
-    def dialled_session(self) -> NativeSession:
+    def dialled_session(self, expected: NodeId = "") -> NativeSession:
         """Make the session of a connection that this broker opens to a neighbour."""
-        return NativeSession(self, FRAME_BYTES_MAX)
+        session = NativeSession(self, FRAME_BYTES_MAX)
+        session.expected = expected
+        return session
+
+    @property
+    def port(self) -> int:
+        """The port that it listens at."""
+        return 0 if self._listening is None else self._listening.address.port
 
     def configure(self, change: Change) -> None:
         """Send clients the new settings, and have neighbours reconnect if they must know them."""
@@ -316,6 +326,8 @@ class NativeDoor:
         is_dialled = session.peer != ""  # Else the peer is not known yet.
         if said.role is Role.BROKER:
             self._check_neighbour(said, is_dialled=is_dialled)
+            if session.expected not in {"", said.node}:
+                raise RefusedError(f"{session.expected} was heard here, and this is {said.node}")
             if self._has_twin(said):
                 self._refuse(session, f"a broker called {said.node} is connected already; {RENAME}")
                 return
@@ -349,8 +361,7 @@ class NativeDoor:
     def _link(self, session: NativeSession, said: Hello) -> None:
         peer = Peer.BROKER if said.role is Role.BROKER else Peer.CLIENT
         if peer is Peer.BROKER and self._driver.node.peers.get(said.node) is Peer.CLIENT:
-            # Links have the names of peers, and the network needs the broker.
-            self._sessions.send_away(said.node, _named_like_a_broker(said.node))
+            self.send_namesake_away(said.node)
         advertises = said.advertises
         if peer is Peer.CLIENT:
             # It was asked to.
@@ -360,6 +371,13 @@ class NativeDoor:
         self._sessions.link(session, up)
         session.changed.set()
         self._pausing.linked(session)
+
+    def send_namesake_away(self, name: NodeId) -> None:
+        """End a client that is named as a broker is.
+
+        Links have the names of peers, and the network needs the broker.
+        """
+        self._sessions.send_away(name, _named_like_a_broker(name))
 
     def _is_broker(self, name: NodeId) -> bool:
         """Whether a name is that of a broker: of this network, or of a neighbour that is away."""
@@ -381,6 +399,8 @@ class NativeDoor:
                 f"{said.node} has other settings in [network], [places] or limits of what is kept, "
                 "and is of a release whose brokers need the same; upgrade it first"
             )
+        if self._configuration.config.network.overlay is Overlay.ELECT:
+            return  # The core refuses links that have no place in the tree.
         way = self._driver.members.way_to(said.node)
         if way is not None and way != said.node:
             raise RefusedError(

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from sterna.core.broker import Broker
+from sterna.core.inputs import Restarted
 from sterna.core.names import NodeId, Peer
 from sterna.errors import StartError, SternaError
 from sterna.model.filters import Filter
@@ -21,14 +22,16 @@ from sterna.net.broker.native import NativeDoor
 from sterna.net.broker.observing import Observers
 from sterna.net.broker.pausing import Pausing
 from sterna.net.broker.progress import Progress
+from sterna.net.broker.reach import Reach
 from sterna.net.broker.reloading import Reloader, Report, Reread
 from sterna.net.broker.sessions import Session, Sessions
-from sterna.net.config import BrokerConfig
+from sterna.net.config import BrokerConfig, Overlay
 from sterna.net.dialing import Dialler
 from sterna.net.engine import Engine
 from sterna.net.http import HttpServer
 from sterna.net.librarian import Librarian
-from sterna.net.metrics import Gauges, Metrics
+from sterna.net.metrics import ElectionGauges, Gauges, Metrics
+from sterna.net.status import cut_off, electing_of
 from sterna.net.watchdog import Watchdog
 from sterna.wire.frames import Role
 
@@ -92,6 +95,8 @@ class BrokerServer:
         self._reloader = Reloader(parts, self._doors, reread)
         self._http: HttpServer | None = None
         self._diallers: list[Dialler] = []
+        self.reach = Reach(self.configuration, self.driver, self.sessions, self._native)
+        """The brokers in reach, if brokers make their links by themselves."""
         self._housekeeping: asyncio.Task[None] | None = None
 
     @property
@@ -136,8 +141,9 @@ class BrokerServer:
         except BaseException:
             await self._release()
             raise
-        for url in self.config.network.neighbours:
-            self.join(Address.from_url(url))
+        if not self.elects:
+            for url in self.config.network.neighbours:
+                self.join(Address.from_url(url))
         self._limits.begin()
         self.watchdog.start()
         self._housekeeping = asyncio.create_task(self._keep_house())
@@ -146,9 +152,14 @@ class BrokerServer:
         if self.mqtt_address is not None:
             log.info("%s listens on mqtt://%s", self.config.name, self.mqtt_address)
 
+    @property
+    def elects(self) -> bool:
+        """Whether brokers make their links by themselves."""
+        return self.config.network.overlay is Overlay.ELECT
+
     def join(self, address: Address) -> None:
         """Connect to another broker, and keep trying."""
-        self._diallers.append(Dialler(self._native, self.sessions, address))
+        self._diallers.append(Dialler(self._native, self.sessions, lambda: address))
 
     def leave(self, neighbour: NodeId) -> None:
         """Remove a neighbour for good."""
@@ -167,6 +178,7 @@ class BrokerServer:
             self._housekeeping.cancel()
         for dialler in self._diallers:
             dialler.stop()
+        self.reach.close()
         for door in self._doors:
             door.close()
         self.pausing.drain()
@@ -186,6 +198,7 @@ class BrokerServer:
         log.critical("%s stops: %s", self.config.name, error)
         self.failure = error
         self.is_ready = False
+        self.reach.close()
         for session in list(self.sessions.roles):
             session.abort()
         for door in self._doors:
@@ -197,6 +210,10 @@ class BrokerServer:
         mqtt = self.config.mqtt
         addresses = " or ".join(filter(None, (mqtt.listen, mqtt.websocket)))
         await _listening(self._mqtt.open(), addresses, "mqtt.listen, mqtt.websocket")
+        if self.elects:
+            here = Address.parse(self.config.listen)._replace(port=self._native.port)
+            await _listening(self.reach.open(here), f"{here} (UDP)", "listen")
+            self.driver.give(Restarted())
         listen = self.config.http.listen
         if listen:
             self._http = HttpServer(self._observers.pages())
@@ -216,6 +233,7 @@ class BrokerServer:
 
     async def _release(self, *, snapshot: bool = False) -> None:
         """Close all files, threads and sockets, whatever state the broker is in."""
+        self.reach.close()
         for door in self._doors:
             door.close()
         try:
@@ -285,6 +303,23 @@ class BrokerServer:
             loop_holds=self.watchdog.holds,
             loop_held_s_max=self.watchdog.longest.seconds,
             is_ready=self.is_ready,
+            datagrams=self.reach.datagrams,
+            election=self._election(),
+        )
+
+    def _election(self) -> ElectionGauges | None:
+        found = electing_of(self)
+        if found is None:
+            return None
+        cuts = cut_off(self.node)
+        return ElectionGauges(
+            is_leader=found.next_hop is None,
+            hops=len(found.path) - 1,
+            round=found.round,
+            brokers=len(self.driver.members.brokers()),
+            in_reach=len(found.heard),
+            cut_off=len(cuts),
+            kept_events=sum(cuts.values()),
         )
 
 

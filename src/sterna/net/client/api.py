@@ -224,6 +224,19 @@ class Client:
             life.close()
             await self._driver.stop()
 
+    async def _leave_when_back(self) -> None:
+        """End now, and have the network forget the client as soon as its broker answers again."""
+        is_heard = False
+        try:
+            if self.is_connected or self.is_on_its_way:
+                self._driver.give(Leave())
+                await self._keeper.welcome()
+                is_heard = True
+        except SternaError:
+            log.debug("%s has failed before its broker was back", self.name)
+        finally:
+            await self._close(CLOSE_S if is_heard else 0)
+
     async def _send_the_rest(self) -> None:
         node = self._driver.node
         await self._publications.accepted(node.published)

@@ -69,13 +69,13 @@ class Changes:
         for reader in self._readers:
             reader._put(change)
         for callback in [*self._callbacks]:
-            _call(callback, change)
+            call(callback, change)
 
     def add_callback(self, callback: Callable[[Change], object]) -> Callable[[], None]:
         """Call this with the current connection and each change; return a function to end that."""
         self._callbacks.append(callback)
         if self.now is not None:
-            _call(callback, self.now)
+            call(callback, self.now)
 
         def remove() -> None:
             if callback in self._callbacks:
@@ -156,7 +156,8 @@ class Connections:
         self._arrived.set()
 
 
-def _call(callback: Callable[[Change], object], change: Change) -> None:
+def call(callback: Callable[[Change], object], change: Change) -> None:
+    """Call a function with a change; if it fails, that is logged."""
     try:
         callback(change)
     except Exception:

@@ -290,6 +290,10 @@ class ClientDriver(Driver):
     def failed(self, error: Exception) -> None:
         self._life.fail(ClosedError(str(error)))
 
+    async def stop_recording(self) -> None:
+        """Leave the journal to another life of the client, which is about to begin."""
+        await self._record.stop()
+
     # ---- Recovery and snapshots
 
     def stated_before(self, position: int, stated: Sequence[Fact], size_bytes: int) -> None:

@@ -29,7 +29,35 @@ class Place(NamedTuple):
     """A broker, and the links of its network as it knows them."""
 
     broker: NodeId
+    """Empty if it answers, but does not say."""
     links: tuple[tuple[NodeId, NodeId], ...]
+
+
+class Taken(NamedTuple):
+    """Where a session is already."""
+
+    host: str
+    broker: NodeId | None
+
+
+def most_independent(places: Mapping[str, Place | None], taken: Sequence[Taken]) -> list[str]:
+    """The addresses at which other brokers answer, first those that share least with the taken.
+
+    That is first a host, then brokers whose death cuts off both. Of equal ones, the order remains.
+    """
+    hosts = [each.host for each in taken]
+    brokers = [each.broker for each in taken if each.broker]
+
+    def cost(url: str, place: Place) -> tuple[int, int]:
+        common = sum(shared(place.links, each, place.broker) for each in brokers)
+        return hosts.count(Address.from_url(url).host), common
+
+    costs = {
+        url: (not place.broker, *cost(url, place))
+        for url, place in places.items()
+        if place is not None and place.broker not in brokers
+    }
+    return sorted(costs, key=costs.__getitem__)
 
 
 def shared(links: Links, a: NodeId, b: NodeId) -> int:
@@ -111,7 +139,8 @@ class _Question:
                 if not self.answer.done():
                     self.answer.set_result(answer)
             case Refusal():
-                self.lost(connection)
+                if not self.answer.done():
+                    self.answer.set_result({"at": "", "links": ()})
             case Ping():
                 connection.say(Pong())
             case _:

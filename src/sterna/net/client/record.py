@@ -163,11 +163,12 @@ class Record:
             self._journal.flush_if_due()
 
     async def stop(self) -> None:
-        """Write the rest, after all else."""
+        """Write the rest, and record nothing any more."""
         if self._flushing is not None:
             self._flushing.cancel()
             await asyncio.wait([self._flushing])
         self.close()
+        self._journal = None
 
     def close(self) -> None:
         """Write the rest."""

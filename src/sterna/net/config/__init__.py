@@ -30,6 +30,7 @@ from sterna.net.config.sections import (
     LogLevel,
     MobilityConfig,
     NetworkConfig,
+    Overlay,
     PlacesConfig,
     SlowConsumer,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "LogLevel",
     "MobilityConfig",
     "NetworkConfig",
+    "Overlay",
     "PlacesConfig",
     "SlowConsumer",
     "all_keys",

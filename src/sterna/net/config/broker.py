@@ -131,7 +131,8 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
     def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.network.parent == self.name:
             yield "network.parent", "is this broker itself: name a neighbour, or leave it out"
-        names = (*self.network.protocols, self.network.handover, TERMS)
+        network = self.network
+        names = (*network.protocols, *network.overlay_protocols, network.handover_protocol, TERMS)
         used = {found.name: found for found in map(plugins.find, names)}
         for name in self.protocols:
             if name not in used:
@@ -160,13 +161,14 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
     def handover_options(self) -> HandoverOptions:
         """How the network hands clients over, and what it keeps for them."""
         return HandoverOptions(
-            protocol=plugins.find(self.network.handover).name,
+            protocol=plugins.find(self.network.handover_protocol).name,
             cache_events_max=self.limits.queue_events_per_client_max,
             cache_bytes_max=self.limits.queue_bytes_per_client_max,
             cache_ttl_us=_microseconds_or_none(self.limits.kept_s),
             away_max_us=_microseconds_or_none(self.limits.away_s),
             away_clients_max=self.limits.clients_away_max,
             away_filters_max=self.limits.subscriptions_away_max,
+            filters_max=self.limits.subscriptions_per_client_max,
         )
 
     @property

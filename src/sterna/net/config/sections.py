@@ -10,6 +10,14 @@ from sterna.core.handover.options import Handover
 from sterna.core.history.options import Search
 from sterna.core.location.stays import Dwell
 from sterna.core.location.steps import StepRule
+from sterna.core.mobile.efficient import EFFICIENT
+from sterna.core.mobile.modular import MODULAR
+from sterna.core.mobile.phoenix import PHOENIX
+from sterna.core.mobile.reversing import REVERSING
+from sterna.core.mobile.simple import SIMPLE
+from sterna.core.overlay.branches import BRANCHES
+from sterna.core.overlay.electing import ELECTION
+from sterna.core.presubscribing.replicator import PRESUBSCRIBING
 from sterna.core.routing.options import Strategy
 from sterna.model.filters import Filter
 from sterna.net.config.schema import (
@@ -27,6 +35,15 @@ from sterna.net.config.schema import (
 
 PacketId = Annotated[int, Meta(ge=1, le=65_535)]
 TopicAliases = Annotated[int, Meta(ge=0, le=65_535)]
+
+ELECTING = (ELECTION.name, BRANCHES.name)
+"""The protocols of brokers that make their own tree."""
+
+NEED_A_FIXED_TREE = frozenset((Handover.RELOCATION.value, Handover.HOME.value, PHOENIX.name))
+"""Handover protocols that do not work, or are not proven, on a tree that changes."""
+
+WITHOUT_ROUTES = frozenset((SIMPLE.name, MODULAR.name, EFFICIENT.name, REVERSING.name))
+"""Protocols with tables of subscribers, which take the place of our usual routing."""
 
 
 class Durability(StrEnum):
@@ -67,14 +84,34 @@ class LogFormat(StrEnum):
     """Each message is a line with a JSON object, for programs."""
 
 
+class Overlay(StrEnum):
+    """Who decides which brokers are neighbours."""
+
+    TREE = "tree"
+    """The configuration does."""
+    ELECT = "elect"
+    """The brokers do: they elect a leader, and link to a tree below it."""
+
+
 class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
     """How brokers form a network. They may differ while a change rolls through the network."""
 
+    overlay: Annotated[
+        Overlay,
+        means(
+            "Who decides which brokers are neighbours. With `tree`, `neighbours` does. With "
+            "`elect`, brokers exchange heartbeats (UDP, at the port of `listen`), elect a leader "
+            "and make a tree, and another one when brokers or links fail. It is the same at all "
+            "brokers.",
+            for_start=True,
+        ),
+    ] = Overlay.TREE
     neighbours: Annotated[
         tuple[str, ...],
         means(
             "The brokers that this one connects to, as `sterna://host:port`. The network is a "
-            "tree. Only one of two neighbours names the other.",
+            "tree. Only one of two neighbours names the other. With `overlay` = `elect`, the "
+            "brokers that may be in reach: all brokers can have the same list.",
             for_start=True,
         ),
     ] = ()
@@ -90,13 +127,15 @@ class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
         bool, means("Whether publishers discard events that match no subscription.")
     ] = False
     handover: Annotated[
-        str,
+        str | None,
         means(
             "The protocol by which clients move from one broker to another: `none`, `naive`, "
             "`relocation`, `standard`, `logging`, `prefetching`, `home`, or one from another "
-            "package, as in `protocols`."
+            "package, as in `protocols`. If it is not set, `relocation`; with `overlay` = "
+            "`elect`, `standard`, as `relocation` and `home` need a tree that stays.",
+            example="relocation",
         ),
-    ] = Handover.RELOCATION.value
+    ] = None
     hierarchy: Annotated[
         bool,
         means(
@@ -121,9 +160,43 @@ class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
         ),
     ] = ()
 
+    @property
+    def handover_protocol(self) -> str:
+        """The handover protocol that is set, or the one that suits the overlay."""
+        if self.handover is not None:
+            return self.handover
+        return Handover.STANDARD if self.overlay is Overlay.ELECT else Handover.RELOCATION
+
+    @property
+    def overlay_protocols(self) -> tuple[str, ...]:
+        """The protocols that brokers take part in because of the overlay."""
+        return ELECTING if self.overlay is Overlay.ELECT else ()
+
     def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.parent is not None and not self.hierarchy:
             yield "parent", "needs network.hierarchy = true, at this and all other brokers"
+        for name in self.protocols:
+            if name in ELECTING:
+                yield "protocols", f'has {name!r}: set network.overlay = "elect" instead'
+        if self.overlay is Overlay.ELECT:
+            yield from self._not_with_election()
+
+    def _not_with_election(self) -> Iterator[tuple[str, str]]:
+        """What loses events on a tree that changes, or assumes that it does not change."""
+        because = 'with network.overlay = "elect"'
+        needs_a_tree = f"does not work on a tree that changes: {because}, set standard, prefetching"
+        loses = "when the tree changes, routing by advertisements loses events"
+        if self.handover in NEED_A_FIXED_TREE:
+            yield "handover", f"is {self.handover!r}, which {needs_a_tree} or logging"
+        if self.advertisements:
+            yield "advertisements", f"must be false {because}: {loses}"
+        if self.hierarchy:
+            yield "hierarchy", f"must be false {because}: its root and parents are fixed"
+        if not self.accept_brokers:
+            yield "accept_brokers", f"must be true {because}: either end makes the link"
+        for name in self.protocols:
+            if name in WITHOUT_ROUTES or name == PRESUBSCRIBING.name:
+                yield "protocols", f"must not have {name!r} {because}: leave it out"
 
 
 class PlacesConfig(ConfigSection, frozen=True, kw_only=True):
