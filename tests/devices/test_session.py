@@ -21,6 +21,7 @@ from sterna.mqtt.packets import (
     Subscribe,
     SubscriptionRequest,
     Unsuback,
+    Unsubscribe,
     Version,
     Will,
 )
@@ -636,3 +637,203 @@ def test_what_is_in_transit_is_in_a_snapshot() -> None:
     ann.connect("b1")
     world.run()
     assert ann.received == [str(number) for number in range(10)]
+
+
+# ---- Statements of the specifications that nothing above shows
+
+
+def test_answers_carry_the_identifier_of_what_they_answer() -> None:
+    """One for each packet, with a code for each topic filter in their order."""
+    _, ann, _ = pair()
+    ann.say(Subscribe(7, (SubscriptionRequest("a", 1), SubscriptionRequest("b/#", 0))))
+    ann.say(Unsubscribe(8, ("b", "a", "b")))
+    ann.say(Publish("x", b"", 1, packet_id=9), Publish("x", b"", 2, packet_id=10), Pubrel(10))
+    assert ann.packets[1:] == [
+        Suback(7, (ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_0)),
+        Unsuback(
+            8,
+            (
+                ReasonCode.NO_SUBSCRIPTION_EXISTED,
+                ReasonCode.SUCCESS,
+                ReasonCode.NO_SUBSCRIPTION_EXISTED,
+            ),
+        ),
+        Puback(9),
+        Pubrec(10),
+        Pubcomp(10),
+    ]
+
+
+def test_identifiers_are_unused_and_acknowledgements_free_them() -> None:
+    world, ann, bob = pair()
+    ann.subscribe("x")
+    world.run()
+    ann.answers = False
+    for number in range(5):
+        bob.publish("x", str(number), 1 + number % 2)
+    world.run()
+    ids = [each.packet_id for each in deliveries(ann)]
+    assert len(set(ids)) == 5
+    assert 0 not in ids
+    assert not any(each.dup for each in deliveries(ann))
+
+
+def test_after_an_acknowledgement_the_same_identifier_is_a_new_message() -> None:
+    world, ann, bob = pair()
+    ann.subscribe("x")
+    bob.answers = False
+    bob.say(Publish("x", b"1", 1, packet_id=5), Publish("x", b"2", 1, packet_id=5))
+    bob.say(Publish("x", b"3", 2, packet_id=6), Pubrel(6), Publish("x", b"4", 2, packet_id=6))
+    world.run()
+    assert ann.received == ["1", "2", "3", "4"]
+
+
+def test_nothing_but_a_reconnect_sends_again() -> None:
+    """And a failure in PUBACK or PUBREC acknowledges, too."""
+    world, ann, bob = pair()
+    ann.subscribe("x")
+    world.run()
+    ann.answers = False
+    for qos in (1, 2, 1):
+        bob.publish("x", str(qos), qos)
+    world.wait(3600)
+    first, second, _ = deliveries(ann)
+    assert len(deliveries(ann)) == 3
+    ann.say(Puback(first.packet_id, ReasonCode.UNSPECIFIED_ERROR))
+    ann.say(Pubrec(second.packet_id, ReasonCode.QUOTA_EXCEEDED))
+    ann.packets.clear()
+    ann.connect("b1")
+    assert [each.publish.payload for each in deliveries(ann)] == [b"1"]
+
+
+def test_pubrec_of_the_unknown_is_answered() -> None:
+    _, ann, _ = pair()
+    ann.say(Pubrec(77))
+    assert last(ann, Pubrel) == Pubrel(77, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+
+
+def test_what_has_begun_is_completed_after_unsubscribing() -> None:
+    world, ann, bob = pair()
+    ann.subscribe("x")
+    world.run()
+    ann.answers = False
+    bob.publish("x", "1")
+    world.run()
+    ann.unsubscribe("x")
+    bob.publish("x", "2")
+    world.run()
+    ann.answers = True
+    ann.connect("b1")
+    world.run()
+    assert ann.received == ["1"]
+    assert [packet for packet in ann.packets if isinstance(packet, Pubrel)]
+
+
+def test_what_was_sent_does_not_expire() -> None:
+    world, ann, bob = pair()
+    ann.subscribe("x")
+    world.run()
+    ann.answers = False
+    bob.publish("x", "1", message_expiry_s=5)
+    world.run()
+    world.wait(10)
+    ann.answers = True
+    ann.connect("b1")
+    world.run()
+    assert ann.received == ["1"]
+    assert [each.dup for each in deliveries(ann)] == [False, True]
+
+
+def test_properties_reach_subscribers_unchanged() -> None:
+    world, ann, bob = pair()
+    ann.subscribe("x")
+    properties = (("b", "2"), ("a", "01"), ("b", "3"))
+    sent = Publish(
+        "x", b"1", 1, packet_id=3, payload_is_text=True, response_topic="r/t",
+        correlation_data=b"\0\xff", content_type="text/plain", user_properties=properties,
+    )  # fmt: skip
+    bob.say(sent)
+    world.run()
+    (only,) = deliveries(ann)
+    assert only.publish == Publish(
+        "x", b"1", 1, payload_is_text=True, response_topic="r/t",
+        correlation_data=b"\0\xff", content_type="text/plain", user_properties=properties,
+    )  # fmt: skip
+
+
+def test_a_will_has_all_that_a_message_has() -> None:
+    properties = (("b", "2"), ("a", "1"))
+    will = Will("gone", b"ann", 1, retain=True, user_properties=properties, content_type="t")
+    world, ann, bob = pair(will=will)
+    bob.say(Subscribe(9, (SubscriptionRequest("gone", 1, retain_as_published=True),)))
+    ann.lose()
+    world.run()
+    (only,) = deliveries(bob)
+    assert only.publish.user_properties == properties
+    assert only.publish.content_type == "t"
+    assert only.retain
+    later = Phone(world, "later").connect("b1").subscribe("gone")
+    world.run()
+    assert later.received == ["ann"]
+
+
+def test_a_message_that_is_not_retained_leaves_what_is_retained_alone() -> None:
+    world, ann, bob = pair()
+    bob.publish("x", "1", retain=True).publish("x", "2")
+    ann.subscribe("x")
+    world.run()
+    assert ann.received == ["1"]
+
+
+def test_a_retained_message_comes_again_with_the_subscription() -> None:
+    """Replacing a subscription loses nothing either."""
+    world, ann, bob = pair()
+    bob.publish("x", "1", retain=True)
+    for number in range(2, 5):
+        ann.subscribe("x")
+        bob.publish("x", str(number))
+    world.run()
+    assert [each for each in ann.received if each != "1"] == ["2", "3", "4"]
+    assert ann.received.count("1") == 3
+
+
+def test_a_reason_is_left_out_where_it_does_not_fit() -> None:
+    _, ann, _ = pair(maximum_packet_size=40)
+    ann.subscribe("x", user_properties=(("where", "price < "),))
+    assert last(ann, Suback).reason_string is None
+    _, bob, _ = pair(wants_problem_information=False)
+    bob.subscribe("x", user_properties=(("where", "price < "),))
+    assert last(bob, Suback).reason_string is None
+
+
+def test_a_full_device_is_answered_nevertheless() -> None:
+    """With nothing left of its receive maximum, other packets are processed as ever."""
+    world, ann, bob = pair(receive_maximum=1)
+    ann.subscribe("x")
+    world.run()
+    ann.answers = False
+    for number in range(3):
+        bob.publish("x", str(number), 1)
+    world.run()
+    ann.subscribe("y")
+    ann.say(Publish("z", b"", 1, packet_id=100))
+    assert last(ann, Puback) == Puback(100)
+    assert len([packet for packet in ann.packets if isinstance(packet, Suback)]) == 2
+    bob.publish("y", "at once", 0)
+    world.run()
+    assert len(deliveries(ann)) == 1
+
+
+@pytest.mark.parametrize("version", list(Version))
+def test_messages_wait_for_a_device_that_is_away(version: Version) -> None:
+    world = World(1)
+    ann = Phone(world, "ann", version=version).connect("b1", clean=False).subscribe("x")
+    bob = Phone(world, "bob").connect("b1")
+    world.run()
+    ann.lose()
+    for number in range(5):
+        bob.publish("x", str(number))
+    world.run()
+    ann.connect("b1", clean=False)
+    world.run()
+    assert ann.received == [str(number) for number in range(5)]

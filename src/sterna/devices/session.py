@@ -56,6 +56,9 @@ RETAINED_REMEMBERED = 1_000
 Publication = tuple[dict[str, Scalar], bytes]
 """The attributes and the payload of an event."""
 
+REASON_PACKET_BYTES = 32
+"""What a packet with a reason string has besides, and its reason codes, at most."""
+
 WAITING_BYTES_MAX = 8 * 2**20
 """So many bytes of what a device publishes may wait until its client may publish."""
 
@@ -198,8 +201,7 @@ class Session:
         """End the connection and give the reason."""
         if self.is_connected and not self.closes:
             if self.version is Version.V5:
-                reason = what if self._wants_problem_information else None
-                self.outbox.append(Disconnect(reason_code, reason_string=reason))
+                self.outbox.append(Disconnect(reason_code, reason_string=self._reason(what)))
             self.closes = True
 
     def _ended(self, share: Share, is_done: bool) -> None:  # noqa: FBT001 - of one who calls it.
@@ -336,14 +338,19 @@ class Session:
 
     def _on_subscribe(self, packet: Subscribe, now: Time) -> None:
         codes = tuple([self._subscribe(request, packet, now) for request in packet.requests])
-        self.outbox.append(Suback(packet.packet_id, codes, self._reason(self._refusal)))
+        self.outbox.append(Suback(packet.packet_id, codes, self._reason(self._refusal, len(codes))))
         self._refusal = ""
 
     _refusal = ""
     """Why a subscription of the present SUBSCRIBE was refused."""
 
-    def _reason(self, what: str) -> str | None:
-        return what if what and self._wants_problem_information else None
+    def _reason(self, what: str, codes: int = 1) -> str | None:
+        """A reason string, if the device wants one, and its packet does not get too large."""
+        if not what or not self._wants_problem_information:
+            return None
+        size_max = self._outbound.maximum_packet_size
+        fits = size_max is None or len(what.encode()) + codes + REASON_PACKET_BYTES <= size_max
+        return what if fits else None
 
     def _subscribe(self, request: SubscriptionRequest, packet: Subscribe, now: Time) -> ReasonCode:
         topic_filter = request.topic_filter

@@ -13,6 +13,7 @@ from sterna.devices.frames import Delivery, Packets
 from sterna.devices.hosting import Devices
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, device_name
 from sterna.devices.options import PROTOCOL
+from sterna.devices.session import REASON_PACKET_BYTES
 from sterna.mqtt.decoder import Decoder, end_of
 from sterna.mqtt.encoder import EncodedPublish, encode
 from sterna.mqtt.packets import (
@@ -69,6 +70,8 @@ class MqttSession(Stream):
         """What came behind CONNECT, before that was answered."""
         self.early_raw = b""
         self.keep_alive_s = 0
+        self.maximum_packet_size: int | None = None
+        """What the client takes."""
         self.heard_at = 0.0
         self._door = door
 
@@ -136,11 +139,13 @@ class MqttSession(Stream):
         if self.is_over:
             return
         if self.decoder.version is not None:
+            size_max = self.maximum_packet_size
+            is_short = size_max is None or len(reason.encode()) + REASON_PACKET_BYTES <= size_max
+            why = reason if is_short else None
+            last: Packet = Connack(reason_code=code, reason_string=why)
             if self.is_answered:
-                self.write(encode(Disconnect(code, reason_string=reason), self.version))
-            else:
-                connack = Connack(reason_code=code, reason_string=reason)
-                self.write(encode(connack, self.version))
+                last = Disconnect(code, reason_string=why)
+            self.write(encode(last, self.version))
         self.close()
 
     # ---- Called by the event loop
@@ -385,6 +390,7 @@ class MqttDoor:
 
     def _connect(self, session: MqttSession, connect: Connect) -> None:
         self._forget(session)
+        session.maximum_packet_size = connect.maximum_packet_size
         refusal = self._refusal(connect)
         if refusal is not None:
             self._metrics.closed("refused")
