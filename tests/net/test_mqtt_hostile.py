@@ -7,6 +7,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect as web_socket
+from websockets.typing import Subprotocol
 
 from sterna.mqtt.decoder import Decoder
 from sterna.mqtt.encoder import encode
@@ -17,6 +20,7 @@ from sterna.mqtt.packets import (
     MqttError,
     Packet,
     Pingreq,
+    Pingresp,
     Puback,
     Pubcomp,
     Publish,
@@ -48,7 +52,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
         "frame_bytes_max": 65_536,
         "subscriptions_per_client_max": 50,
     }
-    mqtt = {"listen": "127.0.0.1:0"}
+    mqtt = {"listen": "127.0.0.1:0", "websocket": "127.0.0.1:0"}
     with network_in(tmp_path_factory.mktemp("mqtt"), 1, mqtt=mqtt, limits=limits) as network:
         yield network
         assert network.is_running("B1")
@@ -214,6 +218,62 @@ def test_an_identifier_is_assigned(network: LocalNetwork) -> None:
     (connack,) = asyncio.run(run())
     assert isinstance(connack, Connack)
     assert connack.assigned_client_id
+
+
+def test_pings_are_answered_and_nothing_follows_disconnect(network: LocalNetwork) -> None:
+    async def run() -> list[Packet]:
+        peer = await Peer().open(network)
+        await peer.say(Connect(client_id="p"), Pingreq(), Pingreq())
+        await peer.say(Disconnect(), Publish("x", b"", 1, packet_id=1), Pingreq())
+        return await peer.hear()
+
+    kinds = [type(packet) for packet in asyncio.run(run())]
+    assert kinds == [Connack, Pingresp, Pingresp]
+
+
+@pytest.mark.parametrize("client_id", ["a", "abcdefghijklmnopqrstuvw", "0123456789ABCDEFGHIJKLM"])
+def test_identifiers_of_letters_and_digits_are_accepted(
+    network: LocalNetwork, client_id: str
+) -> None:
+    async def run() -> list[Packet]:
+        peer = await Peer(Version.V311).open(network)
+        await peer.say(Connect(version=Version.V311, client_id=client_id), Disconnect())
+        return await peer.hear()
+
+    (connack,) = asyncio.run(run())
+    assert isinstance(connack, Connack)
+    assert connack.reason_code is ReasonCode.SUCCESS
+
+
+def test_3_1_1_needs_an_identifier_for_a_session_that_lasts(network: LocalNetwork) -> None:
+    async def run() -> list[Packet]:
+        peer = await Peer(Version.V311).open(network)
+        await peer.say(Connect(version=Version.V311, clean_start=False), Pingreq())
+        return await peer.hear()
+
+    (connack,) = asyncio.run(run())
+    assert isinstance(connack, Connack)
+    assert connack.reason_code is ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    assert not connack.session_present
+
+
+def test_web_sockets_carry_binary_frames_only(network: LocalNetwork) -> None:
+    """Packets may be cut anywhere; text ends the connection; the subprotocol is mqtt."""
+    url = f"ws://{network.ask('B1', 'status')['mqtt']['websocket']}"
+    data = encode(Connect(client_id="ws"), Version.V5)
+    with web_socket(url, subprotocols=[Subprotocol("mqtt")]) as socket:
+        assert socket.subprotocol == "mqtt"
+        for at in range(len(data)):
+            socket.send(data[at : at + 1])
+        answer = socket.recv(SETTLE_S)
+        assert isinstance(answer, bytes)
+        (connack,) = Decoder(Role.CLIENT, Version.V5).feed(answer)
+        assert isinstance(connack, Connack)
+        socket.send("text")
+        with pytest.raises(ConnectionClosed):
+            socket.recv(SETTLE_S)
+    with pytest.raises(InvalidStatus), web_socket(url):
+        pass
 
 
 def test_a_stopping_broker_says_so(tmp_path_factory: pytest.TempPathFactory) -> None:

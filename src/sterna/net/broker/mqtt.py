@@ -64,6 +64,7 @@ class MqttSession(Stream):
         self.peer: NodeId = ""
         """The name of the device; empty until CONNECT has come."""
         self.decoder = Decoder(maximum_packet_size=packet_bytes_max, check_filter=why_no_filter)
+        self._is_answering = False
         self.is_answered = False
         """Whether CONNACK is on its way; before, nothing that follows CONNECT is read."""
         self.early: list[Packet] = []
@@ -122,8 +123,15 @@ class MqttSession(Stream):
                 subscription_identifiers=packet.identifiers,
             )
         if type(packet) is Connack:
-            self._door.answered(self)
+            self._is_answering = True
         return encode(packet, self.version)
+
+    def put(self, parts: Sequence[bytes]) -> int:
+        """Have packets sent with the next `flush`; once CONNACK is, what follows is read."""
+        if self._is_answering and not self.is_answered:
+            self.is_answered = True
+            self._door.answered(self)
+        return super().put(parts)
 
     def probe(self) -> None:
         """Do nothing: a server cannot ping."""
@@ -345,6 +353,8 @@ class MqttDoor:
                 pings += 1
             else:
                 others += 1
+                if type(packet) is Disconnect:
+                    break
                 if type(packet) is Subscribe and self._is_too_many(session.peer, packet):
                     limit = "too many subscriptions (subscriptions_per_client_max)"
                     session.say_why(ReasonCode.QUOTA_EXCEEDED, limit)
@@ -424,9 +434,7 @@ class MqttDoor:
 
     def answered(self, session: MqttSession) -> None:
         """CONNACK is on its way: read on."""
-        if not session.is_answered:
-            session.is_answered = True
-            self._loop.call_soon(self._read_on, session)
+        self._loop.call_soon(self._read_on, session)
 
     def _read_on(self, session: MqttSession) -> None:
         if session.is_over or not self._sessions.is_linked(session):
