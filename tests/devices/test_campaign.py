@@ -8,7 +8,19 @@ import random
 
 import pytest
 
-from sterna.mqtt.packets import Version, Will
+from sterna.devices.frames import Delivery
+from sterna.mqtt.packets import (
+    Auth,
+    Connack,
+    Disconnect,
+    Packet,
+    Pubcomp,
+    Pubrel,
+    Suback,
+    Unsuback,
+    Version,
+    Will,
+)
 from tests.devices.world import Phone, World
 from tests.scale import CAMPAIGN
 
@@ -202,3 +214,25 @@ def test_whatever_devices_do_brokers_go_on(block: int) -> None:
             Chaos(seed).run()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
+
+
+@pytest.mark.spec("LV-4")
+def test_what_brokers_never_send() -> None:
+    """User properties only with PUBLISH; no AUTH, no topic alias, no response information."""
+    seen: set[type[Packet | Delivery]] = set()
+    for seed in range(20):
+        chaos = Chaos(seed)
+        chaos.run()
+        for phone in chaos.phones:
+            for packet in phone.packets:
+                seen.add(type(packet))
+                if isinstance(packet, Delivery):
+                    continue
+                assert not isinstance(packet, Auth)
+                assert not getattr(packet, "user_properties", ())
+                if isinstance(packet, Pubrel | Pubcomp | Unsuback):
+                    assert packet.reason_string is None
+                if isinstance(packet, Connack):
+                    assert packet.authentication_method is None
+                    assert packet.response_information is None
+    assert {Connack, Pubrel, Pubcomp, Unsuback, Suback, Disconnect} <= seen

@@ -801,6 +801,9 @@ def test_a_reason_is_left_out_where_it_does_not_fit() -> None:
     _, ann, _ = pair(maximum_packet_size=40)
     ann.subscribe("x", user_properties=(("where", "price < "),))
     assert last(ann, Suback).reason_string is None
+    ann.say(Publish("x", topic_alias=65))
+    assert last(ann, Disconnect).reason_code == ReasonCode.TOPIC_ALIAS_INVALID
+    assert last(ann, Disconnect).reason_string is None
     _, bob, _ = pair(wants_problem_information=False)
     bob.subscribe("x", user_properties=(("where", "price < "),))
     assert last(bob, Suback).reason_string is None
@@ -837,3 +840,26 @@ def test_messages_wait_for_a_device_that_is_away(version: Version) -> None:
     ann.connect("b1", clean=False)
     world.run()
     assert ann.received == [str(number) for number in range(5)]
+
+
+def test_acknowledgements_have_the_order_of_what_they_acknowledge() -> None:
+    _, ann, _ = pair()
+    ann.answers = False
+    ann.say(*(Publish("x", b"", 1 + number % 2, packet_id=number) for number in range(10, 20)))
+    ann.say(*(Pubrec(number) for number in (3, 1, 2)))
+    sent = [packet for packet in ann.packets if isinstance(packet, Puback | Pubrec | Pubrel)]
+    assert [packet.packet_id for packet in sent] == [*range(10, 20), 3, 1, 2]
+
+
+def test_without_a_will_none_is_published_and_what_is_retained_outlives_its_session() -> None:
+    world, ann, bob = pair(expiry_s=0)
+    bob.subscribe("#")
+    ann.publish("x", "kept", retain=True)
+    world.run()
+    ann.lose()
+    world.wait(10)
+    assert "mqtt:ann" not in world.devices_at("b1").devices
+    assert bob.received == ["kept"]
+    later = Phone(world, "later").connect("b1").subscribe("x")
+    world.run()
+    assert later.received == ["kept"]

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from sterna.mqtt.packets import Connack, Puback, Suback, Version
+from sterna.mqtt.packets import Connack, Puback, ReasonCode, Suback, Version
 from tests.devices.world import Phone, World
 from tests.scale import CAMPAIGN
 
@@ -104,6 +104,29 @@ def test_nobody_else_gets_what_a_member_may_have_with_qos_2() -> None:
     world.run()
 
     assert received([away, other]) == [str(number) for number in range(10)]
+
+
+def test_nobody_else_gets_what_a_member_had_whose_session_ends() -> None:
+    """Neither what it may have with QoS 2, nor what it has refused. (MQTT 5.0, 4.8.2-5 and 6)"""
+    world = World(2)
+    ends, other = members_of(world, "b1", "b2", qos=2)
+    refuses = Phone(world, "refuses").connect("b1").subscribe(SHARE, qos=1)
+    world.run()
+    ends.answers = refuses.answers = False
+    publisher = Phone(world, "publisher").connect("b2")
+    for number in range(9):
+        publisher.publish("x/1", str(number))
+    world.run()
+    assert [len(each.received) for each in (ends, other, refuses)] == [3, 3, 3]
+    for packet in list(refuses.messages):
+        refuses.say(Puback(packet.packet_id, ReasonCode.UNSPECIFIED_ERROR))
+    ends.connect("b1", clean=True)
+    refuses.lose()
+    world.run()
+
+    assert len(other.received) == 3
+    (group,) = (group for b in world.names for group in world.devices_at(b).groups.values())
+    assert group.group.load.events == 0
 
 
 def test_messages_wait_while_no_member_is_connected() -> None:
