@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +15,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from sterna.net.address import Address
-from sterna.net.local import LocalNetwork
+from sterna.net.local import LocalNetwork, wait_for
 from tests.net.live import SETTLE_S, connect, gather_events, network_in
+from tests.scale import CAMPAIGN
 
 V5, V311 = MQTTProtocolVersion.MQTTv5, MQTTProtocolVersion.MQTTv311
 
@@ -279,3 +281,50 @@ def test_a_killed_broker_loses_nothing(tmp_path: Path, device: Make) -> None:
 
         assert reader.take(300) == [str(n) for n in range(300)]
         assert reader.messages.empty()
+
+
+@pytest.mark.spec("LV-4")
+def test_devices_roam_while_brokers_are_killed(tmp_path: Path, device: Make) -> None:
+    """With QoS 2 each of them gets everything, once, in the order of each publisher."""
+    rng = random.Random("roam")  # noqa: S311 - reproducible, not secret.
+    with network_in(tmp_path, 3, mqtt={"listen": "127.0.0.1:0"}) as network:
+        names = list(network.names)
+
+        def settle(each: Device) -> None:
+            """Connect somewhere; who is refused tries again, as libraries do."""
+            each.vanish()
+            each.connect(network.mqtt(rng.choice(names)))
+            while each.reason != "Success":
+                each.vanish()
+                each.connect(network.mqtt(rng.choice(names)))
+
+        readers = [device(f"reader {n}", (V5, V311)[n % 2]) for n in range(4)]
+        writers = [device(f"writer {n}", (V5, V311)[n % 2]) for n in range(2)]
+        for each in (*readers, *writers):
+            each.connect(network.mqtt(rng.choice(names)))
+        for reader in readers:
+            reader.subscribe("roam/+")
+        network.wait_until_settled()
+        count = 0
+        for _ in range(3 * CAMPAIGN):
+            killed = rng.choice(names)
+            for step in range(20):
+                if step == 10:
+                    network.kill(killed)
+                for number, writer in enumerate(writers):
+                    writer.publish(f"roam/{number}", str(count))
+                count += 1
+                if step in (5, 15):
+                    roaming = rng.choice(readers)
+                    roaming.vanish()
+            network.restart(killed)
+            for each in (*readers, *writers):
+                settle(each)
+            wait_for(lambda: all(not each.client._out_messages for each in writers), "unpublished")
+
+        for reader in readers:
+            got = [reader.messages.get(timeout=SETTLE_S) for _ in range(count * len(writers))]
+            for number in range(len(writers)):
+                mine = [m.payload.decode() for m in got if m.topic == f"roam/{number}"]
+                assert mine == [str(each) for each in range(count)]
+            assert reader.messages.empty()
