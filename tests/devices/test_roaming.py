@@ -167,3 +167,84 @@ def test_two_brokers_at_the_same_moment(clean: bool) -> None:
     Phone(world, "bob").connect("b2").publish("z", "1")
     world.run()
     assert winner.received == ["1"]
+
+
+@pytest.mark.spec("LV-4")
+def test_nothing_is_acknowledged_before_it_can_be_published() -> None:
+    """While what the old broker has kept is on its way, the device's messages wait with it."""
+    world = World(3)
+    ann, bob = Phone(world, "ann").connect("b1"), Phone(world, "bob").connect("b3").subscribe("x")
+    world.run()
+    ann.lose()
+    ann.connect("b2")
+    while ann.connack is None:
+        world.step()
+    world.cut("b1", "b2")
+    ann.publish("x", "1", 1).publish("x", "2", 2)
+    world.run()
+    assert not ann.is_done
+    assert bob.received == []
+
+    world.join("b1", "b2")
+    world.run()
+    assert ann.is_done
+    assert bob.received == ["1", "2"]
+
+
+@pytest.mark.spec("LV-4")
+def test_a_session_that_comes_too_late_is_given_up() -> None:
+    """The device has got another one meanwhile, which goes on."""
+    world = World(3)
+    ann = Phone(world, "ann").connect("b1").subscribe("x")
+    world.run()
+    ann.lose()
+    ann.connect("b3")
+    while ann.name in world.devices_at("b1").devices:
+        world.step()
+    world.cut("b2", "b3")
+    for _ in range(14):
+        if not ann.broker:
+            ann.connect("b3")
+        world.wait(5)
+    assert ann.broker
+    assert not ann.is_present
+    ann.subscribe("y")
+    world.join("b2", "b3")
+    world.run()
+    Phone(world, "bob").connect("b1").publish("x", "1").publish("y", "2")
+    world.run()
+
+    assert ann.broker == "b3"
+    assert ann.received == ["2"]
+
+
+@pytest.mark.spec("LV-4")
+def test_a_broker_that_joins_learns_of_sessions_and_retained_messages() -> None:
+    world = World(2, joined=False)
+    ann = Phone(world, "ann").connect("b1").subscribe("x")
+    ann.publish("kept", "1", retain=True)
+    world.run()
+    world.join("b1", "b2")
+    world.run()
+    reader = Phone(world, "reader").connect("b2").subscribe("kept")
+    ann.connect("b2")
+    world.run()
+
+    assert reader.received == ["1"]
+    assert ann.is_present
+
+
+@pytest.mark.spec("LV-4")
+def test_a_session_that_has_ended_is_not_looked_for() -> None:
+    """All brokers know that it has: the device is welcome elsewhere at once."""
+    world = World(2)
+    ann = Phone(world, "ann").connect("b1", expiry_s=0)
+    world.run()
+    ann.lose()
+    world.run()
+    world.kill("b1")
+    ann.connect("b2")
+    world.run()
+
+    assert ann.connack is not None
+    assert not ann.is_present

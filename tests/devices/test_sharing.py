@@ -182,6 +182,24 @@ def test_two_members_at_the_same_moment_make_one_group() -> None:
     assert all(member.received for member in members)
 
 
+def test_a_group_goes_on_after_a_restart_of_its_broker() -> None:
+    """Although none of its members is there."""
+    world = World(2)
+    (first,) = members_of(world, "b1")
+    other = Phone(world, "other").connect("b2").subscribe(SHARE, qos=1)
+    world.run()
+    assert world.devices_at("b1").groups
+    first.unsubscribe(SHARE)
+    world.run()
+    world.kill("b1")
+    world.restart("b1")
+    world.run()
+    Phone(world, "publisher").connect("b2").publish("x/1", "1")
+    world.run()
+
+    assert other.received == ["1"]
+
+
 def test_a_slow_member_does_not_hold_up_the_others() -> None:
     world = World(1)
     slow, other = members_of(world, "b1", "b1")

@@ -62,7 +62,9 @@ class Line(NamedTuple):
 class World:
     """Brokers in a line, and devices."""
 
-    def __init__(self, brokers: int = 1, **config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, brokers: int = 1, *, joined: bool = True, **config: Mapping[str, Any]
+    ) -> None:
         self.now = BEGIN_US
         self.names = [f"b{number}" for number in range(1, brokers + 1)]
         self.brokers: dict[str, Broker] = {}
@@ -78,7 +80,8 @@ class World:
             self.brokers[name] = broker_of(self._began[name])
             self._log[name] = []
         for a, b in zip(self.names, self.names[1:], strict=False):
-            self.join(a, b)
+            if joined:
+                self.join(a, b)
         self.run()
 
     def devices_at(self, broker: str) -> Devices:
