@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from sterna.cli.sub import parse_duration, parse_past, write_text
+from sterna.core.facts import Displayed
+from sterna.journal import facts_in, read_journal
 from sterna.model.event import Event
 from sterna.net.local import LocalNetwork, wait_for
 from tests.cli.conftest import COMMAND, WAIT_S, running, sterna, sterna_json, subscribed
@@ -41,10 +43,13 @@ def test_events_come_from_another_broker_as_they_are_published(network: LocalNet
 
 
 @pytest.mark.spec("RE-1")
-def test_two_brokers_watch_and_each_event_is_printed_once(network: LocalNetwork) -> None:
+def test_two_brokers_watch_and_each_event_is_printed_once(
+    network: LocalNetwork, tmp_path: Path
+) -> None:
     with running(
         *("sub", network.url("B1"), "topic = 'watched'", "--also", network.url("B2"), "--json"),
         *("--watch", "2", "--client", "car", "--count", "3", "--queue", "ring(9)"),
+        *("--journal", str(tmp_path)),
     ) as process:
         for number, broker in enumerate(("B1", "B2"), 1):
             subscribed(network, f"car~{number}", at=broker)
@@ -54,6 +59,8 @@ def test_two_brokers_watch_and_each_event_is_printed_once(network: LocalNetwork)
     assert process.returncode == 0
     assert numbers(out) == [1, 2, 3]
     assert err == "".join(f"watched by {each} ({network.url(each)})\n" for each in ("B1", "B2"))
+    told = [fact for batch in read_journal(tmp_path, "car~merged") for fact in facts_in(batch)]
+    assert sum(len(fact.events) for fact in told if isinstance(fact, Displayed)) == 3
 
 
 @pytest.mark.parametrize(
@@ -61,6 +68,7 @@ def test_two_brokers_watch_and_each_event_is_printed_once(network: LocalNetwork)
     [
         (("--watch", "2"), "--watch 2 needs the addresses of 2 brokers: add some with --also"),
         (("--watch", "1", "--past", "3"), "give --watch or --past, not both"),
+        (("--watch", "2", "--also", "--quiet"), "'sterna://--quiet' is no address of a broker"),
     ],
 )
 def test_what_does_not_go_with_watching_is_refused(

@@ -12,6 +12,7 @@ import pytest
 
 import sterna
 from sterna.core.names import LocalProtocolError
+from sterna.net.client.connections import Change, Connected, Lost
 from sterna.net.client.deliveries import QUEUE_EVENTS_MAX
 from sterna.net.client.window import BATCH_EVENTS, WINDOW_EVENTS
 from sterna.net.local import LocalNetwork, wait_for
@@ -346,3 +347,43 @@ def test_advertisements(ann: sterna.blocking.Client) -> None:
 
     assert (advertised.name, str(advertised.where)) == ("mine", "topic = 'advertised'")
     advertised.close()
+
+
+@pytest.mark.spec("RE-5")
+def test_several_brokers_serve_a_blocking_client(network: LocalNetwork) -> None:
+    """Each event once and in order, also after it was away; it publishes over one of them."""
+    changes: list[Change] = []
+    called: list[object] = []
+    with sterna.blocking.connect(*network.urls.values(), client="car", watch=2) as car:
+        assert sorted(car.brokers) == ["B1", "B2"]
+        assert car.sessions == ("car~1", "car~2")
+        remove = car.on_connection(changes.append)
+        events = car.subscribe("topic = 'watched'", keep="ring(5)").ready(WAIT_S)
+        car.subscribe(
+            "topic = 'watched'", name="2", callback=lambda e: called.append(e.attributes["n"])
+        )
+        id_ = car.publish(topic="watched", n=0).wait(WAIT_S)
+        assert id_.publisher == "car"
+        assert car.publish_all([{"topic": "watched", "n": n} for n in range(1, 4)]) == 3
+        assert [events.get(WAIT_S).attributes["n"] for _ in range(4)] == [0, 1, 2, 3]
+        car.detach()
+        assert car.brokers == ()
+        with sterna.blocking.connect(network.url("B1"), client="ben") as ben:
+            ben.publish(topic="watched", n=4).wait(WAIT_S)
+        car.attach()
+        car.drain(WAIT_S)
+        assert events.get(WAIT_S).attributes["n"] == 4
+        wait_for(lambda: len(called) == 5, "not all events came", limit_s=WAIT_S)
+        assert sorted(map(type, changes), key=str) == 4 * [Connected] + 2 * [Lost]
+        remove()
+        assert not car._client._sessions._callbacks
+        with pytest.raises(LocalProtocolError, match="not acknowledged by hand"):
+            events.acknowledge(sterna.Event(publisher="p", seq=1, time_us=0))
+        with pytest.raises(sterna.TimedOutError):
+            events.get(timeout=0.01)
+    with pytest.raises(sterna.ClosedError):
+        car.publish(n=1)
+    with pytest.raises(sterna.ClosedError):
+        events.get(WAIT_S)
+    with pytest.raises(ValueError, match="no state"):
+        sterna.blocking.connect(*network.urls.values(), watch=2, state="s")  # type: ignore[call-overload]

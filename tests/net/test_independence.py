@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.net.client.independence import place_of, shared
+from sterna.net.client.independence import Place, Taken, most_independent, place_of, shared
 from sterna.net.client.transport import Tcp
 from sterna.sim.topology import Topology, from_parents, star
 from tests.net.live import connect, network_in
@@ -55,6 +55,28 @@ def test_two_leaves_of_a_star_share_its_centre() -> None:
 
     assert shared(links, "B2", "B3") == 1  # What is published at B4 passes B1.
     assert shared(links, "B1", "B2") == 2  # What is published at B3 or B4 does.
+
+
+@pytest.mark.spec("RE-5")
+def test_the_addresses_of_other_brokers_come_in_the_order_of_what_they_share() -> None:
+    """Whoever does not answer is out, and so is whose broker has a session already."""
+    links = tuple(star(4).links)
+    places = {
+        "sterna://a:1": None,
+        "sterna://a:2": Place("", ()),
+        "sterna://b:1": Place("B2", links),
+        "sterna://c:1": Place("B1", links),
+        "sterna://c:2": Place("B3", links),
+        "sterna://c:3": Place("B4", links),
+        "sterna://b:2": Place("B4", links),
+    }
+
+    def chosen(*taken: Taken) -> list[str]:
+        return [url.removeprefix("sterna://") for url in most_independent(places, taken)]
+
+    assert chosen() == ["b:1", "c:1", "c:2", "c:3", "b:2", "a:2"]
+    assert chosen(Taken("b", "B2")) == ["c:2", "c:3", "c:1", "b:2", "a:2"]
+    assert chosen(Taken("c", "B4"), Taken("c", None)) == ["b:1", "c:2", "c:1", "a:2"]
 
 
 @pytest.mark.spec("RE-5")

@@ -124,6 +124,7 @@ def test_a_program_whose_name_is_taken_ends(tmp_path: Path) -> None:
 
     async def run(urls: list[str]) -> None:
         first = await connect(*urls, client="car", watch=2)
+        assert await first is first
         subscription = first.subscribe("n >= 0")
         async with connect(*urls, client="car", watch=2) as second:
             mine = await second.subscribe("n >= 0").ready(SETTLE_S)
@@ -185,6 +186,7 @@ def test_a_session_that_was_given_up_is_forgotten_when_its_broker_is_back(tmp_pa
             await until(lambda: car.brokers == ("B4", "B2"))
             await asyncio.to_thread(network.restart, "B3")
             await until(lambda: "car~1" not in known("B3"))
+            await car.publish(n=1).wait(SETTLE_S)  # It is where it publishes.
         assert [known(name) for name in network.urls] == [[], [], [], []]
 
     with network_in(tmp_path, 4) as network:
@@ -211,7 +213,7 @@ def test_publishing_goes_on_when_the_broker_for_it_has_died(
             destroy(network, "B3")
             await until(lambda: "B3" not in car.brokers)
             with pytest.raises(NotConnectedError, match="publish it again"):
-                await car.publish(n=2)
+                await car.publish(n=2).wait(SETTLE_S)
             await car.publish(n=3).wait(SETTLE_S)
             with pytest.raises(NotConnectedError, match="published or not"):
                 await car.drain(SETTLE_S)

@@ -7,11 +7,14 @@ broker dies for good, the application misses nothing that a session got which di
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna.core.handover.cache import read
+from sterna.core.handover.hosting import Hosting
 from sterna.core.inputs import Attach, Detach, Publish
 from sterna.core.names import NodeId, Time
 from sterna.core.replication.facts import CameLate, GaveUp, HeldBack
@@ -150,6 +153,33 @@ def test_a_broker_that_dies_for_good_leaves_no_gap(dying: NodeId) -> None:
 
 
 @pytest.mark.spec("RE-5")
+def test_what_the_other_broker_had_accepted_comes_although_nobody_can_send_it_again() -> None:
+    """Both sessions are away. The broker that dies had the event, and was the way to the other."""
+    script = Script(
+        topology=star(3),
+        clients={ONE: "B1", TWO: "B3", SPARE: "B3", "p": "B2"},
+        steps=(),
+        handover=RELOCATION,
+    )
+    car = Application("car", (ONE, TWO))
+    simulation = ReplicatedSimulation(script, car)
+    simulation.subscribe("1", Filter("TRUE"))
+    simulation.settle()
+    for session in (ONE, TWO):
+        simulation.do(Do(client=session, what=Detach()))
+    simulation.do(Do(client="p", what=Publish(attributes={})))
+    simulation.settle()
+    assert accepted(simulation, ONE) == accepted(simulation, TWO) == {EventId("p", 1)}
+    simulation.do(Die(broker="B1"))
+    assert accepted(simulation, ONE) == set()
+    simulation.replace(ONE, SPARE, "B3", {"1": Filter("TRUE")})
+    simulation.do(Do(client=TWO, what=Attach(broker="B3")))
+    simulation.do(Wait(us=10 * HOP_US))
+
+    assert car.ids == [EventId("p", 1)]
+
+
+@pytest.mark.spec("RE-5")
 def test_with_a_session_in_each_part_of_a_network_that_has_fallen_apart_nothing_is_lost() -> None:
     """B1 in the middle dies. What is published on either side comes through the session there."""
     script = Script(
@@ -183,21 +213,39 @@ class Run:
     lost: NodeId | None
     """The session that is replaced, if a broker dies."""
 
+    def staying(self) -> list[NodeId]:
+        """The first sessions that are not lost, and whose brokers can reach each other always."""
+        part = parts(self.script.topology, self.dead)
+        return [
+            session
+            for session in (ONE, TWO)
+            if session != self.lost
+            and len({part.get(broker, "") for broker in self.places[session]} | {""}) == 2
+            and not self.places[session] & self.dead
+        ]
+
+    @cached_property
+    def dead(self) -> set[NodeId]:
+        return {step.broker for step in self.script.steps if isinstance(step, Die)}
+
+    @cached_property
+    def places(self) -> dict[NodeId, set[NodeId]]:
+        """At which brokers each client is in the course of the run."""
+        places = {client: {broker} for client, broker in self.script.clients.items()}
+        for step in self.script.steps:
+            if isinstance(step, Do) and isinstance(step.what, Attach):
+                places[step.client].add(step.what.broker)
+        return places
+
     def safe(self) -> list[EventId]:
         """The events that a session gets on ways on which no broker dies."""
-        places: dict[NodeId, set[NodeId]] = {c: {b} for c, b in self.script.clients.items()}
-        dead = {step.broker for step in self.script.steps if isinstance(step, Die)}
+        places, dead = self.places, self.dead
         published: list[tuple[EventId, Publish]] = []
         count: Counter[NodeId] = Counter()
         for step in self.script.steps:
-            match step:
-                case Do(client=client, what=Attach(broker=broker)):
-                    places[client].add(broker)
-                case Do(client=client, what=Publish() as what):
-                    count[client] += 1
-                    published.append((EventId(client, count[client]), what))
-                case _:
-                    pass
+            if isinstance(step, Do) and isinstance(step.what, Publish):
+                count[step.client] += 1
+                published.append((EventId(step.client, count[step.client]), step.what))
         part = parts(self.script.topology, dead)
 
         def together(a: NodeId, b: NodeId) -> bool:
@@ -303,9 +351,28 @@ def replicated(draw: st.DrawFn, *, dies: bool) -> Run:
     return Run(script, Filter("n > 0"), draw(living), lost if dies else None)
 
 
+def accepted(simulation: ReplicatedSimulation, session: NodeId) -> set[EventId]:
+    """What brokers that live have for a session: kept, or sent to it and not confirmed."""
+    found: set[EventId] = set()
+    for name in simulation.script.topology.brokers:
+        host = simulation.network.hosts[name]
+        if host.is_down:
+            continue
+        (hosting,) = (each for each in host.node.components if isinstance(each, Hosting))
+        guest = hosting.guests.get(session)
+        if guest is not None:
+            waiting = [*read(guest.cache.events(), host.node.depot), *guest.lost]
+            found |= {event.id for event in waiting}
+        unconfirmed = host.node.unconfirmed(session) if session in host.node.peers else ()
+        for message in unconfirmed:
+            found |= {event.id for event in getattr(message, "events", ())}
+    return found
+
+
 def simulate(
-    run: Run, filtering: Filtering, facts: Facts
+    run: Run, filtering: Filtering, facts: Facts, seen: set[EventId]
 ) -> tuple[Application, ReplicatedSimulation]:
+    """Run it; what brokers have accepted for the sessions that stay is put into `seen`."""
     car = Application("car", (ONE, TWO), MergingOptions(filtering=filtering, hold_us=HOLD_US))
     simulation = ReplicatedSimulation(run.script, car, [facts])
     simulation.subscribe("1", run.wanted)
@@ -313,6 +380,8 @@ def simulate(
     died = False
     for step in run.script.steps:
         simulation.do(step)
+        for session in run.staying():
+            seen |= accepted(simulation, session)
         if isinstance(step, Die):
             died = True
             if run.lost:
@@ -327,7 +396,8 @@ def simulate(
 def check(run: Run, filtering: Filtering, seen: Counter[str]) -> None:
     """The promises of each filter, about what the sessions got and about what was safe."""
     facts = Facts()
-    car, simulation = simulate(run, filtering, facts)
+    held: set[EventId] = set()
+    car, simulation = simulate(run, filtering, facts, held)
     verdict = judge(car.ids, car.received)
     assert verdict == judge_facts([*facts.all, *car.facts], "car", (ONE, TWO, SPARE))
     safe = run.safe()
@@ -340,6 +410,7 @@ def check(run: Run, filtering: Filtering, seen: Counter[str]) -> None:
         assert verdict.complete
     if filtering is not Filtering.ORDER:
         assert missing(car.ids, safe) == []
+        assert missing(car.ids, sorted(held)) == []
     late = {id_ for fact in car.facts if type(fact) is CameLate for id_ in fact.events}
     if filtering is Filtering.HOLDING:
         assert verdict.complete or gave_up or run.lost  # Nothing waits for a new session.
@@ -349,6 +420,7 @@ def check(run: Run, filtering: Filtering, seen: Counter[str]) -> None:
     seen.update(
         runs=1,
         safe=len(safe),
+        kept=len(held),
         twice=not judge(car.received, ()).consistent,
         unordered=not judge(car.received, ()).ordered,
         held=any(type(fact) is HeldBack for fact in car.facts),
@@ -387,4 +459,5 @@ def test_a_broker_that_dies_for_good_loses_nothing_that_another_watches(
 
     runs()
     assert seen["safe"] > seen["runs"]
+    assert seen["kept"] > 0
     assert seen["twice"] > 0

@@ -26,6 +26,7 @@ from sterna.model.duration import parse_duration
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter, FilterError
 from sterna.model.queue_policies import parse_policy
+from sterna.net.address import Address, AddressError
 from sterna.net.client import Client, connect
 from sterna.net.client.connections import Change, Connected, Lost
 from sterna.net.client.handles import Subscription
@@ -90,7 +91,7 @@ def sub(
             min=1,
             metavar="N",
             help="Have so many of the given brokers serve it at once; when one is lost, another "
-            "takes its place. Not with the options about state, past, place and roaming.",
+            "takes its place. Not with the options about state, past, order, place and roaming.",
             show_default=False,
         ),
     ] = None,
@@ -157,7 +158,6 @@ def sub(
         fail("give --json or --format, not both", as_json=as_json)
     alone: dict[str, object] = {
         "--state": state,
-        "--journal": journal,
         "--past": past,
         "--at": at,
         "--set": variables,
@@ -199,7 +199,7 @@ def sub(
             subscribe()
             if watch is None
             else _watch(
-                connect(*urls, client=client, watch=watch),
+                connect(*urls, client=client, watch=watch, journal=journal),
                 where,
                 keep,
                 writer,
@@ -253,7 +253,11 @@ def _check_client(
         fail("a state belongs to a client: give its name with --client", as_json=as_json)
     if brokers is not None and both:
         fail(f"give --watch or {both[0]}, not both", as_json=as_json)
-    if brokers is not None and len({*urls}) < brokers:
+    try:
+        addresses = {Address.from_url(url) for url in urls}
+    except AddressError as error:
+        fail(str(error), as_json=as_json)
+    if brokers is not None and len(addresses) < brokers:
         problem = (
             f"--watch {brokers} needs the addresses of {brokers} brokers: add some with --also"
         )

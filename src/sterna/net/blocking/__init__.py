@@ -9,5 +9,14 @@ An event loop in a thread of its own does the work. All objects here may be used
 
 from sterna.net.blocking.client import Client, connect
 from sterna.net.blocking.handles import Advertisement, Connections, Receipt, Subscription
+from sterna.net.blocking.watching import WatchingClient
 
-__all__ = ["Advertisement", "Client", "Connections", "Receipt", "Subscription", "connect"]
+__all__ = [
+    "Advertisement",
+    "Client",
+    "Connections",
+    "Receipt",
+    "Subscription",
+    "WatchingClient",
+    "connect",
+]

@@ -1,13 +1,12 @@
 """What an application calls: `connect`, and the client that it returns."""
 
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any, Self, TypeVar
+from typing import Any, overload
 
-from sterna.errors import ClosedError
+from sterna.core.replication.options import Filtering
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter
 from sterna.net import client as async_client
@@ -20,18 +19,19 @@ from sterna.net.blocking.handles import (
     call_all,
 )
 from sterna.net.blocking.outgoing import Outgoing
-from sterna.net.blocking.thread import LoopThread, left
-from sterna.net.client.api import CLOSE_S, CONNECT_S, open_subscription
+from sterna.net.blocking.running import Running
+from sterna.net.blocking.thread import left
+from sterna.net.blocking.watching import WatchingClient
+from sterna.net.client.api import CLOSE_S, CONNECT_S, HOLD_S, open_subscription
 from sterna.net.client.checking import PastBounds, checked_filter, checked_past, checked_terms
 from sterna.net.client.connections import Change
 from sterna.net.client.handles import Acknowledge
 from sterna.net.client.publications import checked_event, checked_item
 from sterna.net.client.transport import Transport
-from sterna.net.client.waiting import Problem, renamed
-
-Answer = TypeVar("Answer")
+from sterna.net.client.waiting import renamed
 
 
+@overload
 def connect(
     *urls: str,
     client: str | None = None,
@@ -40,44 +40,65 @@ def connect(
     timeout: float | None = CONNECT_S,
     transport: Transport | None = None,
     connect_s: float | None = None,
-) -> "Client":
+    watch: None = None,
+) -> "Client": ...
+@overload
+def connect(
+    *urls: str,
+    client: str | None = None,
+    journal: str | Path | None = None,
+    timeout: float | None = CONNECT_S,
+    transport: Transport | None = None,
+    watch: int,
+    filtering: str = Filtering.HOLDING,
+    hold_s: float = HOLD_S,
+) -> WatchingClient: ...
+def connect(
+    *urls: str,
+    client: str | None = None,
+    state: str | Path | None = None,
+    journal: str | Path | None = None,
+    timeout: float | None = CONNECT_S,
+    transport: Transport | None = None,
+    connect_s: float | None = None,
+    watch: int | None = None,
+    filtering: str = Filtering.HOLDING,
+    hold_s: float = HOLD_S,
+) -> "Client | WatchingClient":
     """Connect to a broker network, and wait until that is done.
 
     The arguments are those of `sterna.connect`. Close the client at the end, or use `with`.
     """
     timeout = renamed("connect_s", connect_s, timeout)
-    return Client(
-        lambda: async_client.connect(
+
+    def make() -> Any:
+        connecting: Any = async_client.connect  # It checks what goes together.
+        return connecting(
             *urls,
             client=client,
             state=state,
             journal=journal,
             timeout=timeout,
             transport=transport,
-        ),
-        has_state=state is not None,
-    )
+            watch=watch,
+            filtering=filtering,
+            hold_s=hold_s,
+        )
+
+    if watch is not None:
+        return WatchingClient(make)
+    return Client(make, has_state=state is not None)
 
 
-class Client:
+class Client(Running[async_client.Client]):
     """A client of a broker network. `connect` makes it."""
 
     def __init__(self, make: Callable[[], async_client.Client], *, has_state: bool) -> None:
         """The asyncio client that `make` returns does the work."""
+        super().__init__(make)
         self.has_state = has_state
         """Whether the client continues after a restart where it was."""
-        self._closing = threading.Lock()
-        self._is_closed = False
-        self._thread = LoopThread()
-        try:
-            self._client = self._thread.wait(lambda: _started(make))
-        except BaseException:
-            self._thread.end()
-            raise
         self._outgoing = Outgoing(self._client, self._thread)
-
-    def __repr__(self) -> str:
-        return repr(self._client)
 
     # ---- Opening and closing
 
@@ -90,26 +111,6 @@ class Client:
         """
         timeout = renamed("wait_s", wait_s, timeout)
         self._close(lambda: self._client.close(timeout=timeout))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_details: object) -> None:
-        self._close(lambda: self._client.__aexit__(error))
-
-    def _close(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        with self._closing:
-            if not self._is_closed:
-                try:
-                    self._wait(close)
-                finally:
-                    self._is_closed = True
-                    self._thread.end()
-
-    @property
-    def name(self) -> str:
-        """The name of the client in the network."""
-        return self._client.name
 
     @property
     def broker(self) -> str | None:
@@ -270,40 +271,8 @@ class Client:
 
     # ---- The thread with the event loop
 
-    def _wait(
-        self,
-        what: Callable[[], Coroutine[Any, Any, Answer]],
-        timeout: float | None = None,
-        problem: Problem = "this was not done",
-    ) -> Answer:
-        """Run a coroutine in the thread, after everything that was published before."""
-
-        async def do() -> Answer:
-            self._outgoing.pump_all()
-            return await what()
-
-        return self._thread.wait(do, timeout, problem)
+    def _before(self) -> None:
+        self._outgoing.pump_all()
 
     def _unaccepted(self, what: str) -> Callable[[], str]:
         return self._client._publications.unaccepted(what)
-
-    def _do(self, what: Callable[[], Answer]) -> Answer:
-        """Run a function in the thread, in the same way."""
-
-        async def do() -> Answer:
-            return what()
-
-        return self._wait(do)
-
-    def _close_quietly(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        with suppress(ClosedError):  # The end of the client has closed it already.
-            self._wait(close)
-
-
-async def _started(make: Callable[[], async_client.Client]) -> async_client.Client:
-    client = make()
-    try:
-        return await client
-    except BaseException:
-        await client.close()
-        raise

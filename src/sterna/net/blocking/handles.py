@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from sterna.core.names import LocalProtocolError
 from sterna.errors import ClosedError, SternaError
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
@@ -17,7 +18,10 @@ from sterna.net.client.connections import Change
 from sterna.net.client.waiting import timed_out
 
 if TYPE_CHECKING:
-    from sterna.net.blocking.client import Client
+    from sterna.net.blocking.running import Running
+    from sterna.net.client.watched import WatchedSubscription
+
+    AnyClient = Running[Any]
 
 log = logging.getLogger("sterna.client")
 
@@ -27,7 +31,7 @@ class Receipt:
 
     __slots__ = ("_client", "_problem", "_receipt")
 
-    def __init__(self, client: "Client") -> None:
+    def __init__(self, client: "AnyClient") -> None:
         self._client = client
         self._receipt: handles.Receipt | None = None
         self._problem: Exception | None = None
@@ -61,7 +65,11 @@ class Subscription:
     """
 
     def __init__(
-        self, client: "Client", subscription: handles.Subscription, *, takes_ahead: bool
+        self,
+        client: "AnyClient",
+        subscription: "handles.Subscription | WatchedSubscription",
+        *,
+        takes_ahead: bool,
     ) -> None:
         self._client = client
         self._subscription = subscription
@@ -124,7 +132,10 @@ class Subscription:
         that were not acknowledged are delivered again after a restart. A second acknowledgement of
         an event does nothing.
         """
-        self._client._do(lambda: self._subscription.acknowledge(event))
+        subscription = self._subscription
+        if not isinstance(subscription, handles.Subscription):
+            raise LocalProtocolError("what several brokers bring is not acknowledged by hand")
+        self._client._do(lambda: subscription.acknowledge(event))
 
     def close(self) -> None:
         """Unsubscribe. Events that have arrived can still be taken."""
@@ -174,7 +185,7 @@ class Subscription:
 class Advertisement:
     """Announces what the application will publish, until `close()`."""
 
-    def __init__(self, client: "Client", advertisement: handles.Advertisement) -> None:
+    def __init__(self, client: "AnyClient", advertisement: handles.Advertisement) -> None:
         self._client = client
         self._advertisement = advertisement
 
@@ -203,7 +214,7 @@ class Connections:
     `close()`.
     """
 
-    def __init__(self, client: "Client", changes: connections.Connections) -> None:
+    def __init__(self, client: "AnyClient", changes: connections.Connections) -> None:
         self._client = client
         self._changes = changes
 
@@ -242,8 +253,12 @@ def call(subscription: Subscription, callback: Callable[[Event], object]) -> Non
 
 def call_all(changes: Connections, callback: Callable[[Change], object]) -> None:
     with suppress(SternaError):
-        for change in changes:
-            try:
-                callback(change)
-            except Exception:
-                log.exception("a callback for changes of the connection failed")
+        call_each(changes, callback)
+
+
+def call_each(changes: Iterator[Change], callback: Callable[[Change], object]) -> None:
+    for change in changes:
+        try:
+            callback(change)
+        except Exception:
+            log.exception("a callback for changes of the connection failed")

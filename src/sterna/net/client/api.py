@@ -21,6 +21,7 @@ from sterna.net.client.checking import (
     Beginning,
     PastBounds,
     checked_filter,
+    checked_merging,
     checked_past,
     checked_terms,
 )
@@ -110,12 +111,14 @@ def connect(
         return WatchingClient(
             urls,
             brokers=watch,
-            options=MergingOptions(filtering=Filtering(filtering), hold_us=round(hold_s * 1e6)),
+            options=checked_merging(filtering, hold_s),
             client=client,
             journal=journal,
             timeout=renamed("connect_s", connect_s, timeout),
             transport=transport,
         )
+    if (filtering, hold_s) != (Filtering.HOLDING, HOLD_S):
+        raise ValueError("filtering and hold_s are for clients of several brokers; add watch=2")
     return Client(
         urls,
         client=client,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sterna.core import inputs
 from sterna.core.inputs import Input, SetVariable
 from sterna.core.names import LocalProtocolError
+from sterna.core.replication.options import Filtering, MergingOptions
 from sterna.core.terms.messages import Order, Terms
 from sterna.errors import FilterWarning
 from sterna.model.duration import parse_duration
@@ -59,6 +60,19 @@ def checked_terms(*, order: str, keep: str | None) -> Terms:
         raise ValueError(f"order is {' or '.join(map(repr, map(str, Order)))}, not {order!r}")
     return Terms(keep=keep or "", order=Order(order))
 
+
+def checked_merging(filtering: str, hold_s: float) -> MergingOptions:
+    """Return how what several brokers bring is merged; ValueError if there is no such way."""
+    if filtering not in [*Filtering]:
+        known = " or ".join(repr(str(each)) for each in Filtering)
+        raise ValueError(f"filtering is {known}, not {filtering!r}")
+    if not 0 <= hold_s <= HOLD_S_MAX:
+        raise ValueError(f"hold_s is a number of seconds from 0 to {HOLD_S_MAX:,}, not {hold_s}")
+    return MergingOptions(filtering=Filtering(filtering), hold_us=round(hold_s * 1e6))
+
+
+HOLD_S_MAX = 86_400
+"""For how long events may be held back at most: a day."""
 
 PastBounds = int | str | timedelta | tuple[int, str | timedelta]
 """How much of the past: so many events, a period, or both; then whichever ends first."""

@@ -125,9 +125,8 @@ class Sessions:
         while len(self.open) < self._wanted:
             if not await self._open_one(deadline - loop.time()):
                 again = await self._again()
-                if loop.time() + RETRY_S > deadline or len(again) + len(self.open) == len(
-                    self.urls
-                ):
+                is_vain = len(again) + len(self.open) == len(self.urls)
+                if is_vain or loop.time() + RETRY_S > deadline:
                     raise self._too_few(again)
                 await asyncio.sleep(RETRY_S)
 
@@ -164,6 +163,7 @@ class Sessions:
         self._is_away = True
         if self._filling is not None:
             self._filling.cancel()
+            self._filling = None
         for session in self.open.values():
             session.stop_waiting()
         clients = [session.client for session in self.open.values()]

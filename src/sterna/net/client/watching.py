@@ -93,6 +93,8 @@ class WatchingClient:
 
     async def _start(self) -> None:
         self._check()
+        if self.sessions:
+            return  # It was awaited before it is entered.
         try:
             self._displays.open(self._journal_failed)
             await self._outlet.client._start()
