@@ -14,21 +14,13 @@ from sterna.core.names import Time
 from sterna.model.duration import parse_duration
 from sterna.model.filters import Filter, FilterError
 from sterna.model.queue_policies import PolicyError, parse_policy
-from sterna.mqtt.packets import ReasonCode, Version
+from sterna.mqtt.packets import MqttError, ReasonCode, Version
 from sterna.mqtt.topics import why_no_topic_filter
 
 WHERE, PAST, KEEP = "where", "past", "keep"
 
 IN_FRONT = "$where("
 """How a topic filter begins that has a filter for the content in front."""
-
-
-class FilterRefusedError(Exception):
-    """There can be no such subscription."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.reason_code = ReasonCode.TOPIC_FILTER_INVALID
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -52,7 +44,7 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 def wish_of(topic_filter: str, properties: Mapping[str, str]) -> Wish:
-    """What a SUBSCRIBE asks for; FilterRefusedError if it cannot have that."""
+    """What a SUBSCRIBE asks for; MqttError if it cannot have that."""
     where, topics = split(topic_filter)
     for each in (where, properties.get(WHERE, "")):
         _check(each)
@@ -65,10 +57,10 @@ def wish_of(topic_filter: str, properties: Mapping[str, str]) -> Wish:
         if keep:
             parse_policy(keep)
     except PolicyError as error:
-        raise FilterRefusedError(str(error)) from None
+        raise _refused(str(error)) from None
     wish = Wish(topics, where, keep, events_max, past_us)
     if not wish.filter.is_bound:
-        raise FilterRefusedError("a filter of an MQTT client cannot use myloc or $variables")
+        raise _refused("a filter of an MQTT client cannot use myloc or $variables")
     return wish
 
 
@@ -115,7 +107,7 @@ def _past(text: str) -> tuple[int | None, Time | None]:
     try:
         return None, round(parse_duration(text) * 1e6)
     except ValueError as error:
-        raise FilterRefusedError(f"past: a number of events, or {error}") from None
+        raise _refused(f"past: a number of events, or {error}") from None
 
 
 def _check(where: str) -> None:
@@ -124,7 +116,7 @@ def _check(where: str) -> None:
         if where:
             Filter(where)
     except FilterError as error:
-        raise FilterRefusedError(str(error)) from None
+        raise _refused(str(error)) from None
 
 
 @lru_cache(maxsize=4096)
@@ -134,4 +126,8 @@ def _filter_of(topics: str, where: str) -> Filter:
     try:
         return Filter(f"{text} AND ({where})" if where else text)
     except FilterError as error:
-        raise FilterRefusedError(str(error)) from None
+        raise _refused(str(error)) from None
+
+
+def _refused(what: str) -> MqttError:
+    return MqttError(ReasonCode.TOPIC_FILTER_INVALID, what)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sterna.core.names import NodeId, Time
 from sterna.core.sizes import Load
 from sterna.devices.faces import attributes_of, publish_of
-from sterna.devices.filters import FilterRefusedError, Wish, wish_of
+from sterna.devices.filters import Wish, wish_of
 from sterna.devices.frames import Delivery
 from sterna.devices.group import group_of
 from sterna.devices.kept import (
@@ -33,6 +33,7 @@ from sterna.mqtt.packets import (
     Connack,
     Connect,
     Disconnect,
+    MqttError,
     Packet,
     Puback,
     Pubcomp,
@@ -358,7 +359,7 @@ class Session:
         try:
             properties = dict(packet.user_properties)
             wish = wish_of(topic_filter if share is None else share[1], properties)
-        except FilterRefusedError as error:
+        except MqttError as error:
             self._refusal = str(error)
             return error.reason_code
         if share is not None:
