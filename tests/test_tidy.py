@@ -19,7 +19,8 @@ MAY_IMPORT = {
     "journal": {"model", "matching", "core"},
     "sim": {"model", "matching", "core", "wire"},
     "mqtt": set(),
-    "net": {"model", "matching", "core", "wire", "journal", "mqtt"},
+    "devices": {"model", "matching", "core", "wire", "mqtt"},
+    "net": {"model", "matching", "core", "wire", "journal", "mqtt", "devices"},
     "pipeline": {"model", "matching", "core", "wire", "journal", "net"},
     "bench": {
         *("model", "matching", "core", "wire", "journal", "sim", "mqtt", "net", "pipeline"),

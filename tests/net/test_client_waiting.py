@@ -8,7 +8,7 @@ import pytest
 
 import sterna
 from sterna.core.names import LocalProtocolError
-from sterna.net import connection
+from sterna.net import stream
 from sterna.net.local import LocalNetwork
 from tests.net.live import SETTLE_S, Client, connect, network_in, until
 from tests.net.proxy import Proxy
@@ -203,7 +203,7 @@ def test_attaching_does_not_wait_for_a_broker_that_reads_nothing(
     network: LocalNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What that one has not taken goes to the next one."""
-    monkeypatch.setattr(connection, "CLOSE_S", 10 * SETTLE_S)
+    monkeypatch.setattr(stream, "CLOSE_S", 10 * SETTLE_S)
 
     async def run() -> None:
         rng = random.Random("proxy")  # noqa: S311 - reproducible, not secret.

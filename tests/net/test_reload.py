@@ -210,7 +210,7 @@ def test_keys_that_need_a_restart_are_few() -> None:
         *("name", "listen", "advertised_address", "data", "network.overlay"),
         "network.neighbours",
         *("durability.level", "durability.segment_bytes", "durability.salvage"),
-        *("http.listen", "journal.enabled"),
+        *("http.listen", "journal.enabled", "mqtt.listen", "mqtt.websocket"),
     ]
 
 

@@ -109,4 +109,5 @@ def _values(hint: Any, numbers: Numbers) -> st.SearchStrategy[Any]:
         return st.lists(_values(first, numbers), max_size=3).map(tuple)
     if get_args(hint):
         return st.one_of(*(_values(each, numbers) for each in get_args(hint)))
-    return {int: ANY_NUMBERS, str: TEXTS, bool: st.booleans(), type(None): st.none()}[hint]
+    plain = {int: ANY_NUMBERS, str: TEXTS, bytes: st.binary(max_size=20), bool: st.booleans()}
+    return {**plain, type(None): st.none()}[hint]

@@ -14,6 +14,7 @@ from sterna.core.inputs import (
     Ahead,
     ArchiveChanged,
     Heard,
+    Input,
     LinkDown,
     LinkUp,
     LookedUp,
@@ -27,7 +28,7 @@ from sterna.core.link import Data, LinkTiming
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.messages import AdvertisementChange, Events, Message, SubscriptionChange
 from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
-from sterna.core.node import Node
+from sterna.core.node import Node, Turn
 from sterna.core.overlay.messages import Unicast
 from sterna.core.quenching import Quenching
 from sterna.core.routing.foresight import Foresight
@@ -105,6 +106,18 @@ class Broker(Node):
         for message, decline in self._declining.handlers().items():
             self._on_message.setdefault(message, decline)
         self.hooks = find(BrokerHooks, self.components)
+        for inputs in self.hooks.inputs:
+            self._handlers |= inputs()
+
+    def handle(self, given: Input, now: Time) -> Turn:
+        turn = super().handle(given, now)
+        for exchange in self.hooks.exchange:
+            exchange(turn, now)
+        return turn
+
+    def handle_within(self, given: Input, now: Time) -> Turn:
+        """Take an input from a client that is inside this broker: a part of the present turn."""
+        return super().handle(given, now)
 
     @property
     def predictor(self) -> Predictor:

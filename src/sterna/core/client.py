@@ -297,6 +297,11 @@ class Client(Node):
     # ---- Leaving for good
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether the client wants to be forgotten, and its broker does not know yet."""
+        return self._leaving is not Leaving.STAYING
+
+    @property
     def has_sent_farewell(self) -> bool:
         """Whether the broker was asked to forget the client."""
         return self._leaving is Leaving.FAREWELL_SENT

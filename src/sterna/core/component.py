@@ -17,9 +17,9 @@ from sterna.model.filters import Filter
 if TYPE_CHECKING:
     from sterna.core.broker import Broker
     from sterna.core.client import Client
-    from sterna.core.inputs import LinkUp
+    from sterna.core.inputs import Input, LinkUp
     from sterna.core.keeping import Reader, Writer
-    from sterna.core.node import Node
+    from sterna.core.node import Node, Turn
     from sterna.core.settings import Settings
 
 
@@ -146,6 +146,16 @@ class Component:
 
 class BrokerComponent(Component):
     """A broker's part of a protocol."""
+
+    def inputs(self) -> "dict[type[Input], Callable[[Any, Time], None]]":
+        """The inputs that it takes from the driver, beyond those of every broker."""
+        return {}
+
+    def exchange(self, turn: "Turn", now: Time) -> None:
+        """A turn is over, and may be added to: for clients that are inside the broker.
+
+        What goes to them is in the turn like what goes to others, and is to be taken out.
+        """
 
     def events_arriving(self, events: Sequence[Event], link: LinkId, now: Time) -> Sequence[Event]:
         """Events have come over a link; return those that are to be routed."""

@@ -19,6 +19,8 @@ Hook = tuple[Callable[..., Any], ...]
 class BrokerHooks:
     """The hooks of a broker's components; see `BrokerComponent` for each."""
 
+    inputs: Hook
+    exchange: Hook
     events_arriving: Hook
     events_passing: Hook
     events_leaving: Hook

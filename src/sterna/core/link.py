@@ -171,6 +171,10 @@ class LinkSession:
         """One part of what is not acknowledged, and its size; the oldest is at 0."""
         return self._unacknowledged.at(place)
 
+    def unconfirmed_frames(self) -> list[Frame]:
+        """The frames that the other end has not acknowledged, oldest first."""
+        return list(self._unacknowledged)
+
     def to_spill(self, bytes_max: int) -> Sequence[Data]:
         """The oldest consecutive messages in memory that may be spilled: about so many bytes."""
         return self._unacknowledged.to_spill(bytes_max)

@@ -14,7 +14,7 @@ from sterna.core.depot import Depot, NoDepot, Stretch, Unconfirmed, count, messa
 from sterna.core.facts import Attached, Detached, Fact, LinkReset, MemoriesDiffer
 from sterna.core.inputs import Input
 from sterna.core.keeping import Part, Reader, Record, Writer
-from sterna.core.link import Ack, Data, KeptSession, LinkSession, LinkTiming, Mismatch, State
+from sterna.core.link import Ack, Data, Frame, KeptSession, LinkSession, LinkTiming, Mismatch, State
 from sterna.core.lives import SESSIONS_MAX
 from sterna.core.messages import Events, Message
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
@@ -263,6 +263,10 @@ class Node(ABC):
         """The number of the oldest message that is not confirmed yet; None if there is none."""
         session = self._sessions.get(link)
         return None if session is None else session.oldest_unconfirmed
+
+    def on_its_way(self, link: LinkId) -> list[Frame]:
+        """The frames with what the other end of a link has not confirmed yet."""
+        return self._sessions[link].unconfirmed_frames()
 
     def is_connected(self, link: LinkId) -> bool:
         """Whether a connection is up, even if the handshake is unfinished."""

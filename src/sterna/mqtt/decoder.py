@@ -47,6 +47,15 @@ _FLAGS = {6: 2, 8: 2, 10: 2}
 """The flags of the fixed header that are not 0, by kind of packet."""
 
 
+def end_of(data: bytes, count: int) -> int:
+    """Where the first so many packets end, all of which are complete."""
+    at = 0
+    for _ in range(count):
+        length, body = _long_length(data, at + 1, len(data), is_5=False)
+        at = body + length
+    return at
+
+
 class Decoder:
     """Reads what the other end of one connection sends.
 
@@ -56,7 +65,7 @@ class Decoder:
 
     __slots__ = (
         *("_check_filter", "_failure", "_readers", "_rest", "_wanted"),
-        *("maximum_packet_size", "role", "version"),
+        *("maximum_packet_size", "role", "taken", "version"),
     )
 
     def __init__(
@@ -74,12 +83,19 @@ class Decoder:
         """None until CONNECT has come. After a CONNECT that cannot be read: how to answer it."""
         self.maximum_packet_size = maximum_packet_size
         """In bytes, with the fixed header. A longer packet is refused once its header is here."""
+        self.taken = b""
+        """The bytes of the packets that `feed` has returned last."""
         self._check_filter = check_filter
         self._rest = bytearray()
         self._wanted = 0
         """How many bytes there must be before looking at them again can help."""
         self._failure: tuple[ReasonCode, str] | None = None
         self._readers = readers(version, self._sender, check_filter) if version else {}
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """How many bytes have come of a packet that is not complete."""
+        return len(self._rest)
 
     @property
     def _sender(self) -> Role:
@@ -97,6 +113,7 @@ class Decoder:
         if rest:
             rest += data
             if len(rest) < self._wanted:
+                self.taken = b""
                 return []
             data = bytes(rest)
             rest.clear()
@@ -107,9 +124,12 @@ class Decoder:
             found = too_short() if isinstance(error, IndexError) else error
             self._failure = found.reason_code, str(found)
             found.before = packets
+            self.taken = data[: end_of(data, len(packets))]
             raise found from None
+        self.taken = data
         if at < len(data):
             rest += data[at:]
+            self.taken = data[:at]
         return packets
 
     def _read(self, data: bytes, packets: list[Packet]) -> int:  # noqa: PLR0915 - a call costs.

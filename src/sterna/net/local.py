@@ -96,6 +96,7 @@ class LocalNetwork:
             self.configs = {name: self._moved(each, found) for name, each in found.items()}
         else:
             common = config if isinstance(config, BrokerConfig) else _read(config or {})
+            common = self._with_free_port(common)
             self.configs = {
                 name: self._config(place, name, common) for place, name in enumerate(self.names)
             }
@@ -110,6 +111,10 @@ class LocalNetwork:
     def urls(self) -> dict[str, str]:
         """The URL of each broker, in the order of their names."""
         return {name: address.url for name, address in self.addresses.items()}
+
+    def mqtt(self, name: str) -> Address:
+        """Where a broker is reached by MQTT; an error if its configuration has no such address."""
+        return Address.parse(self.configs[name].mqtt.listen)
 
     def url(self, name: str) -> str:
         """The URL of a broker."""
@@ -272,11 +277,45 @@ class LocalNetwork:
 
     # ---- Starting
 
+    def _with_free_port(self, common: BrokerConfig) -> BrokerConfig:
+        """A configuration with the first of as many free ports for MQTT as there are brokers."""
+        listen = common.mqtt.listen
+        if not listen or Address.parse(listen).port:
+            return common
+        count = len(self.names)
+        for _ in range(100):
+            first = random.choice(_PORTS[:-count])  # noqa: S311 - it keeps no secret.
+            taken = {address.port for address in self.addresses.values()}
+            if taken.isdisjoint(range(first, first + count)) and self._is_free(first, count):
+                address = Address.parse(listen)._replace(port=first)
+                return replace(common, mqtt=replace(common.mqtt, listen=str(address)))
+        raise SternaError(f"there are no {count} free ports for MQTT; give the first one")
+
+    def _is_free(self, first: int, count: int) -> bool:
+        """Whether so many ports are free; if so, they are held for this network."""
+        signs: list[socket.socket] = []
+        try:
+            for port in range(first, first + count):
+                signs.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                signs[-1].bind((HOST, port))
+                with socket.socket() as probe:
+                    probe.bind((HOST, port))
+        except OSError:
+            for sign in signs:
+                sign.close()
+            return False
+        self._reserved += signs
+        return True
+
     def _config(self, place: int, name: str, common: BrokerConfig) -> BrokerConfig:
         up = self.links.get(name)
-        http = common.http
-        if http.listen and (address := Address.parse(http.listen)).port:
-            http = replace(http, listen=str(address._replace(port=address.port + place)))
+        http, mqtt = common.http, common.mqtt
+        if http.listen:
+            http = replace(http, listen=_behind(http.listen, place))
+        if mqtt.listen:
+            mqtt = replace(mqtt, listen=_behind(mqtt.listen, place))
+        if mqtt.websocket:
+            mqtt = replace(mqtt, websocket=_behind(mqtt.websocket, place))
         graph = common.places.graph
         return replace(
             common,
@@ -295,6 +334,7 @@ class LocalNetwork:
             ),
             places=replace(common.places, graph=graph and str(Path(graph).absolute())),
             http=http,
+            mqtt=mqtt,
         )
 
     def _candidates(self, place: int) -> tuple[str, ...]:
@@ -403,6 +443,12 @@ def wait_for(condition: Callable[[], bool], problem: str, *, limit_s: float = ST
         if time.monotonic() > deadline:
             raise SternaError(f"{problem} after {limit_s:g} s")
         time.sleep(_POLL_S)
+
+
+def _behind(listen: str, place: int) -> str:
+    """The address of a broker at a place, if this is that of the first; any port stays any."""
+    address = Address.parse(listen)
+    return str(address._replace(port=address.port + place)) if address.port else listen
 
 
 def _datagrams() -> socket.socket:

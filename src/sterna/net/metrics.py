@@ -39,7 +39,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a broker right now; the driver makes one for each scrape."""
 
     connections: Mapping[str, int] = {}
-    """How many connections, by the other side: `client`, `broker`, or `unknown` at first."""
+    """How many, by the other side: `client`, `mqtt`, `broker`, or `unknown` at first."""
     clients_away: int = 0
     clients_elsewhere: int = 0
     subscriptions: int = 0

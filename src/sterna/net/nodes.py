@@ -2,6 +2,8 @@
 
 from secrets import randbelow
 
+from msgspec import to_builtins
+
 from sterna import plugins
 from sterna.core.assembly import make_broker
 from sterna.core.broker import Broker
@@ -11,6 +13,7 @@ from sterna.core.link import LinkTiming
 from sterna.core.lives import NOTHING_KNOWN, SESSIONS_MAX, Earlier, first_seq, incarnation
 from sterna.core.names import NodeId
 from sterna.core.settings import ClientOptions, Settings
+from sterna.devices.hosting import DEVICES
 from sterna.net import clock
 from sterna.net.config import BrokerConfig
 from sterna.net.records import Began
@@ -42,8 +45,13 @@ def settings_of(config: BrokerConfig) -> Settings:
         places=config.places_options(mobility),
         mobility=mobility,
         history=config.history_options,
-        protocols=(*LIVE, *config.network.overlay_protocols, *(each.name for each in more)),
-        options=config.protocols,
+        protocols=(
+            *LIVE,
+            *config.network.overlay_protocols,
+            DEVICES.name,
+            *(each.name for each in more),
+        ),
+        options={**config.protocols, DEVICES.name: to_builtins(config.device_options)},
         modules={plugins.find(each).name: each for each in named if plugins.is_in_module(each)},
     )
 

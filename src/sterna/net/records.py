@@ -13,6 +13,10 @@ from sterna.core.inputs import Heard, Input, LinkDown, LinkGone, LinkUp, Receive
 from sterna.core.lives import NOTHING_KNOWN, Earlier
 from sterna.core.names import NodeId, Peer, Time
 from sterna.core.settings import Settings
+from sterna.devices.filters import why_no_filter
+from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid
+from sterna.mqtt.decoder import Decoder
+from sterna.mqtt.packets import Version
 from sterna.wire.codec import decode_stored, from_json, from_msgpack, to_json, to_msgpack
 from sterna.wire.datagrams import decode_said
 from sterna.wire.frames import split
@@ -22,6 +26,7 @@ _HEAD = struct.Struct("<BQH")
 
 _BEGAN = 0
 _RECEIVED, _LINK_UP, _LINK_DOWN, _LINK_GONE, _TIME_PASSED, _APPLICATION, _NOTE, _HEARD = range(1, 9)
+_DEVICE_SAID = 9
 
 _PEER = {
     (peer, advertises): peer.encode() + ending
@@ -55,6 +60,8 @@ _Doing: Any = (
     | inputs.KeptSpilled
     | inputs.Configured
     | inputs.Restarted
+    | DeviceConnected
+    | DeviceLost
 )
 
 
@@ -102,6 +109,8 @@ def encode_record(given: Input, now: Time, raw: bytes = b"") -> bytes:
     kind = type(given)
     if kind is Received:
         return _record(_RECEIVED, now, given.link, raw)  # type: ignore[attr-defined]
+    if isinstance(given, DeviceSaid):
+        return _record(_DEVICE_SAID, now, given.device, bytes((given.version,)) + raw)
     if isinstance(given, Heard):
         return _record(_HEARD, now, given.sender, to_msgpack(given.message))
     if kind is TimePassed:
@@ -141,6 +150,10 @@ def decode_record(record: bytes) -> tuple[Input, Time]:
             return given, now
         case 8:
             return Heard(sender=link, message=decode_said(record[body:])), now
+        case 9:
+            version = Version(record[body])
+            packets = Decoder(version=version, check_filter=why_no_filter).feed(record[body + 1 :])
+            return DeviceSaid(device=link, version=version, packets=tuple(packets)), now
         case _:
             raise msgspec.ValidationError(f"the log has an input of an unknown kind {kind}")
 

@@ -10,6 +10,7 @@ from sterna.core.overlay.branches import Branches
 from sterna.core.overlay.electing import Electing
 from sterna.core.overlay.election import Election
 from sterna.core.terms.messages import TERMS
+from sterna.devices.inputs import PREFIX
 from sterna.wire.frames import Role
 
 if TYPE_CHECKING:
@@ -46,6 +47,14 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "clients_here": sum(link in links for link in clients),
         "clients_away": sum(link not in links for link in clients),
         "clients_elsewhere": len(node.hosted()),
+        "mqtt": {
+            "address": None if server.mqtt_address is None else str(server.mqtt_address),
+            "websocket": None
+            if server.websocket_address is None
+            else str(server.websocket_address),
+            "clients_here": sum(link in links for link in clients if link.startswith(PREFIX)),
+            "clients_away": sum(link not in links for link in clients if link.startswith(PREFIX)),
+        },
         "connections": len(server.sessions.roles),
         "peers_waiting": server.pausing.waiting,
         "subscriptions": len(node.router.subscriptions),

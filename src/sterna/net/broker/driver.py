@@ -25,6 +25,7 @@ from sterna.core.link import Data, Paged
 from sterna.core.names import LinkId
 from sterna.core.node import Turn
 from sterna.core.overlay.members import Members
+from sterna.devices.inputs import DeviceConnected, DeviceSaid
 from sterna.model.event import Event
 from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.journaling import Journalist
@@ -411,6 +412,8 @@ class BrokerDriver(Driver):
         log.error("%s failed at %s", name, type(given).__name__, exc_info=error)
         if isinstance(given, Received):
             self._hang_up(given.link)
+        elif isinstance(given, DeviceConnected | DeviceSaid):
+            self._hang_up(given.device)
 
     def _hang_up(self, link: LinkId) -> None:
         """End a connection after what came over it has failed; what follows is sent again."""

@@ -9,9 +9,11 @@ from ipaddress import ip_address
 from msgspec import Raw
 from msgspec.structs import replace
 
+from sterna.core.inputs import Input, LinkDown, LinkUp
 from sterna.core.link import Frame
 from sterna.core.lives import Earlier
 from sterna.core.names import NodeId, Peer
+from sterna.devices.inputs import PREFIX
 from sterna.net.address import Address
 from sterna.net.admission import NAME_CHARACTERS_MAX, RefusedError
 from sterna.net.broker.doors import Change, Parts
@@ -64,6 +66,10 @@ class NativeSession(Connection):
     """Which connection of that run it is, if a client has made it."""
     expected: NodeId = ""
     """The broker that this one has dialled, if it is to be no other."""
+
+    def down(self) -> Input:
+        """What the core is given when the session is over."""
+        return LinkDown(link=self.peer)
 
     @property
     def is_local(self) -> bool:
@@ -311,6 +317,8 @@ class NativeDoor:
     def _greeted(self, session: NativeSession, said: Hello) -> None:
         if not 0 < len(said.node) <= NAME_CHARACTERS_MAX or not said.node.isprintable():
             raise RefusedError(f"a name has 1 to {NAME_CHARACTERS_MAX} printable characters")
+        if said.node.startswith(PREFIX):
+            raise RefusedError(f"names that begin with {PREFIX} are those of MQTT clients")
         _, session.features = agree(self.hello(), said)
         if self._is_closed:
             self._refuse(session, self._shutting_down)
@@ -358,7 +366,9 @@ class NativeDoor:
         if peer is Peer.CLIENT:
             # It was asked to.
             advertises = self._configuration.settings.routing.by_advertisements
-        self._sessions.link(session, peer, advertises=advertises, features=session.features)
+        name, features = session.peer, session.features
+        up = LinkUp(link=name, peer=peer, advertises=advertises, features=features)
+        self._sessions.link(session, up)
         session.changed.set()
         self._pausing.linked(session)
 

@@ -17,13 +17,14 @@ from sterna.net.broker.configuration import Configuration
 from sterna.net.broker.doors import Door, Parts
 from sterna.net.broker.driver import BrokerDriver
 from sterna.net.broker.limits import Limits, going_on
+from sterna.net.broker.mqtt import MqttDoor, MqttSession
 from sterna.net.broker.native import NativeDoor
 from sterna.net.broker.observing import Observers
 from sterna.net.broker.pausing import Pausing
 from sterna.net.broker.progress import Progress
 from sterna.net.broker.reach import Reach
 from sterna.net.broker.reloading import Reloader, Report, Reread
-from sterna.net.broker.sessions import Sessions
+from sterna.net.broker.sessions import Session, Sessions
 from sterna.net.config import BrokerConfig, Overlay
 from sterna.net.dialing import Dialler
 from sterna.net.engine import Engine
@@ -32,6 +33,7 @@ from sterna.net.librarian import Librarian
 from sterna.net.metrics import ElectionGauges, Gauges, Metrics
 from sterna.net.status import cut_off, electing_of
 from sterna.net.watchdog import Watchdog
+from sterna.wire.frames import Role
 
 log = logging.getLogger("sterna.broker")
 
@@ -88,7 +90,8 @@ class BrokerServer:
         self.watchdog = Watchdog(config.name)
         self._observers = Observers(self, self.sessions, self._librarian)
         self._native = NativeDoor(parts, self._observers)
-        self._doors: list[Door] = [self._native]
+        self._mqtt = MqttDoor(parts)
+        self._doors: list[Door] = [self._native, self._mqtt]
         self._reloader = Reloader(parts, self._doors, reread)
         self._http: HttpServer | None = None
         self._diallers: list[Dialler] = []
@@ -105,6 +108,16 @@ class BrokerServer:
     def address(self) -> Address:
         """The address of the broker for others, once it listens."""
         return self._native.address
+
+    @property
+    def mqtt_address(self) -> Address | None:
+        """Where MQTT clients connect, if they can."""
+        return self._mqtt.address
+
+    @property
+    def websocket_address(self) -> Address | None:
+        """Where MQTT clients connect over WebSockets, if they can."""
+        return self._mqtt.websocket_address
 
     @property
     def engine(self) -> Engine[Broker]:
@@ -136,6 +149,8 @@ class BrokerServer:
         self._housekeeping = asyncio.create_task(self._keep_house())
         self.is_ready = True
         log.info("%s listens on %s", self.config.name, self.address.url)
+        if self.mqtt_address is not None:
+            log.info("%s listens on mqtt://%s", self.config.name, self.mqtt_address)
 
     @property
     def elects(self) -> bool:
@@ -191,8 +206,10 @@ class BrokerServer:
         self.over.set()
 
     async def _listen(self) -> None:
-        for door in self._doors:
-            await _listening(door.open(), self.config.listen, "listen")
+        await _listening(self._native.open(), self.config.listen, "listen")
+        mqtt = self.config.mqtt
+        addresses = " or ".join(filter(None, (mqtt.listen, mqtt.websocket)))
+        await _listening(self._mqtt.open(), addresses, "mqtt.listen, mqtt.websocket")
         if self.elects:
             here = Address.parse(self.config.listen)._replace(port=self._native.port)
             await _listening(self.reach.open(here), f"{here} (UDP)", "listen")
@@ -262,7 +279,7 @@ class BrokerServer:
         memory = self.budget.count()
         return Gauges(
             connections={
-                **Counter(str(role) for role in roles.values()),
+                **Counter(_kind(session, role) for session, role in roles.items()),
                 "unknown": sum(door.strangers for door in self._doors),
             },
             clients_away=sum(
@@ -304,6 +321,11 @@ class BrokerServer:
             cut_off=len(cuts),
             kept_events=sum(cuts.values()),
         )
+
+
+def _kind(session: Session, role: Role) -> str:
+    """What is at the other end of a connection, and what it speaks if that is not ours."""
+    return "mqtt" if isinstance(session, MqttSession) else str(role)
 
 
 async def _listening(opening: Awaitable[T], address: str, key: str) -> T:

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from sterna.core.inputs import LinkDown, LinkGone, LinkUp
+from sterna.core.inputs import Input, LinkGone
 from sterna.core.link import Frame
-from sterna.core.names import NodeId, Peer
+from sterna.core.names import NodeId
 from sterna.net.broker.driver import BrokerDriver
 from sterna.net.metrics import Metrics
 from sterna.wire.codec import Bodies
@@ -31,6 +31,10 @@ class Session(Protocol):
     is_over: bool
     received_bytes: int
     """How many bytes the other side has sent so far."""
+
+    def down(self) -> Input:
+        """What the core is given when the session is over."""
+        ...
 
     @property
     def unfinished_bytes(self) -> int:
@@ -117,14 +121,7 @@ class Sessions:
         """Add a session whose handshake is finished."""
         self.roles[session] = role
 
-    def link(
-        self,
-        session: Session,
-        peer: Peer,
-        *,
-        advertises: bool | None,
-        features: tuple[str, ...] | None = None,
-    ) -> None:
+    def link(self, session: Session, up: Input) -> None:
         """Let a session be the core's link to its peer, instead of any other one."""
         name = session.peer
         old = self.links.pop(name, None)
@@ -132,7 +129,7 @@ class Sessions:
             self._drop(old)
             old.refuse(TAKEN_OVER, final=True)
         self.links[name] = session
-        self._driver.give(LinkUp(link=name, peer=peer, advertises=advertises, features=features))
+        self._driver.give(up)
 
     def is_linked(self, session: Session) -> bool:
         """Whether a session is the core's link to its peer."""
@@ -142,9 +139,8 @@ class Sessions:
         """A session is over; its link is down, if it was one."""
         self._drop(session)
         if self.is_linked(session):
-            link = session.peer
-            del self.links[link]
-            self._driver.give(LinkDown(link=link))
+            del self.links[session.peer]
+            self._driver.give(session.down())
 
     def leave(self, neighbour: NodeId) -> None:
         """Remove a neighbour for good."""

@@ -43,13 +43,16 @@ class Tcp(dialling.Tcp):
         """Listen at a host and a port."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(make, address.host, address.port, backlog=WAITING_MAX)
-        return _TcpListening(address.host, server)
+        return TcpListening(address.host, server)
 
 
-class _TcpListening:
+class TcpListening:
+    """A server of the event loop, as an address where connections are accepted."""
+
     def __init__(self, host: str, server: asyncio.Server) -> None:
         self.address = Address(host, server.sockets[0].getsockname()[1])
         self._server = server
 
     def close(self) -> None:
+        """Accept no more connections."""
         self._server.close()

@@ -17,6 +17,7 @@ from sterna.core.names import Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import Settings
 from sterna.core.terms.messages import TERMS
+from sterna.devices.options import NEVER_S, DeviceOptions
 from sterna.model.filters import Filter
 from sterna.model.location import LocationSpace, MovementGraph
 from sterna.model.mobility import mined_dwell_us
@@ -33,6 +34,7 @@ from sterna.net.config.sections import (
     LimitsConfig,
     LogConfig,
     MobilityConfig,
+    MqttConfig,
     NetworkConfig,
     PlacesConfig,
 )
@@ -87,6 +89,7 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
     http: HttpConfig = field(default_factory=HttpConfig)
     journal: JournalConfig = field(default_factory=JournalConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
+    mqtt: MqttConfig = field(default_factory=MqttConfig)
     log: LogConfig = field(default_factory=LogConfig)
 
     @classmethod
@@ -166,6 +169,21 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
             away_clients_max=self.limits.clients_away_max,
             away_filters_max=self.limits.subscriptions_away_max,
             filters_max=self.limits.subscriptions_per_client_max,
+        )
+
+    @property
+    def device_options(self) -> DeviceOptions:
+        """How the broker hosts MQTT clients."""
+        mqtt = self.mqtt
+        limits_s = [
+            each for each in (mqtt.session_expiry_s, self.limits.away_s) if each is not None
+        ]
+        return DeviceOptions(
+            receive_maximum=mqtt.receive_maximum,
+            inflight_max=mqtt.inflight_max,
+            maximum_packet_size=self.limits.frame_bytes_max,
+            topic_aliases=mqtt.topic_aliases_max,
+            session_expiry_max_s=min(NEVER_S, *(max(1, int(each)) for each in limits_s)),
         )
 
     @property

@@ -33,6 +33,9 @@ from sterna.net.config.schema import (
     means,
 )
 
+PacketId = Annotated[int, Meta(ge=1, le=65_535)]
+TopicAliases = Annotated[int, Meta(ge=0, le=65_535)]
+
 ELECTING = (ELECTION.name, BRANCHES.name)
 """The protocols of brokers that make their own tree."""
 
@@ -572,6 +575,48 @@ class HistoryConfig(ConfigSection, frozen=True, kw_only=True):
             yield "buffers", "has the same filter twice: leave one of them out"
         if self.hold_s < self.search_timeout_s and self.search is not Search.NONE:
             yield "hold_s", "is less than search_timeout_s: clients would not wait for a search"
+
+
+class MqttConfig(ConfigSection, frozen=True, kw_only=True):
+    """MQTT 3.1.1 and 5.0, for devices and programs that speak it."""
+
+    listen: Annotated[
+        str,
+        means(
+            "The address where MQTT clients connect, such as `127.0.0.1:1883`. Port 0 stands for "
+            "any free port. When empty, there is none.",
+            for_start=True,
+        ),
+    ] = ""
+    websocket: Annotated[
+        str,
+        means(
+            "The address where MQTT clients connect over WebSockets, such as those in browsers. "
+            "When empty, there is none.",
+            for_start=True,
+        ),
+    ] = ""
+    receive_maximum: Annotated[
+        PacketId,
+        means("How many messages with QoS 1 or 2 a client may send before they are acknowledged."),
+    ] = 1_000
+    inflight_max: Annotated[
+        PacketId,
+        means(
+            "How many messages with QoS 1 or 2 are sent to a client before it acknowledges them, "
+            "unless the client allows for less."
+        ),
+    ] = 1_000
+    topic_aliases_max: Annotated[
+        TopicAliases, means("How many topic aliases a client may use on a connection.")
+    ] = 64
+    session_expiry_s: Annotated[
+        Seconds | None,
+        means(
+            "How long a session lasts at most after its connection has ended. Unless set, it is "
+            "`limits.away_s`, for nothing is kept for longer than that."
+        ),
+    ] = None
 
 
 class LogConfig(ConfigSection, frozen=True, kw_only=True):

@@ -1,0 +1,85 @@
+"""A device at its broker: its session, and the client that the broker hosts for it."""
+
+from collections.abc import Sequence
+
+from sterna.core.client import Client
+from sterna.core.handover.roaming import Roaming
+from sterna.core.inputs import Advertise, Attach, PublishMany, Unsubscribe
+from sterna.core.names import NEVER, NodeId, Time
+from sterna.devices.filters import Wish
+from sterna.devices.hosted import Hosted, Inside
+from sterna.devices.kept import Share
+from sterna.devices.options import DeviceOptions
+from sterna.devices.session import Publication, Session
+from sterna.model.event import Event
+from sterna.model.filters import Filter
+
+ANYTHING = Filter("TRUE")
+
+
+class Device(Hosted):
+    """One device."""
+
+    def __init__(self, inside: Inside, client: Client, options: DeviceOptions) -> None:
+        super().__init__(inside, client)
+        self.session = Session(client.id, options, self)
+        self.will_at: Time = NEVER
+        """When the will is published unless the device comes back."""
+        self.ends_at: Time = NEVER
+        """When the session expires unless the device comes back."""
+
+    @property
+    def machine(self) -> Session:
+        return self.session
+
+    def leave(self, now: Time) -> None:
+        self.session.end_sharing()
+        super().leave(now)
+
+    def renew(self, options: DeviceOptions, now: Time) -> None:
+        """Begin another session with the same client, also if that was about to leave."""
+        if self.client.is_leaving:
+            self.give(Attach(broker=self._inside.broker.id), now)
+        else:
+            self.session.end_subscriptions(now)
+        roaming = self.client.part(Roaming.name)
+        if isinstance(roaming, Roaming):
+            roaming.seen.clear()  # The new session has seen nothing.
+        self.session = Session(self.name, options, self)
+
+    # ---- What the session wants of the client
+
+    @property
+    def may_publish(self) -> bool:
+        """Whether events go out at once."""
+        return self.is_attached and self.client.may_publish
+
+    def publish(self, events: Sequence[Publication], now: Time) -> None:
+        """Publish events."""
+        if self.client.options.advertisements and not self.client.advertisements:
+            self.give(Advertise(advertisement="mqtt", filter=ANYTHING), now)
+        self.give(PublishMany(events=tuple(events)), now)
+
+    def unsubscribe(self, name: str, now: Time) -> None:
+        """End a subscription."""
+        self.give(Unsubscribe(subscription=name), now)
+
+    def join(self, group: NodeId, wish: Wish, *, is_active: bool) -> None:
+        """Be a member of a group, connected or not."""
+        self._inside.sharing.join(self.name, group, wish, is_active=is_active)
+
+    def leave_group(self, group: NodeId) -> None:
+        """Be no member any more."""
+        self._inside.sharing.leave(self.name, group)
+
+    def ended(self, share: Share, *, is_done: bool) -> None:
+        """Be done with a message of a group, or give it back."""
+        self._inside.sharing.ended(*share, is_done=is_done)
+
+    def may_retain(self, topic: str) -> bool:
+        """Whether there is room for a retained message of a topic."""
+        return self._inside.may_retain(topic)
+
+    def retained(self, wish: Wish, now: Time) -> Sequence[Event]:
+        """The retained messages that match a filter."""
+        return self._inside.retained(wish, now)

@@ -1,0 +1,29 @@
+"""How a broker hosts devices."""
+
+import msgspec
+
+PROTOCOL = "mqtt"
+"""The name of the protocol by which brokers host devices and hand them over."""
+
+NEVER_S = 0xFFFF_FFFF
+"""The session expiry interval of a session that does not expire."""
+
+
+class DeviceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a broker hosts devices."""
+
+    receive_maximum: int = 1_000
+    """How many messages with QoS 1 or 2 a device may send before they are acknowledged."""
+    inflight_max: int = 1_000
+    """How many messages with QoS 1 or 2 are sent to a device before it acknowledges them."""
+    maximum_packet_size: int = 2**20
+    topic_aliases: int = 64
+    """How many topic aliases a device may use."""
+    session_expiry_max_s: int = NEVER_S
+    """How long a session lasts at most after its connection has ended."""
+    retained_max: int = 100_000
+    """For how many topics messages are retained."""
+    search_s: float = 5.0
+    """How long a device waits for its session from another broker."""
+    give_up_s: float = 60.0
+    """So long a device asks for a session that cannot be reached; then it gets a new one."""

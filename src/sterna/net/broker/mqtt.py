@@ -1,0 +1,467 @@
+"""The door for clients that speak MQTT: each becomes a device that the broker hosts."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Sequence
+
+from sterna.core.inputs import Input
+from sterna.core.link import Frame
+from sterna.core.names import NodeId
+from sterna.devices.filters import why_no_filter
+from sterna.devices.frames import Delivery, Packets
+from sterna.devices.hosting import Devices
+from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, device_name
+from sterna.devices.options import PROTOCOL
+from sterna.devices.session import REASON_PACKET_BYTES
+from sterna.mqtt.decoder import Decoder, end_of
+from sterna.mqtt.encoder import EncodedPublish, encode
+from sterna.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    MqttError,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Publish,
+    ReasonCode,
+    Subscribe,
+    Version,
+)
+from sterna.net.address import Address
+from sterna.net.admission import NAME_CHARACTERS_MAX
+from sterna.net.broker.doors import Change, Parts
+from sterna.net.broker.sessions import TAKEN_OVER, Session
+from sterna.net.broker.transport import Listening, Tcp
+from sterna.net.stream import Stream
+from sterna.net.websocket import WebSockets
+from sterna.wire.codec import Bodies
+from sterna.wire.frames import Role
+
+log = logging.getLogger("sterna.broker")
+
+LOOK_S = 1.0
+"""How often it is looked for clients that are silent for longer than they said."""
+
+PATIENCE = 1.5
+"""A client may be silent for so many times its keep alive. (MQTT 5.0, 3.1.2.10)"""
+
+ENCODED_MAX = 256
+"""So many messages are kept in their encoded form, for they may go to many."""
+
+SUBPROTOCOLS = ("mqtt", "mqttv3.1")
+"""What clients call MQTT in the handshake of a WebSocket; the second one is an old name."""
+
+PINGRESP = encode(Pingresp(), Version.V5)
+
+
+class MqttSession(Stream):
+    """The connection of an MQTT client, as a session of the broker."""
+
+    def __init__(self, door: "MqttDoor", packet_bytes_max: int, *, write_bytes_max: int) -> None:
+        super().__init__(write_bytes_max=write_bytes_max)
+        self.peer: NodeId = ""
+        """The name of the device; empty until CONNECT has come."""
+        self.decoder = Decoder(maximum_packet_size=packet_bytes_max, check_filter=why_no_filter)
+        self._is_answering = False
+        self.is_answered = False
+        """Whether CONNACK is on its way; before, nothing that follows CONNECT is read."""
+        self.early: list[Packet] = []
+        """What came behind CONNECT, before that was answered."""
+        self.early_raw = b""
+        self.keep_alive_s = 0
+        self.maximum_packet_size: int | None = None
+        """What the client takes."""
+        self.heard_at = 0.0
+        self._door = door
+
+    @property
+    def version(self) -> Version:
+        """The version that the client speaks."""
+        return self.decoder.version or Version.V5
+
+    @property
+    def heard(self) -> bool:
+        """Whether anything was received: an MQTT client says itself how long it may be silent."""
+        return True
+
+    @heard.setter
+    def heard(self, heard: bool) -> None:
+        pass
+
+    # ---- Called by the broker
+
+    def down(self) -> Input:
+        """What the core is given when the session is over."""
+        return DeviceLost(device=self.peer)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """How many bytes have come of a packet that is not complete."""
+        return self.decoder.unfinished_bytes
+
+    def unconfirmed_bytes(self, oldest: int | None) -> int:
+        """About how many bytes wait until the client has acknowledged others."""
+        del oldest
+        return self._door.queued_bytes(self.peer)
+
+    def encode(self, frame: Frame, bodies: Bodies) -> tuple[bytes, ...]:
+        """Make what goes to the client ready for `put`."""
+        del bodies
+        if not isinstance(frame, Packets):
+            raise TypeError(f"an MQTT client is sent no {type(frame).__name__}")
+        return tuple([self._encode(packet) for packet in frame.packets])
+
+    def _encode(self, packet: Packet | Delivery) -> bytes:
+        if isinstance(packet, Delivery):
+            return self._door.encoded(packet.publish, self.version).to(
+                packet.qos,
+                packet.packet_id,
+                retain=packet.retain,
+                dup=packet.dup,
+                subscription_identifiers=packet.identifiers,
+            )
+        if type(packet) is Connack:
+            self._is_answering = True
+        return encode(packet, self.version)
+
+    def put(self, parts: Sequence[bytes]) -> int:
+        """Have packets sent with the next `flush`; once CONNACK is, what follows is read."""
+        if self._is_answering and not self.is_answered:
+            self.is_answered = True
+            self._door.answered(self)
+        return super().put(parts)
+
+    def probe(self) -> None:
+        """Do nothing: a server cannot ping."""
+
+    def refuse(self, reason: str, *, final: bool = False) -> None:
+        """Send the reason for which the broker ends the connection, and close it."""
+        del final
+        code = self._door.reason_code(reason)
+        self.say_why(code, reason)
+
+    def say_why(self, code: ReasonCode, reason: str) -> None:
+        """Send a reason code, in the packet that fits, and close the connection."""
+        if self.is_over:
+            return
+        if self.decoder.version is not None:
+            size_max = self.maximum_packet_size
+            is_short = size_max is None or len(reason.encode()) + REASON_PACKET_BYTES <= size_max
+            why = reason if is_short else None
+            last: Packet = Connack(reason_code=code, reason_string=why)
+            if self.is_answered:
+                last = Disconnect(code, reason_string=why)
+            self.write(encode(last, self.version))
+        self.close()
+
+    # ---- Called by the event loop
+
+    def begun(self) -> None:
+        self._door.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_over:
+            return
+        self.received_bytes += len(data)
+        self.heard_at = self._door.now
+        decoder = self.decoder
+        try:
+            packets = decoder.feed(data)
+        except MqttError as error:
+            self._door.arrived(self, error.before, decoder.taken)
+            self._door.malformed(self, error)
+            return
+        if packets:
+            self._door.arrived(self, packets, decoder.taken)
+        else:
+            self._door.unfinished(len(data))
+
+    def congested(self, *, is_full: bool) -> None:
+        self._door.congested(self, is_full=is_full)
+
+    def ended(self) -> None:
+        self._door.lost(self)
+
+
+class MqttDoor:
+    """Owns the connections of MQTT clients, from the first byte to the last."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.address: Address | None = None
+        """Where it listens for TCP, if it does."""
+        self.websocket_address: Address | None = None
+        """Where it listens for WebSockets, if it does."""
+        self._configuration = parts.configuration
+        self._driver = parts.driver
+        self._sessions = parts.sessions
+        self._pausing = parts.pausing
+        self._limits = parts.limits
+        self._budget = parts.budget
+        self._metrics = parts.metrics
+        self._loop = asyncio.get_running_loop()
+        self._listening: list[Listening] = []
+        self._is_closed = False
+        self._strangers: dict[MqttSession, asyncio.TimerHandle] = {}
+        """Connections without CONNECT, with their deadlines."""
+        self._encoded: dict[tuple[int, Version], tuple[Publish, EncodedPublish]] = {}
+        self._looking: asyncio.TimerHandle | None = None
+        self._sessions.when_over(self._forget)
+
+    # ---- Opening and closing
+
+    @property
+    def strangers(self) -> int:
+        """How many connections have an unfinished handshake."""
+        return len(self._strangers)
+
+    @property
+    def strangers_bytes(self) -> int:
+        """How many bytes these have sent that are not complete packets."""
+        return sum(stranger.unfinished_bytes for stranger in self._strangers)
+
+    async def open(self) -> None:
+        """Listen, if the configuration says where."""
+        for device in self._devices.connected:  # Before a restart.
+            self._driver.give(DeviceLost(device=device))
+        mqtt, limits = self._configuration.config.mqtt, self._configuration.limits
+        if mqtt.listen:
+            self.address = await self._listen(Tcp(), mqtt.listen)
+        if mqtt.websocket:
+            web_sockets = WebSockets(SUBPROTOCOLS, limits.frame_bytes_max)
+            self.websocket_address = await self._listen(web_sockets, mqtt.websocket)
+        if self._listening:
+            self._look_later()
+
+    async def _listen(self, transport: Tcp | WebSockets, listen: str) -> Address:
+        listening = await transport.listen(Address.parse(listen), self.session)
+        self._listening.append(listening)
+        return listening.address
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        self._is_closed = True
+        for listening in self._listening:
+            listening.close()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def turn_away(self, reason: str) -> None:
+        """End the connections without CONNECT."""
+        del reason
+        for stranger in list(self._strangers):
+            stranger.close()
+
+    def abort(self) -> None:
+        """End the connections without CONNECT, now."""
+        for stranger in list(self._strangers):
+            stranger.abort()
+
+    def session(self) -> MqttSession:
+        """Make the session of a connection that a client opens to this broker."""
+        limits = self._configuration.limits
+        return MqttSession(
+            self,
+            limits.handshake_bytes_max,
+            write_bytes_max=limits.queue_bytes_per_client_max // 4,
+        )
+
+    def configure(self, change: Change) -> None:
+        """Work by another configuration."""
+        if "limits.queue_bytes_per_client_max" in change.keys:
+            bytes_max = self._configuration.limits.queue_bytes_per_client_max // 4
+            for session in self._mqtt_sessions():
+                session.limit_writing(bytes_max)
+
+    def _mqtt_sessions(self) -> list[MqttSession]:
+        return [each for each in self._sessions.roles if isinstance(each, MqttSession)]
+
+    @property
+    def _devices(self) -> Devices:
+        part = self._driver.node.part(PROTOCOL)
+        assert isinstance(part, Devices)  # noqa: S101 - for the type checker.
+        return part
+
+    # ---- For sessions
+
+    @property
+    def now(self) -> float:
+        """The time of the event loop."""
+        return self._loop.time()
+
+    def encoded(self, publish: Publish, version: Version) -> EncodedPublish:
+        """A message in its encoded form, which is made once for all that it goes to."""
+        key = id(publish), version
+        found = self._encoded.get(key)
+        if found is None:  # Kept with the message itself, so that its id is not reused.
+            if len(self._encoded) >= ENCODED_MAX:
+                self._encoded.clear()
+            found = self._encoded[key] = publish, EncodedPublish(publish, version)
+        return found[1]
+
+    def queued_bytes(self, device: NodeId) -> int:
+        """How many bytes wait for a device in the core."""
+        node = self._driver.node
+        return node.queued(device).bytes if device in node.peers else 0
+
+    def reason_code(self, reason: str) -> ReasonCode:
+        """The reason code for which the broker ends a connection."""
+        if reason == TAKEN_OVER:
+            return ReasonCode.SESSION_TAKEN_OVER
+        if self._is_closed:
+            return ReasonCode.SERVER_SHUTTING_DOWN
+        return ReasonCode.QUOTA_EXCEEDED
+
+    # ---- Called by sessions
+
+    def connected(self, session: MqttSession) -> None:
+        """Give a new client time for CONNECT."""
+        if self.strangers + len(self._sessions.roles) >= self._limits.connections_max:
+            session.close()
+            return
+        if self._is_closed:
+            session.close()
+            return
+        handshake_s = self._configuration.limits.handshake_s
+        self._strangers[session] = self._loop.call_later(handshake_s, session.close)
+
+    def arrived(self, session: MqttSession, packets: Sequence[Packet], raw: bytes) -> None:
+        """Packets have come."""
+        if not session.peer:
+            if packets:
+                connect, *rest = packets
+                assert isinstance(connect, Connect)  # noqa: S101 - the decoder sees to it.
+                session.early, session.early_raw = rest, raw[end_of(raw, 1) :]
+                self._connect(session, connect)
+            return
+        if not session.is_answered:
+            session.early += packets
+            session.early_raw += raw
+            return
+        if not self._sessions.is_linked(session):
+            return
+        if len(raw) == 2 and type(packets[0]) is Pingreq:
+            session.write(PINGRESP)
+            return
+        self._take(session, tuple(packets), raw)
+
+    def _take(self, session: MqttSession, packets: tuple[Packet, ...], raw: bytes) -> None:
+        pings = others = 0
+        for packet in packets:
+            if type(packet) is Pingreq:
+                pings += 1
+            else:
+                others += 1
+                if type(packet) is Disconnect:
+                    break
+                if type(packet) is Subscribe and self._is_too_many(session.peer, packet):
+                    limit = "too many subscriptions (subscriptions_per_client_max)"
+                    session.say_why(ReasonCode.QUOTA_EXCEEDED, limit)
+                    return
+        for _ in range(pings):
+            session.write(PINGRESP)
+        if others:
+            said = DeviceSaid(device=session.peer, version=session.version, packets=packets)
+            self._metrics.received(len(raw), others)
+            self._driver.give(said, raw)
+            if self._driver.engine.held:
+                self._pausing.received(len(raw))
+
+    def _is_too_many(self, device: NodeId, packet: Subscribe) -> bool:
+        """Whether a client would have more subscriptions than it may."""
+        claimed = sum(len(names) for _, names in self._driver.node.claimed(device))
+        limit = self._configuration.limits.subscriptions_per_client_max
+        return claimed + len(packet.requests) > limit
+
+    def unfinished(self, size_bytes: int) -> None:
+        """Count bytes of packets that are not complete."""
+        self._budget.unfinished(size_bytes)
+
+    def malformed(self, session: MqttSession, error: MqttError) -> None:
+        """End the connection of a client that does not speak the protocol."""
+        if session.is_over:
+            return
+        who, extra = session.peer or session.address, {"host": session.host}
+        log.warning("refused %s: %s", who, error, extra=extra)
+        self._metrics.closed("refused")
+        session.say_why(error.reason_code, str(error))
+
+    def congested(self, session: MqttSession, *, is_full: bool) -> None:
+        """Have the limits checked."""
+        self._limits.congested(session, is_full=is_full)
+
+    def lost(self, session: MqttSession) -> None:
+        """Forget a connection that is over."""
+        self._forget(session)
+        self._sessions.lost(session)
+
+    # ---- CONNECT
+
+    def _connect(self, session: MqttSession, connect: Connect) -> None:
+        self._forget(session)
+        session.maximum_packet_size = connect.maximum_packet_size
+        refusal = self._refusal(connect)
+        if refusal is not None:
+            self._metrics.closed("refused")
+            session.say_why(*refusal)
+            return
+        is_assigned = not connect.client_id
+        client_id = connect.client_id or f"sterna-{secrets.token_hex(8)}"
+        session.peer = device_name(client_id)
+        session.keep_alive_s = connect.keep_alive_s
+        session.heard_at = self.now
+        session.decoder.maximum_packet_size = self._configuration.limits.frame_bytes_max
+        session.pause_reading()  # Until CONNACK is on its way.
+        self._sessions.add(session, Role.CLIENT)
+        connected = DeviceConnected(device=session.peer, connect=connect, is_assigned=is_assigned)
+        self._sessions.link(session, connected)
+
+    def _refusal(self, connect: Connect) -> tuple[ReasonCode, str] | None:
+        """Why a client cannot connect, if it cannot."""
+        client_id = connect.client_id
+        if connect.authentication_method is not None:
+            return ReasonCode.BAD_AUTHENTICATION_METHOD, "there is no enhanced authentication"
+        if not client_id and connect.version is Version.V311 and not connect.clean_start:
+            why = "a session that lasts needs a client identifier"
+            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, why
+        if len(client_id) > NAME_CHARACTERS_MAX or not client_id.isprintable():
+            why = f"a client identifier has up to {NAME_CHARACTERS_MAX} printable characters"
+            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, why
+        if self._budget.is_used_up and device_name(client_id) not in self._driver.node.peers:
+            return ReasonCode.QUOTA_EXCEEDED, "no memory for more clients (memory_bytes_max)"
+        return None
+
+    def answered(self, session: MqttSession) -> None:
+        """CONNACK is on its way: read on."""
+        self._loop.call_soon(self._read_on, session)
+
+    def _read_on(self, session: MqttSession) -> None:
+        if session.is_over or not self._sessions.is_linked(session):
+            return
+        early, raw = tuple(session.early), session.early_raw
+        session.early, session.early_raw = [], b""
+        if early:
+            self._take(session, early, raw)
+        self._pausing.linked(session)
+
+    # ---- Keep alive
+
+    def _look_later(self) -> None:
+        self._looking = self._loop.call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """End the connections of clients that are silent for too long."""
+        now = self.now
+        for session in self._mqtt_sessions():
+            limit_s = PATIENCE * session.keep_alive_s
+            is_read = session.is_answered and self._pausing.reads(session)
+            if limit_s and is_read and now - session.heard_at > limit_s:
+                log.warning("%s is silent; disconnected", session.peer)
+                session.say_why(ReasonCode.KEEP_ALIVE_TIMEOUT, "no sign of life")
+        self._look_later()
+
+    def _forget(self, session: Session) -> None:
+        timer = self._strangers.pop(session, None)  # type: ignore[call-overload]
+        if timer is not None:
+            timer.cancel()
