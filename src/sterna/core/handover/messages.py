@@ -58,6 +58,11 @@ class Arrival(Message, frozen=True, kw_only=True):
         """The brokers that are named in `before`, each once, as far as they count."""
         return tuple(dict.fromkeys(self.before[:BEFORE_MAX]))
 
+    @property
+    def sources(self) -> tuple[NodeId, ...]:
+        """The same, and its home behind them, which another broker may have been for it."""
+        return self.places if not self.home else tuple(dict.fromkeys((*self.places, self.home)))
+
     def claims(self) -> Iterable[Claim]:
         if self.brings:
             yield from _all_of(self.subscriptions, self.advertisements)
