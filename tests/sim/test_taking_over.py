@@ -168,6 +168,24 @@ def test_a_visitor_whose_home_has_changed_subscribes_and_reconnects(after: Hando
 
 
 @pytest.mark.spec("LV-9", "DO-4", "PM-4")
+@pytest.mark.parametrize("changed", ["B1", "B3"])
+@pytest.mark.parametrize("after", [each for each in FIVE if each is not Handover.HOME])
+def test_what_is_kept_where_a_visitor_was_comes_before_what_is_kept_at_home(
+    after: Handover, changed: str
+) -> None:
+    """It was on its way when the visitor disconnected; later events stay at home."""
+    run = moved(Handover.HOME).publish("pat", x=1).wait(3_500).detach("ann").settle()
+    run.publish("pat", x=1).settle()
+    assert run.broker("B3").kept("ann").events == run.broker("B1").kept("ann").events == 1
+
+    for broker in (changed, *LINE):
+        change(run, broker, after).settle()
+    run.attach("ann", "B3").settle()
+
+    check(run)
+
+
+@pytest.mark.spec("LV-9", "DO-4", "PM-4")
 def test_a_visitor_registers_at_a_home_that_has_changed_while_it_was_out_of_reach() -> None:
     """It is told to ask for what is there, as any other broker would."""
     run = moved(Handover.HOME).detach("ann").settle().publish("pat", x=1).settle()

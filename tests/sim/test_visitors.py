@@ -234,6 +234,12 @@ def test_a_visitor_that_is_away_is_not_forgotten_before_others() -> None:
         ((Handover.PREFETCHING,), False),
         ((Handover.PREFETCHING,), True),
         ((Handover.STANDARD, Handover.RELOCATION), False),
+        ((Handover.RELOCATION,), False),
+        ((Handover.RELOCATION,), True),
+        ((Handover.NAIVE,), False),
+        ((Handover.NAIVE,), True),
+        ((Handover.NONE,), False),
+        ((Handover.NONE,), True),
         ((Handover.STANDARD, Handover.NONE), False),
         ((Handover.STANDARD, Handover.NONE), True),
     ],
@@ -241,10 +247,7 @@ def test_a_visitor_that_is_away_is_not_forgotten_before_others() -> None:
 def test_visitors_lose_nothing_when_another_strategy_takes_the_place_of_homes(
     to: tuple[Handover, ...], is_away: bool
 ) -> None:
-    """In whichever order the brokers change, and while events are published.
-
-    What relocation cannot know is in docs/reference/guarantees.md.
-    """
+    """In whichever order the brokers change, and while events are published."""
     for order in permutations(("B1", "B2", "B3")):
         run = Overlay(line(3), {"ann": "B1", "pat": "B2"}, handover=HOME)
         run.subscribe("ann", "price > 10").settle()

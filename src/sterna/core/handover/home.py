@@ -331,6 +331,7 @@ class Home(Standard):
         """Have a visitor's home here, with all that its home has for it."""
         transfer = guest.transfer
         if transfer is None:
+            self.come_first(guest, self.take(client, now))
             arrival = self._arrival_of(client, guest, before=(home,))
         else:
             before = tuple(dict.fromkeys((home, *transfer.arrival.places)))
