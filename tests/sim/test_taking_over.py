@@ -185,6 +185,22 @@ def test_what_is_kept_where_a_visitor_was_comes_before_what_is_kept_at_home(
     check(run)
 
 
+@pytest.mark.spec("LV-9", "LV-6", "DO-4")
+def test_a_home_that_has_changed_does_not_keep_for_ever_what_nobody_fetches() -> None:
+    """The broker where the client was never comes back."""
+    run = moved(Handover.HOME)
+    run.fault(Drop(a="B2", b="B3", us=10**11)).wait(10_000)
+    away = HandoverOptions(protocol=Handover.STANDARD, away_max_us=60_000_000)
+    run.simulation.do(Reconfigure(broker="B1", settings=Settings(handover=away), tells=True))
+    run.wait(30_000_000).publish("pat", x=1).wait(100_000)
+    assert run.broker("B1").kept("ann").events == 1
+
+    run.wait(60_000_000)
+
+    assert run.broker("B1").kept("ann").events == 0
+    assert "ann" not in run.table("B1")
+
+
 @pytest.mark.spec("LV-9", "DO-4", "PM-4")
 def test_a_visitor_registers_at_a_home_that_has_changed_while_it_was_out_of_reach() -> None:
     """It is told to ask for what is there, as any other broker would."""

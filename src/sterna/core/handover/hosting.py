@@ -359,12 +359,15 @@ class Hosting(BrokerComponent):
         guest.numbered = self.settle_here(client, guest.born, guest.numbered, now)
         return True
 
-    def settle_here(self, client: NodeId, born: int, numbered: int | None, now: Time) -> int | None:
+    def settle_here(
+        self, client: NodeId, born: int, numbered: int | None, now: Time, *, renews: int = 0
+    ) -> int | None:
         """Have all brokers know that a client is here; return the number of its last event, too."""
         numbered = self.trails.numbered(client, numbered, now)
-        self.trails.lay(client, None, born)
+        self.trails.lay(client, None, born, renews=renews)
         self.trails.number(client, numbered, now)
-        self.announce(Located(client=client, born=born, numbered=numbered), None, now)
+        located = Located(client=client, born=born, numbered=numbered, renews=renews)
+        self.announce(located, None, now)
         return numbered
 
     def on_located(self, message: Located, link: LinkId, now: Time) -> None:

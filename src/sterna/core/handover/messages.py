@@ -132,6 +132,9 @@ class Located(Message, frozen=True, kw_only=True):
     """The visit on which the client was welcomed for the first time; 0 in a question for news."""
     numbered: Number | None = None
     """The number of its last event, or an estimate that is not too low; None: not known."""
+    renews: Visit = 0
+    """The birth of a client that is not born anew, but has moved where no request has turned its
+    trails: then `born` is a later visit."""
 
 
 class Request(Message, frozen=True, kw_only=True):

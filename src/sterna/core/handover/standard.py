@@ -113,6 +113,11 @@ class Standard(Fetching):
         self.guests.update(other.guests)
         other.taken_over()
         for client, guest in list(self.guests.items()):
+            if (
+                not guest.is_here and guest.away_since is None
+            ):  # It was elsewhere, and fetches this.
+                guest.away_since = now
+                self.look_for(guest, now)
             transfer = guest.transfer
             if transfer is not None and (guest.home or not transfer.awaits_events):
                 guest.home = ""
