@@ -113,10 +113,8 @@ class Standard(Fetching):
         self.guests.update(other.guests)
         other.taken_over()
         for client, guest in list(self.guests.items()):
-            if (
-                not guest.is_here and guest.away_since is None
-            ):  # It was elsewhere, and fetches this.
-                guest.away_since = now
+            if not guest.is_here and guest.away_since is None:
+                guest.away_since = now  # Whoever was a visitor elsewhere fetches this, or never.
                 self.look_for(guest, now)
             transfer = guest.transfer
             if transfer is not None and (guest.home or not transfer.awaits_events):
