@@ -255,10 +255,7 @@ def test_a_client_that_goes_on_before_it_has_everything_gets_it_there(
     run.attach("ann", place).wait(20_000_000)
     change(run, "B3", after).settle().publish("pat", x=1).settle()
 
-    got = run.received("ann")
-    assert got == sorted(got), "in order"
-    if place == "B1":
-        check(run)
+    check(run)
 
 
 # ---- Anything at any time
