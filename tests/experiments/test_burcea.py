@@ -283,7 +283,7 @@ def test_on_narrow_links_logging_is_faster_if_the_log_helps_and_slower_if_not() 
         assert stay.complete_us is not None
         return stay.complete_us / 1_000
 
-    assert t4_ms("logging", neighbour) < t4_ms("standard", neighbour) - 100
+    assert t4_ms("logging", neighbour) < t4_ms("standard", neighbour) / 2
     assert t4_ms("logging") > t4_ms("standard")
 
 
