@@ -373,7 +373,7 @@ class Home(Standard):
     def claimed(self, link: LinkId) -> Sequence[tuple[str, Collection[RouteId]]]:
         """A visitor's subscriptions are not here, but count as if they were."""
         guest = self.guests.get(link)
-        return [("subscription", guest.names)] if guest is not None and guest.home else ()
+        return [("subscription", guest.names.keys())] if guest is not None and guest.home else ()
 
     def is_elsewhere(self, client: NodeId) -> bool:
         return client in self.visiting or super().is_elsewhere(client)
