@@ -185,6 +185,20 @@ def test_what_is_kept_where_a_visitor_was_comes_before_what_is_kept_at_home(
     check(run)
 
 
+@pytest.mark.spec("LV-9", "DO-4", "PM-4")
+def test_a_visitor_goes_on_to_a_broker_with_another_strategy() -> None:
+    """Its home first takes back what it did not get at the broker where it was."""
+    run = change(moved(Handover.HOME), "B2", Handover.STANDARD).settle()
+    run.publish("pat", x=1).wait(3_500).detach("ann").settle().publish("pat", x=1).settle()
+    assert run.broker("B3").kept("ann").events == run.broker("B1").kept("ann").events == 1
+
+    run.attach("ann", "B2").settle().publish("pat", x=1).settle()
+
+    check(run)
+    assert [broker for broker in LINE if "ann" in run.broker(broker).peers] == ["B2"]
+    assert run.broker("B3").hosted() == run.broker("B1").hosted() == []
+
+
 @pytest.mark.spec("LV-9", "LV-6", "DO-4")
 def test_a_home_that_has_changed_does_not_keep_for_ever_what_nobody_fetches() -> None:
     """The broker where the client was never comes back."""
