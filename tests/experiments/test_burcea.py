@@ -237,6 +237,61 @@ def test_the_first_events_after_a_move_are_timed() -> None:
     assert found.live_ms == pytest.approx(30_000 + 80)
 
 
+LINK_MS, HOPS = 10, 6
+"""The latency of a link, and how many lie between the subscriber's old broker and its new one."""
+
+
+@pytest.mark.spec("PM-5", "DO-8")
+@pytest.mark.parametrize(
+    ("strategy", "subscriptions", "messages"),
+    [
+        ("standard", "broker", 4),  # Ask, subscriptions, ask, events.
+        ("logging", "broker", 4),  # The identities come right behind the subscriptions.
+        ("standard", "device", 2),
+        ("logging", "device", 4),
+        ("home", "broker", 2),  # Registration, events.
+        ("relocation", "broker", 2),
+        ("prefetching", "broker", 0),  # All is there.
+    ],
+)
+def test_t4_is_a_count_of_messages_from_broker_to_broker(
+    strategy: str, subscriptions: str, messages: int
+) -> None:
+    """From the arrival to the first replayed event, to the last, and to the first live one."""
+    setting, everybody = one_move(subscriptions=subscriptions)
+    setting = msgspec.structs.replace(setting, strategy=strategy)
+
+    found = measures(simulate(setting, everybody, 1))
+
+    expected = (3 + messages * HOPS) * LINK_MS  # Handshake, arrival, and what is replayed.
+    assert found.replayed_ms == found.complete_ms == expected
+    detour = 2 if strategy == "home" else 0  # Leaf 1 is two hops from the publisher's leaf 0.
+    assert found.live_delay_ms == (2 + detour + HOPS) * LINK_MS
+    assert found.live_ms == 30_000 + found.live_delay_ms
+
+
+@pytest.mark.spec("PM-5", "DO-8")
+def test_on_narrow_links_logging_is_faster_if_the_log_helps_and_slower_if_not() -> None:
+    """3.2.2: with somebody at the new broker who wanted the same, and with nobody."""
+    setting, (publishers, subscribers) = _narrow_move()
+    neighbour = Subscriber("s1", 4, 63, (Move(25 * MINUTE_US, 26 * MINUTE_US, 7),))
+
+    def t4_ms(strategy: str, *others: Subscriber) -> float:
+        everybody = People(publishers, (*subscribers, *others))
+        done = simulate(msgspec.structs.replace(setting, strategy=strategy), everybody, 1)
+        stay = next(each for each in done.deliveries.stays if each.replayed == 10)
+        assert stay.complete_us is not None
+        return stay.complete_us / 1_000
+
+    assert t4_ms("logging", neighbour) < t4_ms("standard", neighbour) / 2
+    assert t4_ms("logging") > t4_ms("standard")
+
+
+def _narrow_move() -> tuple[Setting, tuple[tuple[Publisher, ...], tuple[Subscriber, ...]]]:
+    setting, everybody = one_move(kbytes_per_s=20, payload_bytes=2_000)
+    return setting, (everybody.publishers, everybody.subscribers)
+
+
 @pytest.mark.parametrize("advertisements", [False, True])
 def test_regular_messages_without_moves_need_no_simulation(advertisements: bool) -> None:
     setting = scenarios.commute(
@@ -303,6 +358,25 @@ def test_logs_hold_what_others_wanted_at_the_time() -> None:
     assert model.logged()[0] == pytest.approx(16 - 10.5)
     small = Model(msgspec.structs.replace(setting, log_events=0), with_neighbour)
     assert small.logged()[0] == 0
+
+
+@pytest.mark.spec("DO-9")
+def test_the_equations_are_within_five_percent_where_all_their_terms_are_known() -> None:
+    """With small settings; the experiment has the full ones."""
+    experiment = EXPERIMENTS["burcea-model"]
+    points = [
+        summarize(small, [experiment.measure(small, 1)])
+        for setting in experiment.settings(quick=True)
+        for small in [msgspec.structs.replace(setting, subscribers=20, publishers=10, hours=1.0)]
+    ]
+
+    claims = experiment.claims(points)
+
+    assert {claim.paper.split(" (")[0] for claim in claims} == {"Eq. 1", "Eq. 2", "Eqs. 3-5"}
+    assert len(claims) == 3 * len(points)
+    assert [claim for claim in claims if not claim.holds] == []
+    unknown = [claim for claim in claims if "logged_events is estimated" in claim.seen]
+    assert len(unknown) == 1
 
 
 def test_equation_2_adds_what_both_brokers_have_to_say() -> None:

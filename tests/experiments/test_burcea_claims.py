@@ -16,6 +16,8 @@ from sterna.experiments.burcea.settings import Setting
 from sterna.experiments.experiment import Claim, PrintedTable, summarize
 from sterna.experiments.registry import EXPERIMENTS
 
+pytestmark = pytest.mark.spec("DO-8")
+
 SEEDS = 7
 
 Made = Callable[[Setting, int], dict[str, Any]]

@@ -82,6 +82,13 @@ def test_a_file_sets_what_it_names(tmp_path: Path) -> None:
     assert config.limits.handshake_s == 2.0
 
 
+@pytest.mark.spec("LV-6", "DO-4")
+def test_homes_hold_clients_that_are_elsewhere_to_the_same_limit(tmp_path: Path) -> None:
+    config = load(tmp_path, 'name = "b1"\n[limits]\nsubscriptions_per_client_max = 7', {})
+
+    assert config.handover_options.filters_max == 7
+
+
 def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
     """Variables are called after table and key; what is no key's name is left to others."""
     config = load(

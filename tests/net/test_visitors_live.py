@@ -44,6 +44,8 @@ def test_a_visitor_may_have_as_many_subscriptions_as_at_home_and_no_more(tmp_pat
                     async with asyncio.timeout(20):
                         await anext(last)
 
+                known = {each["name"]: each for each in network.ask("B2", "clients")["clients"]}
+                assert [each["filter"] for each in known["bob"]["subscriptions"]] == ["x = 1"]
                 await ann.close(timeout=1)
                 pat.publish(x=1)
                 assert [event.attributes["x"] for event in await gather_events(theirs, 1)] == [1]

@@ -9,6 +9,7 @@ from itertools import permutations
 import pytest
 
 from sterna.core import facts
+from sterna.core.assembly import make_broker
 from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.confirming.messages import CONFIRMING
 from sterna.core.handover.home import Visiting
@@ -21,6 +22,7 @@ from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import ClientOptions, Settings
 from sterna.sim.script import Crash, Drop, LiveAgain, Reconfigure
 from sterna.sim.topology import line
+from sterna.wire.snapshots import encode_node, restore_node
 from tests.sim.overlay import Overlay
 
 HOME = HandoverOptions(protocol=Handover.HOME)
@@ -234,6 +236,12 @@ def test_a_visitor_that_is_away_is_not_forgotten_before_others() -> None:
         ((Handover.PREFETCHING,), False),
         ((Handover.PREFETCHING,), True),
         ((Handover.STANDARD, Handover.RELOCATION), False),
+        ((Handover.RELOCATION,), False),
+        ((Handover.RELOCATION,), True),
+        ((Handover.NAIVE,), False),
+        ((Handover.NAIVE,), True),
+        ((Handover.NONE,), False),
+        ((Handover.NONE,), True),
         ((Handover.STANDARD, Handover.NONE), False),
         ((Handover.STANDARD, Handover.NONE), True),
     ],
@@ -241,10 +249,7 @@ def test_a_visitor_that_is_away_is_not_forgotten_before_others() -> None:
 def test_visitors_lose_nothing_when_another_strategy_takes_the_place_of_homes(
     to: tuple[Handover, ...], is_away: bool
 ) -> None:
-    """In whichever order the brokers change, and while events are published.
-
-    What relocation cannot know is in docs/reference/guarantees.md.
-    """
+    """In whichever order the brokers change, and while events are published."""
     for order in permutations(("B1", "B2", "B3")):
         run = Overlay(line(3), {"ann": "B1", "pat": "B2"}, handover=HOME)
         run.subscribe("ann", "price > 10").settle()
@@ -297,6 +302,9 @@ def test_what_a_visitor_has_at_home_counts_where_it_is() -> None:
     run.fault(Crash(broker="B3", us=100_000)).wait(2_000_000).settle()
 
     assert claimed(run) == ["ann/1", "ann/2", "ann/7"]
+    broker = run.broker("B3")
+    again = restore_node(encode_node(broker), make_broker("B3", broker.settings))
+    assert sorted(dict(again.claimed("ann"))["subscription"]) == claimed(run)
     run.detach("ann").settle().attach("ann", "B3").settle()
     assert claimed(run) == ["ann/1", "ann/2", "ann/7"]
 

@@ -8,6 +8,7 @@ from sterna.core.handover.options import Handover, HandoverOptions
 from sterna.core.mobility import MobilityOptions
 from sterna.core.names import Time
 from sterna.core.routing.options import RoutingOptions, Strategy
+from sterna.sim.script import Drop
 from sterna.sim.topology import tree
 from tests.goldens import assert_golden
 from tests.mobility import model_of
@@ -162,6 +163,22 @@ def test_logging_without_anything_in_the_log() -> None:
 
     check(run)
     assert "EventsFound to B6 (C) P#2, P#3\n" in text
+
+
+@pytest.mark.spec("DO-3", "PM-4")
+def test_logging_for_a_client_that_goes_on_before_its_events_have_come() -> None:
+    """B7 has asked for those that are not in its log; it promises these as well."""
+    run = network(Handover.LOGGING)
+    run.detach("C").wait(20_000).publish("P", price=30).settle().attach("C", "B7")
+    while not run.sent("UnsubscribeAsked", "B7 → B3"):
+        run.wait(500)
+    run.fault(Drop(a="B1", b="B2", us=200_000)).wait(1_000)
+
+    run.detach("C").attach("C", "B6").settle().publish("P", price=40).settle()
+
+    assert run.sent("UnsubscribeAsked", "B6 → B3") == 1
+    assert run.received("C") == ["P#1", "P#2", "P#3"]
+    assert run.outcome().findings == []
 
 
 @pytest.mark.spec("DO-6")

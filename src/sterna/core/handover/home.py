@@ -32,6 +32,7 @@ from sterna.core.handover.transfer_messages import (
     ConfirmationFound,
     ConfirmationSought,
     HomeChange,
+    HomeEnded,
     HomeEvents,
     MemoryLost,
     PastBrought,
@@ -98,7 +99,7 @@ class Home(Standard):
     name = "home"
     handles = (
         *Standard.handles,
-        *(Registration, Registered, HomeEvents, Suspended, HomeChange),
+        *(Registered, Suspended, HomeChange, HomeEnded),
         *(ConfirmationSought, ConfirmationFound, MemoryLost),
         *(PastSought, PastBrought),
     )
@@ -110,6 +111,8 @@ class Home(Standard):
         """Where the clients are that have their home here, and are not here."""
         self.sought: dict[int, Sought] = {}
         """The searches for these clients, by number."""
+        self._told: dict[NodeId, None] = {}
+        """The clients elsewhere whose brokers were told that this is no home any more."""
 
     # ---- Where the client is: register it at home
 
@@ -192,6 +195,13 @@ class Home(Standard):
             # It was registered again since: what was sent for the registration before comes first.
             guest.missed.add(message.missed)
             self.come_first(guest, message.events)
+            return
+        waiting = (
+            guest is not None and guest.transfer is not None and guest.awaits == message.number
+        )
+        if guest is not None and waiting and message.sender in message.elsewhere:
+            # It is no home any more, but has everything.
+            self._fetch_from_home(client, guest, message.sender, now)
             return
         guest = self.answered(message, Registration, now)
         if guest is not None:
@@ -291,10 +301,43 @@ class Home(Standard):
 
     def on_unsubscribe_asked(self, message: UnsubscribeAsked, link: LinkId, now: Time) -> None:
         """A client is elsewhere: a visitor is released, whatever it waits for from its home."""
-        guest = self.guests.get(message.client)
+        client, guest = message.client, self.guests.get(message.client)
+        visiting = self.visiting.get(client)
         if guest is not None and guest.home and guest.visit <= message.visit:
             guest.transfer = guest.awaits = None
+        if guest is not None and visiting is not None and guest.visit < message.visit:
+            # A broker with another strategy asks: first, what the client did not get elsewhere.
+            if guest.transfer is None:
+                arrival = Arrival(
+                    visit=message.visit,
+                    born=guest.born,
+                    stay=message.stay,
+                    received=message.received,
+                )
+                guest.visit = message.visit
+                self._release(client, guest, arrival, visiting, now, message)
+            else:
+                guest.transfer.defer(message)
+            return
         super().on_unsubscribe_asked(message, link, now)
+
+    def on_home_ended(self, message: HomeEnded, _link: LinkId, now: Time) -> None:
+        """A visitor has its home here from now on."""
+        guest = self.guests.get(message.client)
+        if guest is not None and guest.home == message.sender and guest.transfer is None:
+            self._fetch_from_home(message.client, guest, guest.home, now)
+
+    def _fetch_from_home(self, client: NodeId, guest: Guest, home: NodeId, now: Time) -> None:
+        """Have a visitor's home here, with all that its home has for it."""
+        transfer = guest.transfer
+        if transfer is None:
+            self.come_first(guest, self.take(client, now))
+            arrival = self._arrival_of(client, guest, before=(home,))
+        else:
+            before = tuple(dict.fromkeys((home, *transfer.arrival.places)))
+            arrival = msgspec.structs.replace(transfer.arrival, home="", before=before)
+        guest.home, guest.brings, guest.is_unaware = "", False, True
+        self.fetch(client, guest, arrival, now)
 
     # ---- What a visitor subscribes to is for its home broker
 
@@ -330,7 +373,7 @@ class Home(Standard):
     def claimed(self, link: LinkId) -> Sequence[tuple[str, Collection[RouteId]]]:
         """A visitor's subscriptions are not here, but count as if they were."""
         guest = self.guests.get(link)
-        return [("subscription", guest.names)] if guest is not None and guest.home else ()
+        return [("subscription", guest.names.keys())] if guest is not None and guest.home else ()
 
     def is_elsewhere(self, client: NodeId) -> bool:
         return client in self.visiting or super().is_elsewhere(client)
@@ -677,10 +720,19 @@ class Home(Standard):
         """
         for client, guest in list(self.guests.items()):
             if guest.home and guest.transfer is None:
-                arrival = self._arrival_of(client, guest, before=(guest.home,))
-                guest.home, guest.brings = "", False
-                self.fetch(client, guest, arrival, now)
+                self._fetch_from_home(client, guest, guest.home, now)
+        for client, visiting in self.visiting.items():
+            if client not in self._told:
+                self._told[client] = None
+                ended = HomeEnded(
+                    to=visiting.broker, sender=self.broker.id, client=client, visit=visiting.visit
+                )
+                self.broker.post.send(ended, now)
         return super().end(now) and not self.visiting
+
+    def resume(self, now: Time) -> None:
+        super().resume(now)
+        self._told.clear()
 
     def may_go(self, client: NodeId) -> bool:
         """Events go to where a client is until it has its home there."""

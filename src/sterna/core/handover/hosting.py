@@ -99,17 +99,10 @@ class Hosting(BrokerComponent):
                 self.look_for(guest, now)
 
     def take_over(self, other: "Hosting", now: Time) -> None:
-        """Go on for a protocol that ends; with guests that wait, when they have what they wait for.
-
-        Nothing is lost of what was kept for them, wherever they go next.
-        """
+        """Go on for a protocol that ends, which leaves its guests to this one when it can."""
         self.trails.join(other.trails)
         self.returning.update(other.returning)
         other.returning.clear()
-        for client in list(other.guests):
-            if other.may_go(client):
-                self._adopt(client, other.guests.pop(client), now)
-        self.look_after_guests(now)
         self.look_after_returning(now)
 
     def may_go(self, client: NodeId) -> bool:
@@ -160,6 +153,8 @@ class Hosting(BrokerComponent):
                 del self.guests[client]
                 if client in self.broker.peers:  # Else another protocol has forgotten it.
                     self._leave_on_link(client, guest, events, now)
+        if successor is not None:
+            successor.look_after_guests(now)
         return not self.guests and not self.courier and self.is_settled
 
     def is_with_another(self, client: NodeId) -> bool:
@@ -359,12 +354,15 @@ class Hosting(BrokerComponent):
         guest.numbered = self.settle_here(client, guest.born, guest.numbered, now)
         return True
 
-    def settle_here(self, client: NodeId, born: int, numbered: int | None, now: Time) -> int | None:
+    def settle_here(
+        self, client: NodeId, born: int, numbered: int | None, now: Time, *, renews: int = 0
+    ) -> int | None:
         """Have all brokers know that a client is here; return the number of its last event, too."""
         numbered = self.trails.numbered(client, numbered, now)
-        self.trails.lay(client, None, born)
+        self.trails.lay(client, None, born, renews=renews)
         self.trails.number(client, numbered, now)
-        self.announce(Located(client=client, born=born, numbered=numbered), None, now)
+        located = Located(client=client, born=born, numbered=numbered, renews=renews)
+        self.announce(located, None, now)
         return numbered
 
     def on_located(self, message: Located, link: LinkId, now: Time) -> None:

@@ -26,7 +26,8 @@ class Logging(Standard):
     """The brokers' part in logging."""
 
     name = "logging"
-    handles = (*Standard.handles, IdsAsked, IdsFound)
+    handles = (*Standard.handles, IdsFound)
+    sends_ids = True
 
     # ---- After step 2, at the old broker
 
@@ -54,10 +55,17 @@ class Logging(Standard):
 
     # ---- After step 2, at the new broker
 
-    def subscribed(self, client: NodeId, guest: Guest, now: Time) -> None:
-        """The identities follow the subscriptions, unless the client has brought these."""
+    def subscribed(
+        self, client: NodeId, guest: Guest, now: Time, *, ids_follow: bool = False
+    ) -> None:
+        """The identities follow the subscriptions, unless the client has brought these.
+
+        A broker with another strategy sends none.
+        """
         if guest.brings:
             self.ask(client, guest, IdsAsked, now)
+        elif not ids_follow:
+            self.ask_for_events(client, guest, now)
 
     def on_ids_found(self, message: IdsFound, _link: LinkId, now: Time) -> None:
         """The identities of a guest's events: ask for those that are not in the log."""

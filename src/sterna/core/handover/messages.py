@@ -58,6 +58,11 @@ class Arrival(Message, frozen=True, kw_only=True):
         """The brokers that are named in `before`, each once, as far as they count."""
         return tuple(dict.fromkeys(self.before[:BEFORE_MAX]))
 
+    @property
+    def sources(self) -> tuple[NodeId, ...]:
+        """The same, and its home behind them, which another broker may have been for it."""
+        return self.places if not self.home else tuple(dict.fromkeys((*self.places, self.home)))
+
     def claims(self) -> Iterable[Claim]:
         if self.brings:
             yield from _all_of(self.subscriptions, self.advertisements)
@@ -127,6 +132,9 @@ class Located(Message, frozen=True, kw_only=True):
     """The visit on which the client was welcomed for the first time; 0 in a question for news."""
     numbered: Number | None = None
     """The number of its last event, or an estimate that is not too low; None: not known."""
+    renews: Visit = 0
+    """The birth of a client that is not born anew, but has moved where no request has turned its
+    trails: then `born` is a later visit."""
 
 
 class Request(Message, frozen=True, kw_only=True):

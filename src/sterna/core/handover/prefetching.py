@@ -317,7 +317,7 @@ class Prefetching(Standard):
 
     def places_before(self, arrival: Arrival, client: NodeId) -> list[NodeId]:
         """A client that is back where it was before is looked for where it was expected."""
-        here, before = self.broker.id, arrival.places
+        here, before = self.broker.id, arrival.sources
         expected = self.broker.post.members.nearest(self.elsewhere(client))
         places = [each for b in before for each in (expected if b == here else [b])]
         return list(dict.fromkeys(places))

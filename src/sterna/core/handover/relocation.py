@@ -31,7 +31,6 @@ from sterna.core.handover.roaming import NEWS_US, Roaming
 from sterna.core.handover.trails import KeptTrails, Stranger, Strangers, Trail
 from sterna.core.handover.under_way import UnderWay
 from sterna.core.keeping import Reader, Writer
-from sterna.core.lives import life_of
 from sterna.core.messages import Message
 from sterna.core.names import LinkId, NodeId, Peer, Time
 from sterna.core.protocol import Kind, Protocol
@@ -218,7 +217,8 @@ class Relocation(Fetching):
         That is announced like a birth, with the number of a later visit of the same life.
         """
         if 0 < guest.born < guest.visit:
-            self.settle_here(client, guest.visit, guest.published or guest.numbered, now)
+            numbered = guest.published or guest.numbered
+            self.settle_here(client, guest.visit, numbered, now, renews=guest.born)
         self.learned(client, now)
 
     def bear(self, client: NodeId, guest: Guest, now: Time) -> bool:
@@ -236,15 +236,15 @@ class Relocation(Fetching):
         if trail is not None and (self.promises or self.under_way):
             for key, promise in self.promises.of(client):
                 request = cast("Request", promise.request)
-                if request.born < trail.born:
+                if request.born < trail.life:
                     del self.promises[key]
                     self._answer_forgotten(request, now)
-            self.under_way.end_before(client, trail.born)
+            self.under_way.end_before(client, trail.life)
 
     def learned(self, client: NodeId, now: Time) -> None:
         self._end_earlier_life(client, now)
         trail, guest = self.trails.get(client), self.guests.get(client)
-        if trail is not None and guest is not None and guest.waits and guest.born < trail.born:
+        if trail is not None and guest is not None and guest.waits and guest.born < trail.life:
             guest.born = trail.born  # Nobody answers for its earlier life any more.
             self._request(client, guest, now)
         for stranger in self.strangers.take(client):
@@ -321,13 +321,8 @@ RELOCATION = Protocol(name="relocation", kind=Kind.HANDOVER, broker=Relocation, 
 
 
 def _of_life(request: Request, trail: Trail | None) -> Request:
-    """A request as if its client had been born when trails were last laid for it.
-
-    It was welcomed since, so it is the same life, which counts its visits as before.
-    """
-    if trail is None or not request.born < trail.born <= request.stay:
-        return request
-    if life_of(trail.born) != life_of(request.stay):
+    """A request as if its client had been born when trails were last laid for its life."""
+    if trail is None or trail.life != request.born:
         return request
     return msgspec.structs.replace(request, born=trail.born)
 

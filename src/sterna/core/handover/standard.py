@@ -41,7 +41,9 @@ from sterna.core.handover.transfer_messages import (
     Answer,
     EventsFound,
     HomeEvents,
+    IdsAsked,
     Question,
+    Registration,
     SubscriptionsAsked,
     SubscriptionsFound,
     UnsubscribeAsked,
@@ -76,8 +78,10 @@ class Standard(Fetching):
     handles: ClassVar[tuple[type[Message], ...]] = (
         *Fetching.handles,
         *(Arrival, SubscriptionsAsked, SubscriptionsFound, UnsubscribeAsked, EventsFound),
-        HomeEvents,
+        *(IdsAsked, Registration, HomeEvents),
     )
+    sends_ids: ClassVar[bool] = False
+    """Whether the identities of events follow a client's subscriptions."""
     Kept: ClassVar[Any] = KeptStandard
 
     @classmethod
@@ -109,6 +113,9 @@ class Standard(Fetching):
         self.guests.update(other.guests)
         other.taken_over()
         for client, guest in list(self.guests.items()):
+            if not guest.is_here and guest.away_since is None:
+                guest.away_since = now  # Whoever was a visitor elsewhere fetches this, or never.
+                self.look_for(guest, now)
             transfer = guest.transfer
             if transfer is not None and (guest.home or not transfer.awaits_events):
                 guest.home = ""
@@ -172,7 +179,7 @@ class Standard(Fetching):
     def places_before(self, arrival: Arrival, client: NodeId) -> list[NodeId]:
         """The brokers to ask, in this order."""
         del client
-        return [broker for broker in arrival.places if broker != self.broker.id]
+        return [broker for broker in arrival.sources if broker != self.broker.id]
 
     def ask_next(self, client: NodeId, guest: Guest, transfer: Transfer, now: Time) -> None:
         """Ask the next broker; if there is none, nothing was kept."""
@@ -222,8 +229,27 @@ class Standard(Fetching):
         """A client of this broker is elsewhere: send its subscriptions there."""
         if self.is_asked_for(message, now):
             subscriptions, advertisements = self.broker.router.announced_by(message.client)
-            found = message.answered(subscriptions=subscriptions, advertisements=advertisements)
+            found = message.answered(
+                subscriptions=subscriptions,
+                advertisements=advertisements,
+                ids_follow=self.sends_ids,
+            )
             self.broker.post.send(found, now)
+
+    def on_ids_asked(self, message: IdsAsked, _link: LinkId, now: Time) -> None:
+        """A broker with another strategy would spare this one some events: it sends all."""
+        if self.is_asked_for(message, now):
+            self.broker.post.send(message.answered(), now)
+
+    def on_registration(self, message: Registration, _link: LinkId, now: Time) -> None:
+        """A broker with another strategy believes that a client has its home here.
+
+        What the client has left here is here for the asking, as for any other broker.
+        """
+        if message.client in self.guests or self.is_with_another(message.client):
+            self.broker.post.send(message.nothing(elsewhere=(self.broker.id,)), now)
+        else:
+            self._send_nothing(message, now)
 
     def has(self, question: Question) -> bool:
         """Whether this broker has what is asked for, now."""
@@ -279,10 +305,13 @@ class Standard(Fetching):
         if guest is not None:
             client = message.client
             self.enter(client, message.subscriptions, message.advertisements, now)
-            self.subscribed(client, guest, now)
+            self.subscribed(client, guest, now, ids_follow=message.ids_follow)
 
-    def subscribed(self, client: NodeId, guest: Guest, now: Time) -> None:
+    def subscribed(
+        self, client: NodeId, guest: Guest, now: Time, *, ids_follow: bool = False
+    ) -> None:
         """Go on when this broker has subscribed for a guest."""
+        del ids_follow
         self.ask_for_events(client, guest, now)
 
     def ask_for_events(self, client: NodeId, guest: Guest, now: Time) -> None:

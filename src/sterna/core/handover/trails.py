@@ -40,6 +40,13 @@ class Trail(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The number of its last event when this broker learned of its birth; None: not known."""
     since: Time = 0
     """When this broker learned of its birth."""
+    first: int = 0
+    """The birth of the same life for which trails were laid before; 0 if it is the only one."""
+
+    @property
+    def life(self) -> int:
+        """The birth of the life that it leads to."""
+        return self.first or self.born
 
     def last_number(self, now: Time) -> int | None:
         """The number of the client's last event, or a greater one; None if it is not known.
@@ -93,11 +100,11 @@ class Trails:
         """The trail of a client, if it is known."""
         return self._trails.get(client)
 
-    def lay(self, client: NodeId, link: LinkId | None, born: int) -> None:
+    def lay(self, client: NodeId, link: LinkId | None, born: int, *, renews: int = 0) -> None:
         """The events for a client are over a link, or (None) here."""
         trail = self._trails.get(client)
         if trail is None or trail.born != born:
-            trail = Trail(link, born)
+            trail = Trail(link, born, first=renews)
         self._trails[client] = msgspec.structs.replace(trail, link=link)
 
     def number(self, client: NodeId, numbered: int | None, now: Time) -> None:
@@ -123,7 +130,7 @@ class Trails:
     def is_over(self, client: NodeId, born: int) -> bool:
         """Whether a life of a client has ended: it has left since, or was born anew."""
         trail = self._trails.get(client)
-        return self.last_departure(client) >= born or (trail is not None and trail.born > born)
+        return self.last_departure(client) >= born or (trail is not None and trail.life > born)
 
     def earlier(self, client: NodeId, now: Time) -> Earlier:
         """What is known of the lives of a client: the last departure, and the last birth."""
@@ -138,7 +145,7 @@ class Trails:
         if message.born <= self.last_life(message.client):
             return False
         numbered = self.numbered(message.client, message.numbered, now)
-        self.lay(message.client, link, message.born)
+        self.lay(message.client, link, message.born, renews=message.renews)
         self.number(message.client, numbered, now)
         return True
 
@@ -184,7 +191,12 @@ class Trails:
             for client, departure in self.departures.items()
         ]
         located = [
-            Located(client=client, born=trail.born, numbered=trail.last_number(now))
+            Located(
+                client=client,
+                born=trail.born,
+                numbered=trail.last_number(now),
+                renews=trail.first,
+            )
             for client, trail in self._trails.items()
             if trail.link != link
         ]

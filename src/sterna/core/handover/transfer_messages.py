@@ -36,6 +36,8 @@ class SubscriptionsFound(Answer, frozen=True, kw_only=True):
 
     subscriptions: tuple[Route, ...] = ()
     advertisements: tuple[Route, ...] = ()
+    ids_follow: bool = False
+    """Whether `IdsFound` comes behind, without being asked for."""
 
 
 class IdsFound(Answer, frozen=True, kw_only=True):
@@ -147,6 +149,16 @@ class HomeEvents(Unicast, frozen=True, kw_only=True):
 
 class Suspended(Unicast, frozen=True, kw_only=True):
     """The broker where a client was connected -> its home broker: it is not, at present. (3.2.3)"""
+
+    client: NodeId
+    visit: Visit
+
+
+class HomeEnded(Unicast, frozen=True, kw_only=True):
+    """Home broker -> the broker where a client is: I hand clients over by another protocol now.
+
+    The client has its home where it is from now on: its subscriptions and events are fetched.
+    """
 
     client: NodeId
     visit: Visit

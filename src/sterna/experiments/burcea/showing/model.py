@@ -62,6 +62,17 @@ class BurceaModel(ModelExperiment):
                     holds=abs(found.subscriptions_error) < NEAR,
                 )
             )
+            total_error = found.total_model / found.total_run - 1 if found.total_run else 0.0
+            made.append(
+                Claim(
+                    f"Eq. 1 ({where})",
+                    f"{found.total_model:.2f} messages per move by the model, "
+                    f"{found.total_run:.2f} for subscriptions and events in the run "
+                    f"({total_error:+.1%}), {found.total_run + found.others_run:.2f} with those "
+                    "that it does not know",
+                    holds=abs(total_error) < NEAR,
+                )
+            )
         return made
 
     def tables(self, points: Points) -> list[PrintedTable]:

@@ -247,6 +247,8 @@ def _logs(points: Points) -> list[Claim]:
             f"{counts[-1]} subscribers it is {percent(smaller[small].median.overhead)}, with "
             f"{LOG_EVENTS} {percent(smaller[LOG_EVENTS].median.overhead)}",
             holds=all(step < 0.05 for step in steps),
+            why="The more subscribers a broker has, the more different events are in its log, and "
+            "the shorter the time that it covers; absences are up to half an hour.",
         )
     ]
 
@@ -261,6 +263,9 @@ def _shares(curves: Curves) -> list[Claim]:
             f"{percent(standard.subscription_message_share)} and "
             f"{percent(logging.subscription_message_share)} of the messages",
             holds=all(0.01 <= share <= 0.04 for share in shares),
+            why=f"A move transfers {standard.events_per_move:.0f} events with standard, and "
+            f"{logging.events_per_move:.0f} with logging, and three messages for its one "
+            "subscription. What the log saves makes the share of these larger.",
         ),
     ]
 
