@@ -280,6 +280,25 @@ def test_a_question_waits_for_a_link_behind_its_subscription() -> None:
 
 
 @pytest.mark.spec("PA-5")
+def test_a_subscription_begins_at_once_though_its_past_has_to_wait() -> None:
+    """X7 is on its way from B2, which B1 cannot reach; meanwhile B1 keeps for it what it wants."""
+    run = Overlay(
+        line(2),
+        {"X1": "B1", "X7": "B2"},
+        handover=RELOCATION,
+        protocols=("past", "search"),
+        history=HistoryOptions(events_max=0, publisher_events=0),
+    )
+    run.settle().fault(Drop(a="B1", b="B2", us=1_000_000))
+    run.detach("X7").attach("X7", "B1").wait(10_000)
+
+    run.subscribe("X7", "light IS NOT NULL", past=2).wait(10_000)
+    change(run, "red")
+
+    assert run.received("X7") == ["X1#1"]
+
+
+@pytest.mark.spec("PA-5")
 @pytest.mark.parametrize(("past", "held", "waits_us"), [(5, 1, 50_000), (1, 1, 0)])
 def test_how_long_events_wait_for_the_past_is_stated(past: int, held: int, waits_us: int) -> None:
     """One comes while B1 is silent: it waits for the past, unless it is all that was asked for."""
