@@ -112,11 +112,12 @@ class Watcher:
 
     async def ended(self) -> int:
         """Its exit status, when it has printed everything."""
-        await self._reading
-        return await self.process.wait()
+        async with asyncio.timeout(SETTLE_S):
+            await asyncio.shield(self._reading)
+            return await self.process.wait()
 
     async def end(self) -> int:
-        if self.process.returncode is None and not self._reading.done():
+        if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
         return await self.ended()
 

@@ -26,6 +26,7 @@ from sterna.sim.script import Crash, Do, LinkModel, Script
 from sterna.sim.topology import random_tree
 from tests.sim.holds import Holds
 from tests.sim.overlay import Facts
+from tests.sim.strategies import random_combination, random_predictor
 from tests.sim.troubles import random_trouble
 
 FILTERS = [
@@ -76,6 +77,7 @@ class Searched:
         self.subscribers = [f"s{number}" for number in range(1, rng.randint(1, 4) + 1)]
         advertises = rng.random() < 0.5
         handover = HANDOVERS[seed % len(HANDOVERS)] if moves else Handover.NONE
+        by_strategy = Random(seed)  # noqa: S311 - reproducible.
         self.advertises = advertises
         script = Script(
             topology=topology,
@@ -84,6 +86,8 @@ class Searched:
             routing=RoutingOptions(strategy=rng.choice([*Strategy]), advertisements=advertises),
             client=ClientOptions(advertisements=advertises),
             handover=HandoverOptions(protocol=handover),
+            options=random_combination(by_strategy, handover),
+            mobility=random_predictor(by_strategy, handover, self.brokers),
             link=LinkModel(jitter_us=rng.choice(self.jitters_us)),
             protocols=("past", "search"),
             history=HistoryOptions(

@@ -16,18 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.core.handover.options import Handover, HandoverOptions
-from sterna.core.mobility import MobilityOptions
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.sim.generate import FAULTS, Plan, generate
 from sterna.sim.script import Script
 from sterna.sim.topology import random_tree
 from sterna.wire.codec import from_json
-from tests.mobility import model_of
 from tests.scale import examples
 from tests.sim.judging import run_rightly
+from tests.sim.strategies import BROKER, BROKERS, DEVICE, random_predictor
 from tests.sim.test_roaming_campaign import plans
-
-BROKER, DEVICE = {"subscriptions": "broker"}, {"subscriptions": "device"}
 
 VARIANTS: dict[str, tuple[Handover, dict[str, Any], int]] = {
     "standard": (Handover.STANDARD, BROKER, 250),
@@ -36,7 +33,7 @@ VARIANTS: dict[str, tuple[Handover, dict[str, Any], int]] = {
     "logging-device": (Handover.LOGGING, DEVICE, 250),
     "prefetching": (Handover.PREFETCHING, BROKER, 170),
     "prefetching-device": (Handover.PREFETCHING, DEVICE, 165),
-    "prefetching-set": (Handover.PREFETCHING, {**BROKER, "brokers_max": 3}, 165),
+    "prefetching-set": (Handover.PREFETCHING, BROKERS, 165),
     "home": (Handover.HOME, {}, 500),
 }
 """The strategy, its options, and how many runs: 500 of each strategy. In the long campaign there
@@ -53,13 +50,8 @@ TRANSFERS = {
 
 def with_strategy(plan: Plan, handover: Handover, options: dict[str, Any], seed: int) -> Plan:
     """The plan with a strategy; brokers that predict are right by chance only."""
-    rng, brokers = random.Random(seed), plan.topology.brokers  # noqa: S311 - reproducible.
-    moves = {
-        (a, b): rng.randint(1, 9) for a in brokers for b in brokers if a != b and rng.random() < 0.7
-    }
-    mobility = None
-    if handover is Handover.PREFETCHING and moves:
-        mobility = MobilityOptions(model=model_of(moves).to_bytes())
+    rng = random.Random(seed)  # noqa: S311 - reproducible.
+    mobility = random_predictor(rng, handover, plan.topology.brokers)
     return msgspec.structs.replace(plan, options={handover: options}, mobility=mobility)
 
 

@@ -84,7 +84,7 @@ def test_the_nth_event_is_no_later_whatever_moves_and_goes_wrong(
 ) -> None:
     seen: Counter[str] = Counter()
 
-    @examples(30, long=4)
+    @examples(21, long=6)
     @given(st.integers(0, 2**32), st.booleans())
     def runs(seed: int, archive: bool) -> None:
         plain, past = (

@@ -46,6 +46,7 @@ from sterna.sim.topology import random_tree
 from tests.scale import examples
 from tests.sim.holds import Holds
 from tests.sim.overlay import Facts
+from tests.sim.strategies import random_combination, random_predictor
 from tests.sim.troubles import random_trouble
 
 HANDOVERS = [each for each in Handover if each not in {Handover.NONE, Handover.NAIVE}]
@@ -98,6 +99,7 @@ class Town:
         at = {car: rng.choice(self.streets) for car in self.cars}
         protocols = ("overlay", "post", "past", "search", *(("presubscribing",) if ahead else ()))
         self.events_max = rng.choice([1, 2, 5])
+        by_strategy = Random(seed)  # noqa: S311 - reproducible.
         script = Script(
             topology=topology,
             clients={
@@ -112,8 +114,10 @@ class Town:
             link=LinkModel(jitter_us=rng.choice([0, 500])),
             protocols=protocols,
             options={
-                "presubscribing": {"serves": self.serves, "linger_us": 100_000, **(bounds or {})}
+                **random_combination(by_strategy, handover),
+                "presubscribing": {"serves": self.serves, "linger_us": 100_000, **(bounds or {})},
             },
+            mobility=random_predictor(by_strategy, handover, self.brokers),
             history=HistoryOptions(search=search, hold_us=HOLDS[seed // 7 % len(HOLDS)]),
             seed=seed,
         )

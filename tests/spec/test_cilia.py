@@ -186,6 +186,28 @@ def test_what_a_publisher_published_on_another_side_is_missing() -> None:
     assert run.recalled("X7") == ["X1#3"]
 
 
+@pytest.mark.spec("PM-4")
+@pytest.mark.parametrize("handover", [Handover.RELOCATION, Handover.STANDARD, Handover.HOME])
+def test_what_was_under_way_when_its_publisher_moved_is_missing(handover: Handover) -> None:
+    """Red comes past B3 when that has heard already that X1 is at B1; green does not."""
+    run = Overlay(
+        line(4),
+        {"X1": "B4", "X6": "B1", "X7": "B2"},
+        handover=HandoverOptions(protocol=handover),
+        protocols=("past", "search"),
+        history=HistoryOptions(search=Search.MERGED, publisher_events=0),
+        latencies=[("B3", "B4", 20_000)],
+    )
+    run.subscribe("X6", "light IS NOT NULL", past=1).settle()
+    run.publish("X1", light="red").wait(1_500).attach("X1", "B1").settle()
+    change(run, "green")
+
+    run.subscribe("X7", "light IS NOT NULL", past=10).settle()
+
+    assert run.received("X6") == ["X1#1", "X1#2"]
+    assert run.recalled("X7") == []
+
+
 def test_what_came_from_where_the_question_comes_from_is_no_past() -> None:
     """B2 has what comes from B3; of what B1 sends, it has only what is wanted there."""
     run = Overlay(
@@ -277,6 +299,25 @@ def test_a_question_waits_for_a_link_behind_its_subscription() -> None:
     sent = [line for line in run.trace.lines[first:] if "B4 → B3" in line]
     assert ["SubscriptionChange" in sent[0], "HistoryAsked" in sent[1]] == [True, True]
     assert run.recalled("X7") == ["X1#1"]
+
+
+@pytest.mark.spec("PA-5")
+def test_a_subscription_begins_at_once_though_its_past_has_to_wait() -> None:
+    """X7 is on its way from B2, which B1 cannot reach; meanwhile B1 keeps for it what it wants."""
+    run = Overlay(
+        line(2),
+        {"X1": "B1", "X7": "B2"},
+        handover=RELOCATION,
+        protocols=("past", "search"),
+        history=HistoryOptions(events_max=0, publisher_events=0),
+    )
+    run.settle().fault(Drop(a="B1", b="B2", us=1_000_000))
+    run.detach("X7").attach("X7", "B1").wait(10_000)
+
+    run.subscribe("X7", "light IS NOT NULL", past=2).wait(10_000)
+    change(run, "red")
+
+    assert run.received("X7") == ["X1#1"]
 
 
 @pytest.mark.spec("PA-5")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import h3
 import msgspec
 import pytest
 
@@ -13,6 +14,7 @@ from sterna.core.mobility import MobilityOptions
 from sterna.core.presubscribing.replicator import Presubscribing
 from sterna.core.presubscribing.virtual import Virtual
 from sterna.core.settings import Settings
+from sterna.model.location import HexGrid
 from sterna.sim.script import Crash
 from sterna.sim.topology import line
 from tests.goldens import assert_golden
@@ -203,6 +205,33 @@ def test_a_model_says_which_places_are_probable() -> None:
     run.move("car", "center").settle()
 
     assert at_brokers(run) == {"B1": [], "B2": [], "B3": ["south"]}
+
+
+@pytest.mark.parametrize("is_mined", [False, True], ids=["grid", "mined"])
+def test_a_coarse_cell_stands_for_all_that_are_in_it(is_mined: bool) -> None:
+    """The car may go to the six cells around; of those in the same coarse one, one is B1's."""
+    grid = HexGrid(9)
+    at = grid.locate(48.8584, 2.2945)
+    around = sorted(grid.ploc(at, 1) - {at})
+    mined = tuple((at, cell) for cell in around)
+    coarse = {cell: h3.cell_to_parent(cell, 7) for cell in around}
+    own = next(cell for cell in around if coarse[cell] == coarse[around[0]])
+    run = Overlay(
+        line(3),
+        {"car": "B3"},
+        places=PlacesOptions(edges=mined) if is_mined else PlacesOptions(h3_resolution=9),
+        locations={"car": at},
+        protocols=("overlay", "post", "past", "search", "presubscribing"),
+        handover=RELOCATION,
+        options={"presubscribing": {"serves": {coarse[own]: "B2", own: "B1"}}},
+    )
+
+    run.subscribe("car", "cell IN myloc", past=1).settle()
+
+    inside = [cell for cell in around if coarse[cell] == coarse[own] and cell != own]
+    outside = [cell for cell in around if coarse[cell] != coarse[own]]
+    assert at_brokers(run) == {"B1": [own], "B2": inside, "B3": outside}
+    assert inside
 
 
 @pytest.mark.parametrize(

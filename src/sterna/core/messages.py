@@ -43,7 +43,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     is_datagram: ClassVar[bool] = False
     """Whether it is sent to all brokers in reach (`Broadcast`), and never over a link."""
     follows_client: ClassVar[bool] = False
-    """Whether it goes from where its `client` is to where that was before."""
+    """Whether it goes from where its `client` is to where that was before, or back as an answer:
+    behind that, nothing more comes from there that the client has published."""
 
     def claims(self) -> Iterable[Claim]:
         """The filters that it announces and withdraws, if it does."""

@@ -70,6 +70,8 @@ class Subscribing:
             if recall is not None:
                 recall.begin_here(name, given.past_events_max, given.past_since_us, now)
             self.whereabouts.tell(now)
+        if not filter_.uses_myloc and (recall is None or not client.is_welcome):
+            self.tell_again([name], now)  # A request for the past, which waits, is behind it.
         if recall is not None:
             asked = PastAsked(
                 route=self.told_past(name),
@@ -78,8 +80,6 @@ class Subscribing:
                 is_here=filter_.uses_myloc,
             )
             recall.ask(asked, now)
-        elif not filter_.uses_myloc:
-            self.tell_again([name], now)
 
     def unsubscribe(self, given: inputs.Unsubscribe, now: Time) -> None:
         """The application ends a subscription."""

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
@@ -227,6 +227,14 @@ class MovementGraph:
         if not edges and not places:
             raise LocationError(f"{path} holds no locations")
         return cls(edges, locations=places, directed=directed)
+
+
+def areas(location: str) -> Iterator[str]:
+    """A location, and if it is an H3 cell all coarser cells that it is in, the finest first."""
+    yield location
+    if h3.is_valid_cell(location):
+        for resolution in range(h3.get_resolution(location) - 1, -1, -1):
+            yield str(h3.cell_to_parent(location, resolution))
 
 
 class HexGrid:

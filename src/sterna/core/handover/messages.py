@@ -173,6 +173,7 @@ class Replay(Message, frozen=True, kw_only=True):
     """Old border broker -> new border broker: what the client missed. (Fiege, Fig. 11, line 22)"""
 
     is_said_once: ClassVar[bool] = True
+    follows_client: ClassVar[bool] = True
 
     client: NodeId
     number: Number

@@ -18,6 +18,8 @@ from sterna.model.ranges import Digest, Instant, Number, Visit
 class Answer(Unicast, frozen=True, kw_only=True):
     """Old broker -> new broker: the answer to a question."""
 
+    follows_client: ClassVar[bool] = True
+
     client: NodeId
     number: Number
     is_here: bool = True

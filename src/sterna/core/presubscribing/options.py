@@ -3,13 +3,15 @@
 import msgspec
 
 from sterna.core.names import NodeId, Time
+from sterna.model.location import areas
 
 
 class PresubscribingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How brokers subscribe for clients that may come."""
 
     serves: dict[str, NodeId] = {}
-    """Which broker serves which place, as far as that is another one than where the client is."""
+    """Which broker serves which place, as far as that is another one than where the client is; a
+    coarse H3 cell stands for all cells in it that are not in a finer one of the list."""
     places_max: int = 8
     """At how many places a client is expected at a time; the most probable ones come first."""
     probability_min: float = 0.0
@@ -25,6 +27,13 @@ class PresubscribingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     linger_us: Time = 10_000_000
     """How long a virtual client stays when it is wanted no more: until others know that its client
     is there itself, and for a client that comes right back."""
+
+    def serving(self, place: str, otherwise: NodeId) -> NodeId:
+        """The broker that serves a place."""
+        if not self.serves:
+            return otherwise
+        known = (self.serves[each] for each in areas(place) if each in self.serves)
+        return next(known, otherwise)
 
     def __post_init__(self) -> None:
         if not 0 <= self.probability_min <= 1:

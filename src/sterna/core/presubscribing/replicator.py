@@ -168,11 +168,11 @@ class Presubscribing(BrokerComponent):
     ) -> dict[NodeId, tuple[VirtualRoute, ...]]:
         """What is wanted of each broker that serves a place where a client may go."""
         wanted: dict[NodeId, list[VirtualRoute]] = defaultdict(list)
-        here, serves = self.broker.id, self.options.serves
-        if self.broker.settings.handover.protocol == Handover.HOME:
-            serves = {}  # What follows comes from here, wherever the client is.
+        here = self.broker.id
+        is_home = self.broker.settings.handover.protocol == Handover.HOME
         for place in self._next_places(client, followed):
-            broker = serves.get(place, here)
+            # What follows comes from its home broker, wherever the client is.
+            broker = here if is_home else self.options.serving(place, here)
             wanted[broker] += [self._at(route, place) for route in routes]
         return {broker: tuple(each) for broker, each in wanted.items()}
 
