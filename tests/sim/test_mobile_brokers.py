@@ -10,7 +10,7 @@ from sterna.core.names import LocalProtocolError
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
-from sterna.sim.script import Crash, Do, EndLink, Migrate, Script, Slow
+from sterna.sim.script import Crash, Do, EndLink, Migrate, Script, Slow, Wait
 from sterna.sim.topology import from_edges, line
 from tests.scale import CAMPAIGN, seeds
 from tests.sim.moving import Moving
@@ -77,6 +77,36 @@ def test_a_broker_that_has_lost_its_memory_is_right_about_its_own_subscriber(han
     simulation.do(Do(client="s3", what=Publish(attributes={"f": 1})))
     simulation.settle()
     assert len(simulation.oracle.received("s1")) == 1
+
+
+@pytest.mark.spec("MB-5", "MB-7")
+def test_events_come_to_a_broker_that_does_not_know_yet_what_their_subscriber_wants() -> None:
+    """B1 has lost the way to s, and leaves s to B2. That one has no memory, and asks first."""
+    script = Script(
+        topology=from_edges([("B1", "B2"), ("B1", "B3")]),
+        clients={"s": "B3", "p": "B1"},
+        steps=(),
+        routing=RoutingOptions(announces=False),
+        protocols=("reversing",),
+        handover=HandoverOptions(protocol="phoenix"),
+    )
+    simulation = Simulation(script)
+    simulation.do(Do(client="s", what=Subscribe(subscription="1", filter=Filter("f > 0"))))
+    simulation.settle()
+    simulation.do(EndLink(a="B1", b="B3"))
+    simulation.settle()
+    simulation.do(Slow(a="B1", b="B2", latency_us=50_000))
+    simulation.do(Crash(broker="B2", us=5_000, forgets=True))
+    for _ in range(30):  # While B1 introduces itself, is asked, and answers.
+        simulation.do(Do(client="p", what=Publish(attributes={"f": 1})))
+        simulation.do(Do(client="p", what=Publish(attributes={"f": 0})))
+        simulation.do(Wait(us=10_000))
+    simulation.settle()
+    simulation.do(Migrate(broker="B3", before="B1", to="B2"))
+    simulation.settle()
+    got = [id_.seq for id_ in simulation.oracle.received("s")]
+    assert got == list(range(1, 60, 2))
+    assert simulation.oracle.findings() == []
 
 
 @pytest.mark.spec("MB-7")
