@@ -25,7 +25,7 @@ class Moving:
 
     def __init__(
         self, seed: int, protocol: str, *, brokers: int = 12, roams: bool = False,
-        one_by_one: bool = False, patience_us: int = 500_000,
+        one_by_one: bool = False, patience_us: int = 500_000, queue_max: int = 10_000,
     ) -> None:  # fmt: skip
         self.one_by_one = one_by_one
         crashes = roams or not protocol  # Then they keep logs.
@@ -48,7 +48,9 @@ class Moving:
             topology=topology,
             clients=self.homes,
             steps=tuple(Crash(broker=broker, us=0) for broker in self.brokers if crashes),
-            handover=HandoverOptions(protocol="phoenix" if roams else Handover.NONE),
+            handover=HandoverOptions(
+                protocol="phoenix" if roams else Handover.NONE, cache_events_max=queue_max
+            ),
             options={"ordering": {"patience_us": patience_us}},
             routing=RoutingOptions(announces=not protocol),
             link=LinkModel(jitter_us=rng.choice([0, 5_000])),
@@ -228,6 +230,15 @@ class Moving:
             for event in published
             if str(event.attributes["f"]) in numbers and event.id not in got[name]
         ]
+
+    def discarded(self) -> set[tuple[str, EventId]]:
+        """What brokers have stated to keep no longer, as too much for a queue, and for whom."""
+        return {
+            (fact.client, event.id)
+            for fact in self.facts.all
+            if isinstance(fact, facts.Discarded)
+            for event in fact.events
+        }
 
     def is_right(self) -> bool:
         """Whether all brokers know what all subscribers want, and the way to each."""
