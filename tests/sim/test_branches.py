@@ -4,13 +4,14 @@ import pytest
 
 from sterna.core import facts
 from sterna.core.handover.options import Handover
+from sterna.core.inputs import Attach, Detach, Publish
 from sterna.core.keeping import Reader, Writer
 from sterna.core.overlay.branch_parts import BranchCutOff, BranchReached, OrderWaited
 from sterna.core.overlay.branches import Branches
 from sterna.core.overlay.doubts import in_order
 from sterna.model.event import Event
 from tests.scale import CAMPAIGN
-from tests.sim.changing import Changing
+from tests.sim.changing import BEAT_US, CALM, Changing
 
 pytestmark = pytest.mark.spec("MB-4")
 
@@ -114,6 +115,39 @@ def test_relocation_needs_a_tree_that_stays(seed: int) -> None:
     run.heal()
 
     assert run.problems() != []
+
+
+@pytest.mark.parametrize("handover", [*FETCHING, Handover.RELOCATION, Handover.HOME])
+@pytest.mark.parametrize(("seconds", "is_whole"), [(5, True), (15, False)])
+def test_a_client_that_moves_while_its_old_broker_is_out_of_reach(
+    handover: Handover, seconds: int, is_whole: bool
+) -> None:
+    """Its new broker asks for ten seconds; then it begins anew, and the client states that."""
+    run = Changing(7, handover=handover, brokers=3)
+    client, publisher = run.subscribers[0], run.publishers[0]
+    run.join()
+    run.wait(CALM)
+    run.do(client, Attach(broker="B1"))
+    run.do(publisher, Attach(broker="B3"))
+    run.wait(4)
+    run.do(client, Detach())
+    run.wait(1)
+    for number in (1, 2, 3):
+        run.do(publisher, Publish(attributes={"f": number}))
+    run.wait(2)
+    for other in ("B2", "B3"):
+        run.set_reach(("B1", other), up=False)
+    run.wait(4)
+    run.do(client, Attach(broker="B2"))
+    for _ in range(seconds):
+        run.do(publisher, Publish(attributes={"f": 1}))
+        run.wait(1_000_000 / BEAT_US)
+    for other in ("B2", "B3"):
+        run.set_reach(("B1", other), up=True)
+    run.wait(2 * CALM)
+
+    assert (run.problems() == []) == is_whole
+    assert any(isinstance(fact, facts.Forgotten) for fact in run.facts.all) != is_whole
 
 
 def test_a_link_that_is_gone_is_stated_and_made_up_for() -> None:
