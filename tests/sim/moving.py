@@ -6,7 +6,8 @@ from random import Random
 from sterna.core import facts
 from sterna.core.broker import Broker
 from sterna.core.handover.options import Handover, HandoverOptions
-from sterna.core.inputs import Attach, Detach, Publish, Subscribe, Unsubscribe
+from sterna.core.inputs import Attach, Detach, Publish, Subscribe, TimePassed, Unsubscribe
+from sterna.core.mobile.reversing import Reversing
 from sterna.core.mobile.simple import SimpleRouting, Subscriber
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.event import Event, EventId
@@ -143,6 +144,23 @@ class Moving:
 
     def _restart(self) -> None:
         self.crash(forgets=False)
+
+    def forget_lost(self) -> None:
+        """A broker where the way to a subscriber was lost has all in its part forget that one."""
+        lost = [
+            (broker, name)
+            for broker in self.brokers
+            if self.down.get(broker, 0) <= self.now
+            for name, each in self.subscribers(broker).items()
+            if each.is_lost and each.time
+        ]
+        if lost:
+            broker, name = self.rng.choice(lost)
+            host = self.simulation.network.hosts[broker]
+            part = host.node.part(self.protocol)
+            assert isinstance(part, Reversing)
+            part.forget_subscriber(name, self.now)
+            self.simulation.network.give(broker, TimePassed())  # It sends what it has to.
 
     def part_of(self, broker: str) -> set[str]:
         part, to_visit = {broker}, [broker]

@@ -247,6 +247,22 @@ def test_whatever_moves_crashes_and_meets_tables_are_those_of_a_fresh_start() ->
         assert run.waiting() == [], f"seed {seed}"
 
 
+@pytest.mark.spec("RE-4", "MB-7")
+def test_what_a_part_of_the_network_has_forgotten_it_learns_again() -> None:
+    """A subscriber that others have lost may be elsewhere, or be just coming back."""
+    for seed in seeds(300, long=2.5):
+        run = Moving(seed, "reversing", roams=True)
+        for _ in range(8):
+            run.subscribe()
+        for _ in range(run.rng.randint(1, 25)):
+            what = [run.cut, run.join, run.migrate, run.roam, run.vanish, run.subscribe]
+            run.rng.choice([*what, run.crash, *[run.forget_lost] * 5])()
+            run.wait()
+        run.meet(publishes=False)
+        assert run.is_right(), f"seed {seed}"
+        assert run.waiting() == [], f"seed {seed}"
+
+
 @pytest.mark.spec("MB-7", "RT-1")
 def test_our_usual_routing_has_the_tables_of_a_fresh_start_as_well() -> None:
     """Filters are announced over each link that is made, and end with it. (Covering)"""
