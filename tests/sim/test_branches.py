@@ -73,6 +73,49 @@ def test_clients_that_roam_while_the_network_is_whole_lose_nothing() -> None:
     assert moved > runs
 
 
+class Wandering(Changing):
+    """Clients move at any time, wherever the network is in parts."""
+
+    def move(self) -> None:
+        client = self.rng.choice([*self.subscribers, *self.publishers])
+        if self.rng.random() < 0.3:
+            self.do(client, Detach())
+            self.wait(self.rng.choice([0, 1, 3]))
+        self.do(client, Attach(broker=self.rng.choice(self.brokers)))
+
+
+@pytest.mark.spec("MB-7")
+def test_wherever_clients_move_all_get_in_the_end_what_they_want_and_nothing_else() -> None:
+    """What is published once the network is whole and quiet comes to all who want it, once."""
+    handovers = [*FETCHING, Handover.HOME, Handover.RELOCATION]
+    for seed in range(30 * CAMPAIGN):
+        run = Wandering(seed, handover=handovers[seed % 5], moves=True)
+        run.walk(60)
+        run.heal()
+        run.wait(4 * CALM)  # Brokers that ask for a client elsewhere have given up.
+        before = len(run.facts.all)
+        for publisher in run.publishers:
+            for number in (1, 2, 3):
+                run.do(publisher, Publish(attributes={"f": number}))
+        run.wait(2 * CALM)
+        news = run.facts.all[before:]
+        published = [e for fact in news if isinstance(fact, facts.Published) for e in fact.events]
+        assert len(published) == 3 * len(run.publishers)
+        came = [
+            (fact.at, event.id)
+            for fact in news
+            if isinstance(fact, facts.Delivered | facts.Stray | facts.Repeated)
+            for event in fact.events
+        ]
+        wanted = [
+            (client, event.id)
+            for client, filter_ in run.wanted.items()
+            for event in published
+            if filter_.matches(event.attributes)
+        ]
+        assert sorted(came) == sorted(wanted), f"seed {seed}"
+
+
 def test_without_it_events_are_lost() -> None:
     lost = 0
     for seed in range(10):

@@ -314,7 +314,7 @@ def test_events_come_once_and_in_order_or_count_as_too_late(
 
 @pytest.mark.spec("MB-7")
 @pytest.mark.parametrize(
-    ("protocol", "one_by_one", "runs"), [("reversing", False, 100), ("modular", True, 50)]
+    ("protocol", "one_by_one", "runs"), [("reversing", False, 80), ("modular", True, 30)]
 )
 def test_what_short_queues_drop_is_stated_by_name_whatever_moves(
     protocol: str, one_by_one: bool, runs: int
