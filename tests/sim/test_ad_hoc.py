@@ -22,7 +22,7 @@ from sterna.core.routing.options import RoutingOptions
 from sterna.model.event import EventId
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
-from sterna.sim.script import Crash, Die, Do, LinkModel, Pause, Reach, Script, Wait
+from sterna.sim.script import Crash, Die, Do, LinkModel, Pause, Reach, Script, Slow, Wait
 from sterna.sim.topology import Topology, line
 from tests.scale import seeds
 from tests.sim.overlay import Facts
@@ -500,6 +500,42 @@ def test_what_waits_for_a_subscriber_that_died_with_its_broker_ends_with_its_lea
     assert list(devices.tables("D2").subscribers) == ["c2"]
     dropped = [fact for fact in devices.of(facts.Discarded) if fact.client == "c1"]
     assert [event.id for fact in dropped for event in fact.events] == [EventId("c2", 1)]
+
+
+def test_a_broker_stays_awake_until_all_is_confirmed() -> None:
+    """D1 keeps an event for c2, and sends it when D2 is back; but that one is gone again at once.
+
+    D1 has no clients any more: c3, its publisher, has left for good.
+    """
+    devices = Devices(3, {("D1", "D3")}, meeting="cooperate", lease_us=60 * BEAT_US)
+    devices.simulation.do(Pause(broker="D3", us=8 * BEAT_US))
+    devices.publish("c3", 2)
+    devices.wait(9)
+    devices.subscribe("c2", 1)
+    devices.wait(8)
+    devices.set_reach("D1", "D2", up=True)
+    devices.wait(15)
+    assert devices.serving() == ["D1", "D2"]
+    devices.set_reach("D1", "D2", up=False)
+    devices.wait(4)
+    devices.publish("c3", 1)
+    devices.wait(1)
+    devices.set_reach("D1", "D3", up=False)
+    while "c3" in devices.node("D1").peers:
+        devices.wait(1)
+    mine = devices.tables("D1").subscribers["c2"]
+    assert len(mine.queue) == 1
+
+    devices.simulation.do(Slow(a="D1", b="D2", latency_us=100_000))
+    devices.set_reach("D1", "D2", up=True)
+    while mine.is_lost or mine.queue:
+        devices.wait(0.02)
+    devices.set_reach("D1", "D2", up=False)
+    devices.wait(6)
+    assert not devices.part("D1").is_asleep
+    devices.set_reach("D1", "D2", up=True)
+    devices.wait(CALM)
+    assert devices.delivered("c2") == [EventId("c3", 2)]
 
 
 def test_ad_hoc_needs_an_election_and_tables_of_subscribers() -> None:
