@@ -50,8 +50,10 @@ class Seeking(ClientComponent):
     def begin(self, now: Time) -> None:
         self.wake(now)
 
-    def on_broker_here(self, message: BrokerHere, _link: LinkId, now: Time) -> None:
+    def on_broker_here(self, message: BrokerHere, link: LinkId, now: Time) -> None:
         """A broker in reach serves, or has ended."""
+        if message.broker != link:
+            return  # Nobody speaks for others.
         if message.is_leaving:
             self.heard.pop(message.broker, None)
         else:

@@ -135,16 +135,20 @@ class Serving(BrokerComponent):
 
     # ---- What it hears
 
-    def on_broker_here(self, message: BrokerHere, _link: LinkId, now: Time) -> None:
+    def on_broker_here(self, message: BrokerHere, link: LinkId, now: Time) -> None:
         """A broker in reach serves, or has ended."""
+        if message.broker != link:
+            return  # Nobody speaks for others.
         if message.is_leaving:
             self._news.pop(message.broker, None)
             self._electing.gone(message.broker, now)
         else:
             self._hear(message.broker, message.reign, now)
 
-    def on_client_here(self, message: ClientHere, _link: LinkId, now: Time) -> None:
+    def on_client_here(self, message: ClientHere, link: LinkId, now: Time) -> None:
         """A client in reach has a broker, or looks for one."""
+        if message.client != link:
+            return
         self._hear(message.client, message.reign, now)
         if not self.is_asleep:
             return
