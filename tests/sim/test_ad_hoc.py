@@ -543,6 +543,10 @@ def test_ad_hoc_needs_an_election_and_tables_of_subscribers() -> None:
         script = Script(topology=line(2), clients={}, steps=(), protocols=protocols)
         with pytest.raises(LocalProtocolError, match="list the protocols election and reversing"):
             Simulation(script)
+    both = ("ad-hoc", "reversing", "election")
+    script = Script(topology=line(2), clients={}, steps=(), protocols=both)
+    with pytest.raises(LocalProtocolError, match="set the handover protocol phoenix"):
+        Simulation(script)
 
 
 def test_clients_on_devices_need_to_be_in_reach_of_something() -> None:

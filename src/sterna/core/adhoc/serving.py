@@ -40,6 +40,7 @@ from sterna.core.adhoc.seeking import Seeking
 from sterna.core.component import BrokerComponent
 from sterna.core.inputs import LinkUp
 from sterna.core.keeping import Reader, Writer
+from sterna.core.mobile.phoenix import PHOENIX
 from sterna.core.mobile.reversing import Reversing
 from sterna.core.names import NEVER, LinkId, LocalProtocolError, NodeId, Peer, Time
 from sterna.core.overlay.electing import Electing
@@ -92,6 +93,11 @@ class Serving(BrokerComponent):
             raise LocalProtocolError(
                 f"{NAME} needs an election and tables of subscribers: list the protocols "
                 f"{Electing.name} and {Reversing.name} as well"
+            )
+        if settings.handover.protocol != PHOENIX.name:
+            raise LocalProtocolError(
+                f"with {NAME}, clients go from broker to broker: set the handover protocol "
+                f"{PHOENIX.name}"
             )
         return cls(settings.options_of(cls.name, AdHocOptions))
 
