@@ -4,7 +4,8 @@ Each device has a broker, which sleeps at first. It begins to serve
 
 - when a client in reach finds no broker. All that hear it wait for a moment, each for another one,
   so mostly just one begins; if more do, they meet.
-- when it hears brokers or clients of two networks, which do not reach each other: it joins them.
+- when it hears brokers or clients of two networks, which do not reach each other: it joins them,
+  if need be together with another device that does the same, and stays until they are one.
 
 Brokers that serve are neighbours in a tree that they elect (see `election`), and route as other
 brokers that move do. So **two brokers that meet cooperate**. If they are to **merge**, a broker at
@@ -179,15 +180,18 @@ class Serving(BrokerComponent):
 
     def _look_around(self, now: Time) -> None:
         """Find out whether there are two networks in reach that do not reach each other."""
-        oldest = now - self.options.silent_us
-        for device in [d for d, news in self._news.items() if news.time <= oldest]:
-            del self._news[device]
-        reigns = {news.reign for news in self._news.values() if news.reign is not None}
-        if len(reigns) < 2:
+        if len(self._reigns(now)) < 2:
             self._apart_since = None
         elif self._apart_since is None:
             self._apart_since = now
             self.wake_by(now + PATIENCE_BEATS * self.options.beat_us)
+
+    def _reigns(self, now: Time) -> set[Reign]:
+        """The networks in reach."""
+        oldest = now - self.options.silent_us
+        for device in [d for d, news in self._news.items() if news.time <= oldest]:
+            del self._news[device]
+        return {news.reign for news in self._news.values() if news.reign is not None}
 
     # ---- Time
 
@@ -233,7 +237,7 @@ class Serving(BrokerComponent):
         is_end = election is not None and len(election.neighbours) <= 1
         is_alone = election is None or election.next_hop is None
         self.yields = is_end and not is_alone and self.options.meeting is Meeting.MERGE
-        if not is_end or self._is_needed():
+        if not is_end or self._is_needed(now):
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = now
@@ -242,11 +246,12 @@ class Serving(BrokerComponent):
             return
         self._say(now)
 
-    def _is_needed(self) -> bool:
-        """Whether it has clients, or keeps something for anybody."""
-        broker = self.broker
+    def _is_needed(self, now: Time) -> bool:
+        """Whether it has clients, keeps something for anybody, or is about to join networks."""
+        broker, election = self.broker, self._electing.election
         return (
             bool(self._held)
+            or any(election is None or reign != election.reign for reign in self._reigns(now))
             or Peer.CLIENT in broker.peers.values()
             or any(broker.backlog(link) for link in broker.peers)
             or any(each.queue for each in self._tables.subscribers.values())
