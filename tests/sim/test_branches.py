@@ -138,15 +138,17 @@ def test_a_link_that_comes_back_brings_advertisements_that_are_known(seed: int) 
     assert check(run)
 
 
-def test_routing_by_advertisements_loses_some() -> None:
-    """Subscriptions go only where something is advertised. So what was kept comes to a part of the
-    branch that does not know what the brokers between it and the publisher want.
+@pytest.mark.parametrize("seed", [397, 1146])
+def test_where_routing_by_advertisements_has_lost_events_it_does_not_any_more(seed: int) -> None:
+    """Subscriptions go only where something is advertised. So what was kept may come to a part of
+    the branch that does not know what the brokers between it and the publisher want.
     """
     run = Changing(1564, handover=Handover.PREFETCHING, advertises=True)
+    run = Changing(seed, handover=Handover.PREFETCHING, advertises=True)
     run.walk(60)
     run.heal()
 
-    assert run.problems() != []
+    assert check(run)
 
 
 @pytest.mark.parametrize("seed", [88, 99])
