@@ -150,12 +150,6 @@ class Branches(BrokerComponent):
         recent = {event.id: event for event in self._recents.take(link, now)}
         new = {event.id: event for event in sent if event.id not in recent}
         events = [*new.values(), *recent.values()]
-        sent = [e for each in unconfirmed if isinstance(each, Events) for e in each.events]
-        self._passed.pop(link, None)
-        recent = self._recents.take(link, now)
-        known = {event.id for event in recent}
-        older = {event.id: event for event in sent if event.id not in known}  # Some went twice.
-        events = [*older.values(), *recent]
         cut = self.cuts.get(link)
         if cut is None:
             cut = self.cuts[link] = Cut(now)
