@@ -6,7 +6,8 @@ from random import Random
 from sterna.core import facts
 from sterna.core.broker import Broker
 from sterna.core.handover.options import Handover, HandoverOptions
-from sterna.core.inputs import Attach, Detach, Publish, Subscribe, Unsubscribe
+from sterna.core.inputs import Attach, Detach, Publish, Subscribe, TimePassed, Unsubscribe
+from sterna.core.mobile.reversing import Reversing
 from sterna.core.mobile.simple import SimpleRouting, Subscriber
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.event import Event, EventId
@@ -25,7 +26,7 @@ class Moving:
 
     def __init__(
         self, seed: int, protocol: str, *, brokers: int = 12, roams: bool = False,
-        one_by_one: bool = False, patience_us: int = 500_000,
+        one_by_one: bool = False, patience_us: int = 500_000, queue_max: int = 10_000,
     ) -> None:  # fmt: skip
         self.one_by_one = one_by_one
         crashes = roams or not protocol  # Then they keep logs.
@@ -48,7 +49,9 @@ class Moving:
             topology=topology,
             clients=self.homes,
             steps=tuple(Crash(broker=broker, us=0) for broker in self.brokers if crashes),
-            handover=HandoverOptions(protocol="phoenix" if roams else Handover.NONE),
+            handover=HandoverOptions(
+                protocol="phoenix" if roams else Handover.NONE, cache_events_max=queue_max
+            ),
             options={"ordering": {"patience_us": patience_us}},
             routing=RoutingOptions(announces=not protocol),
             link=LinkModel(jitter_us=rng.choice([0, 5_000])),
@@ -142,6 +145,23 @@ class Moving:
     def _restart(self) -> None:
         self.crash(forgets=False)
 
+    def forget_lost(self) -> None:
+        """A broker where the way to a subscriber was lost has all in its part forget that one."""
+        lost = [
+            (broker, name)
+            for broker in self.brokers
+            if self.down.get(broker, 0) <= self.now
+            for name, each in self.subscribers(broker).items()
+            if each.is_lost and each.time
+        ]
+        if lost:
+            broker, name = self.rng.choice(lost)
+            host = self.simulation.network.hosts[broker]
+            part = host.node.part(self.protocol)
+            assert isinstance(part, Reversing)
+            part.forget_subscriber(name, self.now)
+            self.simulation.network.give(broker, TimePassed())  # It sends what it has to.
+
     def part_of(self, broker: str) -> set[str]:
         part, to_visit = {broker}, [broker]
         while to_visit:
@@ -228,6 +248,15 @@ class Moving:
             for event in published
             if str(event.attributes["f"]) in numbers and event.id not in got[name]
         ]
+
+    def discarded(self) -> set[tuple[str, EventId]]:
+        """What brokers have stated to keep no longer, as too much for a queue, and for whom."""
+        return {
+            (fact.client, event.id)
+            for fact in self.facts.all
+            if isinstance(fact, facts.Discarded)
+            for event in fact.events
+        }
 
     def is_right(self) -> bool:
         """Whether all brokers know what all subscribers want, and the way to each."""

@@ -4,20 +4,21 @@ import pytest
 
 from sterna.core import facts
 from sterna.core.handover.options import Handover
+from sterna.core.inputs import Attach, Detach, Publish
 from sterna.core.keeping import Reader, Writer
 from sterna.core.overlay.branch_parts import BranchCutOff, BranchReached, OrderWaited
 from sterna.core.overlay.branches import Branches
 from sterna.core.overlay.doubts import in_order
 from sterna.model.event import Event
 from tests.scale import CAMPAIGN
-from tests.sim.changing import Changing
+from tests.sim.changing import BEAT_US, CALM, Changing
 
 pytestmark = pytest.mark.spec("MB-4")
 
 FETCHING = (Handover.STANDARD, Handover.PREFETCHING, Handover.LOGGING)
 LATE_MAX = 0.01
 """In so many runs at most, events come after later ones, when nobody waits for them any longer."""
-FOUND = (42, 54, 66, 125, 137, 178, 211, 215, 235, 252, 258, 277, 625)
+FOUND = (42, 54, 66, 125, 137, 178, 211, 215, 235, 252, 258, 277, 625, 1000345, 1000447)
 """Runs that have gone wrong once."""
 
 
@@ -72,6 +73,49 @@ def test_clients_that_roam_while_the_network_is_whole_lose_nothing() -> None:
     assert moved > runs
 
 
+class Wandering(Changing):
+    """Clients move at any time, wherever the network is in parts."""
+
+    def move(self) -> None:
+        client = self.rng.choice([*self.subscribers, *self.publishers])
+        if self.rng.random() < 0.3:
+            self.do(client, Detach())
+            self.wait(self.rng.choice([0, 1, 3]))
+        self.do(client, Attach(broker=self.rng.choice(self.brokers)))
+
+
+@pytest.mark.spec("MB-7")
+def test_wherever_clients_move_all_get_in_the_end_what_they_want_and_nothing_else() -> None:
+    """What is published once the network is whole and quiet comes to all who want it, once."""
+    handovers = [*FETCHING, Handover.HOME, Handover.RELOCATION]
+    for seed in range(30 * CAMPAIGN):
+        run = Wandering(seed, handover=handovers[seed % 5], moves=True)
+        run.walk(60)
+        run.heal()
+        run.wait(4 * CALM)  # Brokers that ask for a client elsewhere have given up.
+        before = len(run.facts.all)
+        for publisher in run.publishers:
+            for number in (1, 2, 3):
+                run.do(publisher, Publish(attributes={"f": number}))
+        run.wait(2 * CALM)
+        news = run.facts.all[before:]
+        published = [e for fact in news if isinstance(fact, facts.Published) for e in fact.events]
+        assert len(published) == 3 * len(run.publishers)
+        came = [
+            (fact.at, event.id)
+            for fact in news
+            if isinstance(fact, facts.Delivered | facts.Stray | facts.Repeated)
+            for event in fact.events
+        ]
+        wanted = [
+            (client, event.id)
+            for client, filter_ in run.wanted.items()
+            for event in published
+            if filter_.matches(event.attributes)
+        ]
+        assert sorted(came) == sorted(wanted), f"seed {seed}"
+
+
 def test_without_it_events_are_lost() -> None:
     lost = 0
     for seed in range(10):
@@ -114,6 +158,39 @@ def test_relocation_needs_a_tree_that_stays(seed: int) -> None:
     run.heal()
 
     assert run.problems() != []
+
+
+@pytest.mark.parametrize("handover", [*FETCHING, Handover.RELOCATION, Handover.HOME])
+@pytest.mark.parametrize(("seconds", "is_whole"), [(5, True), (15, False)])
+def test_a_client_that_moves_while_its_old_broker_is_out_of_reach(
+    handover: Handover, seconds: int, is_whole: bool
+) -> None:
+    """Its new broker asks for ten seconds; then it begins anew, and the client states that."""
+    run = Changing(7, handover=handover, brokers=3)
+    client, publisher = run.subscribers[0], run.publishers[0]
+    run.join()
+    run.wait(CALM)
+    run.do(client, Attach(broker="B1"))
+    run.do(publisher, Attach(broker="B3"))
+    run.wait(4)
+    run.do(client, Detach())
+    run.wait(1)
+    for number in (1, 2, 3):
+        run.do(publisher, Publish(attributes={"f": number}))
+    run.wait(2)
+    for other in ("B2", "B3"):
+        run.set_reach(("B1", other), up=False)
+    run.wait(4)
+    run.do(client, Attach(broker="B2"))
+    for _ in range(seconds):
+        run.do(publisher, Publish(attributes={"f": 1}))
+        run.wait(1_000_000 / BEAT_US)
+    for other in ("B2", "B3"):
+        run.set_reach(("B1", other), up=True)
+    run.wait(2 * CALM)
+
+    assert (run.problems() == []) == is_whole
+    assert any(isinstance(fact, facts.Forgotten) for fact in run.facts.all) != is_whole
 
 
 def test_a_link_that_is_gone_is_stated_and_made_up_for() -> None:

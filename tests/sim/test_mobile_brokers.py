@@ -10,7 +10,7 @@ from sterna.core.names import LocalProtocolError
 from sterna.core.routing.options import RoutingOptions
 from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
-from sterna.sim.script import Crash, Do, EndLink, Migrate, Script, Slow
+from sterna.sim.script import Crash, Do, EndLink, Migrate, Script, Slow, Wait
 from sterna.sim.topology import from_edges, line
 from tests.scale import CAMPAIGN, seeds
 from tests.sim.moving import Moving
@@ -77,6 +77,36 @@ def test_a_broker_that_has_lost_its_memory_is_right_about_its_own_subscriber(han
     simulation.do(Do(client="s3", what=Publish(attributes={"f": 1})))
     simulation.settle()
     assert len(simulation.oracle.received("s1")) == 1
+
+
+@pytest.mark.spec("MB-5", "MB-7")
+def test_events_come_to_a_broker_that_does_not_know_yet_what_their_subscriber_wants() -> None:
+    """B1 has lost the way to s, and leaves s to B2. That one has no memory, and asks first."""
+    script = Script(
+        topology=from_edges([("B1", "B2"), ("B1", "B3")]),
+        clients={"s": "B3", "p": "B1"},
+        steps=(),
+        routing=RoutingOptions(announces=False),
+        protocols=("reversing",),
+        handover=HandoverOptions(protocol="phoenix"),
+    )
+    simulation = Simulation(script)
+    simulation.do(Do(client="s", what=Subscribe(subscription="1", filter=Filter("f > 0"))))
+    simulation.settle()
+    simulation.do(EndLink(a="B1", b="B3"))
+    simulation.settle()
+    simulation.do(Slow(a="B1", b="B2", latency_us=50_000))
+    simulation.do(Crash(broker="B2", us=5_000, forgets=True))
+    for _ in range(30):  # While B1 introduces itself, is asked, and answers.
+        simulation.do(Do(client="p", what=Publish(attributes={"f": 1})))
+        simulation.do(Do(client="p", what=Publish(attributes={"f": 0})))
+        simulation.do(Wait(us=10_000))
+    simulation.settle()
+    simulation.do(Migrate(broker="B3", before="B1", to="B2"))
+    simulation.settle()
+    got = [id_.seq for id_ in simulation.oracle.received("s")]
+    assert got == list(range(1, 60, 2))
+    assert simulation.oracle.findings() == []
 
 
 @pytest.mark.spec("MB-7")
@@ -217,6 +247,22 @@ def test_whatever_moves_crashes_and_meets_tables_are_those_of_a_fresh_start() ->
         assert run.waiting() == [], f"seed {seed}"
 
 
+@pytest.mark.spec("RE-4", "MB-7")
+def test_what_a_part_of_the_network_has_forgotten_it_learns_again() -> None:
+    """A subscriber that others have lost may be elsewhere, or be just coming back."""
+    for seed in seeds(300, long=2.5):
+        run = Moving(seed, "reversing", roams=True)
+        for _ in range(8):
+            run.subscribe()
+        for _ in range(run.rng.randint(1, 25)):
+            what = [run.cut, run.join, run.migrate, run.roam, run.vanish, run.subscribe]
+            run.rng.choice([*what, run.crash, *[run.forget_lost] * 5])()
+            run.wait()
+        run.meet(publishes=False)
+        assert run.is_right(), f"seed {seed}"
+        assert run.waiting() == [], f"seed {seed}"
+
+
 @pytest.mark.spec("MB-7", "RT-1")
 def test_our_usual_routing_has_the_tables_of_a_fresh_start_as_well() -> None:
     """Filters are announced over each link that is made, and end with it. (Covering)"""
@@ -264,6 +310,35 @@ def test_events_come_once_and_in_order_or_count_as_too_late(
         assert run.out_of_order() == [], f"seed {seed}"
         assert run.miscounted() == [], f"seed {seed}"
         assert run.simulation.oracle.findings() == [], f"seed {seed}"
+
+
+@pytest.mark.spec("MB-7")
+@pytest.mark.parametrize(
+    ("protocol", "one_by_one", "runs"), [("reversing", False, 80), ("modular", True, 30)]
+)
+def test_what_short_queues_drop_is_stated_by_name_whatever_moves(
+    protocol: str, one_by_one: bool, runs: int
+) -> None:
+    """Each event that a subscriber lacks was dropped for it somewhere, and nothing else is missing.
+
+    A copy that was dropped need not be the last one: another broker may have delivered the event.
+    """
+    lost = 0
+    for seed in seeds(runs, long=2.5):
+        run = Moving(seed, protocol, roams=True, one_by_one=one_by_one, queue_max=1 + seed % 3)
+        for _ in range(8):
+            run.subscribe()
+        run.settle()
+        run.anything(run.rng.randint(1, 25), publishes=True)
+        run.meet()
+        lacks = set(run.lost_events())
+        assert lacks <= run.discarded(), f"seed {seed}"
+        assert run.is_right(), f"seed {seed}"
+        assert run.waiting() == [], f"seed {seed}"
+        assert run.out_of_order() == [], f"seed {seed}"
+        assert run.simulation.oracle.findings() == [], f"seed {seed}"
+        lost += len(lacks)
+    assert lost > runs
 
 
 @pytest.mark.spec("MB-7")

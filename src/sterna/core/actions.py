@@ -57,7 +57,7 @@ class LookUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Broadcast(msgspec.Struct, frozen=True, gc=False):
-    """Send a message to all brokers in reach, as a datagram: any of them may not get it."""
+    """Send a message to all nodes in reach, as a datagram: any of them may not get it."""
 
     message: Message
 

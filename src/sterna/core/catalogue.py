@@ -1,5 +1,6 @@
 """The protocols that come with Sterna."""
 
+from sterna.core.adhoc.serving import AD_HOC
 from sterna.core.confirming.echoes import PROTOCOL as CONFIRMING
 from sterna.core.handover.home import HOME
 from sterna.core.handover.logging import LOGGING
@@ -47,6 +48,7 @@ PROTOCOLS = (
     MODULAR,
     EFFICIENT,
     REVERSING,
+    AD_HOC,
     Protocol(name=Handover.NONE, kind=Kind.HANDOVER),
     NAIVE,
     RELOCATION,

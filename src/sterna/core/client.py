@@ -98,6 +98,7 @@ class Client(Node):
             inputs.Detach: self._detach,
             inputs.MoveTo: self.wants.move,
             inputs.SetVariable: self.wants.set_variable,
+            inputs.Heard: self._heard,
         }
 
     def _assemble(self) -> None:
@@ -211,6 +212,13 @@ class Client(Node):
             self.forget(self.link, now)
         self.link = given.broker
         self.act(Connect(given.broker))
+
+    def come_to(self, broker: NodeId, now: Time) -> None:
+        """Work through a broker from now on, as if the application had asked for it."""
+        self._attach(inputs.Attach(broker=broker), now)
+
+    def _heard(self, given: inputs.Heard, now: Time) -> None:
+        self.message_arrived(given.message, given.sender, now)
 
     def _detach(self, _given: inputs.Detach, _now: Time) -> None:
         self._comes_back = False

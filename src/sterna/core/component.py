@@ -234,6 +234,10 @@ class BrokerComponent(Component):
         del link
         return False
 
+    def sleeps(self) -> bool:
+        """Whether the broker takes no part in the network for now."""
+        return False
+
     def order_restored(self, now: Time) -> None:
         """Nothing comes on another way any more: the broker is not `is_unsure` any longer."""
 

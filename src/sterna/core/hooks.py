@@ -39,6 +39,7 @@ class BrokerHooks:
     looked_up: Hook
     keeps: Hook
     outlasts: Hook
+    sleeps: Hook
     order_restored: Hook
     exact: Hook
     claimed: Hook

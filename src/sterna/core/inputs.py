@@ -65,7 +65,7 @@ class Received(Input, frozen=True, kw_only=True):
 
 
 class Heard(Input, frozen=True, kw_only=True):
-    """A datagram has come from a broker in reach; there need not be a link to it."""
+    """A datagram has come from a broker or a client in reach; there need not be a link to it."""
 
     sender: NodeId
     message: Message

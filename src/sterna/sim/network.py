@@ -4,7 +4,7 @@ wrong.
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -136,6 +136,8 @@ class Network:
         """The latencies of connections that differ from the others."""
         self._reach: dict[NodeId, dict[NodeId, None]] | None = None
         """Who is in reach of each broker, if brokers make their links by themselves."""
+        self._places: dict[NodeId, NodeId] = {}
+        """The brokers on whose devices clients are, if they look for brokers by themselves."""
         self._dialled: dict[tuple[NodeId, NodeId], None] = {}
         """The connections that brokers are about to make."""
         self._has_ended = False
@@ -154,34 +156,48 @@ class Network:
         self.hosts[host.node.id] = host
         return host
 
-    def begin(self, reach: Iterable[tuple[NodeId, NodeId]]) -> None:
-        """Have brokers begin to make links by themselves, to others in their reach."""
+    def begin(
+        self, reach: Iterable[tuple[NodeId, NodeId]], carried: Mapping[NodeId, NodeId] | None = None
+    ) -> None:
+        """Have brokers begin to make links by themselves, to others in their reach.
+
+        Clients that are `carried` are each on the device of a broker, and begin as well.
+        """
+        self._places = dict(carried or {})
         self._reach = {host.node.id: {} for host in self.hosts.values()}
         for a, b in reach:
             self._reach[a][b] = self._reach[b][a] = None
         for host in list(self.hosts.values()):
             if host.peer is Peer.BROKER:
                 self._turn(host, Restarted())
+            elif host.node.id in self._places:
+                self._turn(host, TimePassed())
 
     def set_reach(self, a: NodeId, b: NodeId, *, up: bool) -> None:
         """Two brokers come into reach of each other, or get out of it."""
         if self._reach is None or (b in self._reach[a]) == up:
             return
         self._report(f"{a} and {b} are {'in' if up else 'out of'} reach")
-        connection = self.connection(a, b)
+        between = [(a, b), *((c, b) for c in self._on(a)), *((c, a) for c in self._on(b))]
+        found = [each for pair in between if (each := self.connection(*pair)) is not None]
         if up:
             self._reach[a][b] = self._reach[b][a] = None
-            if connection is not None:
-                self._relieve(connection)
         else:
             del self._reach[a][b], self._reach[b][a]
-            if connection is not None:
-                self._burden(connection)
+        for connection in found:
+            (self._relieve if up else self._burden)(connection)
+
+    def _on(self, broker: NodeId) -> list[NodeId]:
+        """The clients on the device of a broker."""
+        return [client for client, place in self._places.items() if place == broker]
 
     def _in_reach(self, a: Host, b: Host) -> bool:
-        if self._reach is None or Peer.CLIENT in (a.peer, b.peer):
+        if self._reach is None:
             return True
-        return b.node.id in self._reach[a.node.id]
+        if Peer.CLIENT in (a.peer, b.peer) and not {a.node.id, b.node.id} & {*self._places}:
+            return True
+        here, there = (self._places.get(each.node.id, each.node.id) for each in (a, b))
+        return here == there or there in self._reach[here]
 
     def connect(self, a: NodeId, b: NodeId) -> Connection:
         """Make a connection; it is up at once."""
@@ -346,15 +362,22 @@ class Network:
     def _broadcast(self, host: Host, message: Message) -> None:
         """Send a datagram to all in reach; each of them may lose it."""
         source = host.node.id
-        for name in (self._reach or {}).get(source, ()):
+        for name in self._hearing(source):
             if self.model.loss and self._rng.random() < self.model.loss:
                 continue
             late_us = self._rng.randrange(self.model.jitter_us + 1) if self.model.jitter_us else 0
             arrival = self.kernel.now + self._latency_us(source, name) + late_us
             self.kernel.at(arrival, self._hear, source, self.hosts[name], message)
 
+    def _hearing(self, source: NodeId) -> list[NodeId]:
+        """All that are in reach of a node: other devices, and what is on them and on its own."""
+        here = self._places.get(source, source)
+        devices = (here, *(self._reach or {}).get(here, ()))
+        found = [each for device in devices for each in (device, *self._on(device))]
+        return [each for each in found if each != source]
+
     def _hear(self, source: NodeId, target: Host, message: Message) -> None:
-        if not target.is_down and source in (self._reach or {}).get(target.node.id, ()):
+        if not target.is_down and self._in_reach(self.hosts[source], target):
             self._turn(target, Heard(sender=source, message=message))
 
     def _reconnect(self, connection: Connection) -> None:
@@ -506,10 +529,11 @@ class Network:
         """A broker stops for good, even if it is down or paused already."""
         host = self.hosts[broker]
         self._report(f"{broker} dies for good")
-        host.waiting = None
-        host.is_down = host.is_dead = True
-        for pipe in host.pipes.values():
-            self._burden(pipe.connection)
+        for each in (host, *(self.hosts[client] for client in self._on(broker))):
+            each.waiting = None
+            each.is_down = each.is_dead = True
+            for pipe in each.pipes.values():
+                self._burden(pipe.connection)
 
     def _restart(self, host: Host, forgets: bool) -> None:  # noqa: FBT001 - planned, not called.
         if host.is_dead:

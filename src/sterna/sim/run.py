@@ -125,9 +125,11 @@ class Simulation:
         for a, b in script.topology.links:
             self.network.connect(a, b)
         if script.topology.reach is not None:
-            self.network.begin(script.topology.reach)
-        for client, broker in script.clients.items():
-            self.network.attach(client, broker)
+            carried = script.clients if script.on_devices else {}
+            self.network.begin(script.topology.reach, carried)
+        if not script.on_devices:
+            for client, broker in script.clients.items():
+                self.network.attach(client, broker)
 
     def run(self) -> Outcome:
         """Do all steps, let the network settle, and judge."""

@@ -242,6 +242,9 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     options: dict[str, dict[str, Any]] = {}
     """The options of those protocols."""
     timing: LinkTiming = LinkTiming()
+    on_devices: bool = False
+    """Whether each client is on the device of its broker: then it hears what that one hears,
+    reaches what that one reaches, and looks for a broker by itself. For networks with `reach`."""
     seed: int = 0
 
     def settings(self, broker: NodeId | None = None) -> Settings:
@@ -279,6 +282,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 raise ValueError(f"client {client} is at {broker}, which is no broker")
             if client in brokers:
                 raise ValueError(f"{client} is both a client and a broker")
+        if self.on_devices and self.topology.reach is None:
+            raise ValueError("clients are on devices, but nobody says who is in whose reach")
         for client in self.locations:
             if client not in self.clients or self.places is None:
                 raise ValueError(

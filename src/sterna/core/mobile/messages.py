@@ -41,6 +41,16 @@ class SubscriberMigrated(Message, frozen=True, kw_only=True):
     """The number of the last change that its new broker knew."""
 
 
+class SubscriberForgotten(Message, frozen=True, kw_only=True):
+    """Broker where the way to a subscriber was lost -> all others in its part of the network:
+    nobody has heard of it for too long.
+    """
+
+    subscriber: NodeId
+    time: Number
+    """The number of the last change that was known."""
+
+
 class OwnFilters(Message, frozen=True, kw_only=True):
     """Broker -> subscriber that has just come: this is what you are known to want. (FILTERS)"""
 

@@ -23,10 +23,13 @@ anywhere, so it is that one. If not, it is the broker where the way was lost, an
 for it.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
+from sterna.core.facts import Discarded
 from sterna.core.keeping import Reader, Writer
 from sterna.core.messages import Message, SubscriptionChange
 from sterna.core.mobile.messages import (
@@ -36,26 +39,50 @@ from sterna.core.mobile.messages import (
     Known,
     OwnFilters,
     SubscriberChange,
+    SubscriberForgotten,
     SubscriberMigrated,
 )
 from sterna.core.mobile.simple import VISIT, KeptSubscribers, SimpleRouting
-from sterna.core.names import LinkId, NodeId, Peer, Time
+from sterna.core.names import LinkId, NodeId, Peer, RouteId, Time
 from sterna.core.protocol import Protocol
+from sterna.model.event import Event
+from sterna.model.filters import Filter
+
+NOBODY = ""
+"""What this broker says by itself comes over no link."""
 
 TIME_MAX = 2**62
 """No client has a number like this, but for one that means no good."""
+
+
+@dataclass(slots=True)
+class Unsure:
+    """What comes for a subscriber until it is known what that one wants."""
+
+    link: LinkId
+    """The neighbour that has left it to this broker, and that was asked."""
+    events: deque[Event] = field(default_factory=deque)
 
 
 class Reversing(SimpleRouting):
     """Moves a branch of the tree by turning ways around; the subscriber's own broker is right."""
 
     name = "reversing"
-    handles = (*SimpleRouting.handles, BranchMoved, FiltersAsked, FiltersKnown)
+    handles = (
+        *SimpleRouting.handles,
+        BranchMoved,
+        FiltersAsked,
+        FiltersKnown,
+        SubscriberForgotten,
+    )
 
     def __init__(self) -> None:
         super().__init__()
         self._moved: dict[LinkId, None] = {}
         """The neighbours to which this broker has moved."""
+        self._unsure: dict[NodeId, Unsure] = {}
+        """The subscribers that a neighbour has left to this broker, which does not know yet what
+        they want."""
 
     def time_of(self, subscriber: NodeId) -> int:
         """The number of the last change of a subscriber that is known here."""
@@ -117,6 +144,7 @@ class Reversing(SimpleRouting):
             self.turn_any(name, link, now)
             self.set_filters(name, {})
             self.set_filters(name, {route.id: route.filter for route in message.routes})
+            self._unsure.pop(name, None)  # Now it is known.
             self.known(name).time = message.time
             self.flood(message, link, now)
             self.send_queued((name,), now)
@@ -195,6 +223,36 @@ class Reversing(SimpleRouting):
         else:
             self._tell_of_later_visit(name, message.time, link, now)
 
+    # ---- Subscribers that nobody hears of
+
+    def forget_subscriber(self, subscriber: NodeId, now: Time) -> None:
+        """Give up a subscriber without a way, and have all others in this part do the same.
+
+        It is as if all of them had lost their memory: whoever meets one that knows it, learns it.
+        """
+        time = self.time_of(subscriber)
+        self._forget(subscriber, NOBODY, time, now)
+
+    def on_subscriber_forgotten(
+        self, message: SubscriberForgotten, link: LinkId, now: Time
+    ) -> None:
+        name = message.subscriber
+        each = self.subscribers.get(name)
+        if each is None or not each.time:
+            return
+        if each.next_hop == link and not each.is_lost and each.time <= message.time:
+            self._forget(name, link, message.time, now)
+        else:
+            self._tell(name, link, now)
+            self.broker.router.tell(now)
+
+    def _forget(self, name: NodeId, source: LinkId, time: int, now: Time) -> None:
+        self.set_filters(name, {})
+        self._discard(name, tuple(self.subscribers.pop(name).queue), now)
+        for link in self.neighbours(but=source):
+            self.broker.send(link, SubscriberForgotten(subscriber=name, time=time), now)
+        self.broker.router.tell(now)
+
     # ---- Links that are made
 
     def migrated(self, before: LinkId, to: LinkId, now: Time) -> None:
@@ -226,6 +284,9 @@ class Reversing(SimpleRouting):
 
     def on_branch_moved(self, message: BranchMoved, link: LinkId, now: Time) -> None:
         """The ways to some subscribers lead in this direction now. (BMIG)"""
+        for known in message.others:
+            if known.time > self.time_of(known.subscriber):
+                self._unsure.setdefault(known.subscriber, Unsure(link)).link = link
         for name, time, _ in (*map(_parts, message.behind), *map(_parts, message.others)):
             mine = self.time_of(name)
             if time > mine:
@@ -266,6 +327,33 @@ class Reversing(SimpleRouting):
         behind = tuple(Known(name, self.time_of(name), 0) for name in names)
         self.broker.send(link, BranchMoved(behind=behind, hops=1), now)
 
+    # ---- Events for subscribers that are not known yet
+
+    def events_passing(self, events: Sequence[Event], link: LinkId, now: Time) -> None:
+        """A neighbour that has left subscribers to this broker sends their events here."""
+        for name, unsure in self._unsure.items():
+            if unsure.link == link:
+                unsure.events.extend(events)
+                surplus = len(unsure.events) - self.broker.settings.handover.cache_events_max
+                if surplus > 0:
+                    dropped = tuple(unsure.events.popleft() for _ in range(surplus))
+                    self._discard(name, dropped, now)
+
+    def set_filters(self, subscriber: NodeId, filters: dict[RouteId, Filter]) -> None:
+        super().set_filters(subscriber, filters)
+        unsure = self._unsure.pop(subscriber, None) if filters else None
+        if unsure is not None:
+            self.subscribers[subscriber].queue.extend(
+                event
+                for event in unsure.events
+                if any(each.matches(event.attributes) for each in filters.values())
+            )
+
+    def _discard(self, name: NodeId, events: tuple[Event, ...], now: Time) -> None:
+        if events:
+            at = self.broker.id
+            self.broker.state(Discarded(at=at, time=now, client=name, events=events))
+
     # ---- Links that end
 
     def link_gone(self, link: LinkId, unconfirmed: Sequence[Message], now: Time) -> None:
@@ -277,11 +365,18 @@ class Reversing(SimpleRouting):
     # ---- Snapshots
 
     def keep(self, writer: Writer) -> KeptSubscribers:
-        return msgspec.structs.replace(super().keep(writer), moved=list(self._moved))
+        unsure = {
+            name: (each.link, [writer.event(event) for event in each.events])
+            for name, each in self._unsure.items()
+        }
+        moved = list(self._moved)
+        return msgspec.structs.replace(super().keep(writer), moved=moved, unsure=unsure)
 
     def restore(self, kept: KeptSubscribers, reader: Reader) -> None:
         super().restore(kept, reader)
         self._moved = dict.fromkeys(kept.moved)
+        for name, (link, numbers) in kept.unsure.items():
+            self._unsure[name] = Unsure(link, deque(map(reader.event, numbers)))
 
 
 REVERSING = Protocol(name="reversing", broker=Reversing, needs=("ordering",))

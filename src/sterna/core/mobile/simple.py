@@ -88,6 +88,7 @@ class KeptSubscribers(msgspec.Struct, frozen=True):
     subscribers: dict[NodeId, KeptSubscriber]
     arrived: list[LinkId] = []
     moved: list[LinkId] = []
+    unsure: dict[NodeId, tuple[LinkId, list[int]]] = {}
 
 
 class SimpleRouting(BrokerComponent):

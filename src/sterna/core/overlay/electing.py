@@ -77,6 +77,8 @@ class Electing(BrokerComponent):
             self.wake_by(self.election.deadline)
 
     def wake(self, now: Time) -> None:
+        if self._is_asleep:
+            return
         election = self.election
         if election is None:
             election = self.election = Election(self.broker.id, self.timing, now)
@@ -112,12 +114,33 @@ class Electing(BrokerComponent):
         """A broker in reach has sent a beat."""
         if not message.is_possible or message.sender != link:
             return  # It is not what a broker of that name would send.
+        if self._is_asleep:
+            return
         if self.election is None:
             self.wake(now)
         election = cast("Election", self.election)
         reign, next_hop = election.reign, election.next_hop
         election.hear(message, now)
         self._follow(election, reign, next_hop, now)
+
+    @property
+    def _is_asleep(self) -> bool:
+        """Whether the broker takes no part."""
+        return any(sleeps() for sleeps in self.broker.hooks.sleeps)
+
+    def gone(self, other: NodeId, now: Time) -> None:
+        """Another broker takes part no longer, and has said so."""
+        election = self.election
+        if election is not None:
+            reign, next_hop = election.reign, election.next_hop
+            election.gone(other, now)
+            self._follow(election, reign, next_hop, now)
+
+    def rest(self, now: Time) -> None:
+        """Take part no longer, until `wake`."""
+        self.election = self._before = None
+        for link in list(self._linked):
+            self._end(link, now)
 
     def _follow(
         self, election: Election, reign: Reign | None, next_hop: NodeId | None, now: Time

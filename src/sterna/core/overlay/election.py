@@ -222,6 +222,14 @@ class Election:
             elif self._meets_at == NEVER:
                 self._meets_at = now + self.timing.meeting_us
 
+    def gone(self, broker: NodeId, now: Time) -> None:
+        """A broker takes part no longer, and has said so."""
+        if broker == self.next_hop:
+            self.heard.pop(broker, None)
+            self._look_for_way(now)
+        else:
+            self._drop(broker)
+
     def _is_way(self, beat: Beat) -> bool:
         """Whether a beat shows a way to a leader that may be alive, and not through this broker."""
         return self.id not in beat.path and beat.round > self._left.get(beat.reign, -1)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from sterna.core.broker import Broker
 from sterna.core.inputs import Subscribe
 from sterna.core.link import RELIABLE
 from sterna.core.messages import Message
@@ -19,6 +20,7 @@ from sterna.core.mobile.simple import SimpleRouting
 from sterna.core.names import NodeId
 from sterna.core.routing.options import RoutingOptions
 from sterna.experiments.counting import between_brokers, bytes_between_brokers
+from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.sim.network import Observer
 from sterna.sim.run import Simulation
@@ -28,7 +30,9 @@ from sterna.sim.topology import Topology
 Links = Sequence[tuple[NodeId, NodeId]]
 
 PROTOCOLS = ("modular", "efficient", "reversing")
-COLOURS = {"modular": "#222222", "efficient": "#c2571a", "reversing": "#0b6e99"}
+USUAL = "covering"
+"""Our usual routing: brokers announce filters over each link that is made."""
+COLOURS = {"modular": "#222222", "efficient": "#c2571a", "reversing": "#0b6e99", USUAL: "#3a8f3a"}
 
 NAMES: dict[type[Message], str] = {
     SubscribersMoved: "BMIG",
@@ -50,13 +54,14 @@ def subscriber_of(broker: NodeId) -> NodeId:
 def begin(
     topology: Topology, protocol: str, *, seed: int = 0, observers: Iterable[Observer] = ()
 ) -> Simulation:
-    """A network at rest: all brokers know all subscribers."""
+    """A network at rest: all brokers know all subscribers, or with our usual routing, filters."""
+    is_usual = protocol == USUAL
     script = Script(
         topology=topology,
         clients={subscriber_of(broker): broker for broker in topology.brokers},
         steps=(),
-        routing=RoutingOptions(announces=False),
-        protocols=(protocol,),
+        routing=RoutingOptions(announces=is_usual),
+        protocols=() if is_usual else (protocol,),
         timing=RELIABLE,
         seed=seed,
     )
@@ -92,12 +97,18 @@ class Counted:
 def wrong_ways(simulation: Simulation, protocol: str, links: Links) -> int:
     """How many entries of all tables are not those of a fresh start with these links."""
     wrong = 0
-    for broker in simulation.script.topology.brokers:
-        part = simulation.network.hosts[broker].node.part(protocol)
-        assert isinstance(part, SimpleRouting)  # noqa: S101 - for the type checker.
+    numbers = {broker: number for number, broker in enumerate(simulation.script.topology.brokers)}
+    for broker in numbers:
+        node = simulation.network.hosts[broker].node
+        part = node.part(protocol)
         for other, next_hop in ways(links, broker).items():
-            each = part.subscribers.get(subscriber_of(other))
-            wrong += each is None or each.is_lost or each.next_hop != next_hop
+            if isinstance(part, SimpleRouting):
+                each = part.subscribers.get(subscriber_of(other))
+                wrong += each is None or each.is_lost or each.next_hop != next_hop
+            else:
+                assert isinstance(node, Broker)  # noqa: S101 - for the type checker.
+                event = Event(publisher="p", seq=1, time_us=0, attributes={"f": numbers[other]})
+                wrong += [*node.router.subscriptions.match([event])] != [next_hop]
     return wrong
 
 

@@ -1,4 +1,4 @@
-"""What a migration costs: modular against efficient against ours, over size and distance.
+"""What a migration costs: modular, efficient, ours, and our usual routing, over size and distance.
 
 Amozarrain and Larrea argue that the efficient protocol "reduces network traffic" (1, 6), and do
 not measure it.
@@ -15,6 +15,7 @@ from sterna.experiments.experiment import MEDIANS, Claim, Experiment, Point, Pri
 from sterna.experiments.mft.network import (
     COLOURS,
     PROTOCOLS,
+    USUAL,
     Counted,
     Links,
     begin,
@@ -28,6 +29,7 @@ from sterna.experiments.plot import error_bars, panels, plain_ticks
 from sterna.sim.script import Migrate
 from sterna.sim.topology import Topology, random_tree
 
+COMPARED = (*PROTOCOLS, USUAL)
 SIZES = (8, 16, 32, 64)
 DISTANCES = (1, 2, 3, 4, 6)
 SIZE, DISTANCE = 32, 3
@@ -73,7 +75,7 @@ class MftProtocols(Experiment[Setting, Measures]):
         return [
             Setting(protocol=name, brokers=brokers, distance=distance)
             for brokers, distance in where
-            for name in PROTOCOLS
+            for name in COMPARED
         ]
 
     def measure(self, setting: Setting, seed: int) -> Measures:
@@ -97,7 +99,7 @@ class MftProtocols(Experiment[Setting, Measures]):
         found = {_key(point): point for point in points}
         sizes = {(p.setting.brokers, p.setting.distance) for p in points}
         largest = max(sizes)
-        means = {name: found[name, *largest].mean for name in PROTOCOLS}
+        means = {name: found[name, *largest].mean for name in COMPARED}
         where = f"{largest[0]} brokers, {largest[1]} hops"
         text = ", ".join(f"{name} {mean.messages:,.0f}" for name, mean in means.items())
         text_bytes = ", ".join(
@@ -105,9 +107,9 @@ class MftProtocols(Experiment[Setting, Measures]):
         )
         wrong = {
             name: sum(p.mean.is_wrong * p.seeds for p in points if p.setting.protocol == name)
-            for name in PROTOCOLS
+            for name in COMPARED
         }
-        runs = sum(p.seeds for p in points) / len(PROTOCOLS)
+        runs = sum(p.seeds for p in points) / len(COMPARED)
         shares = ", ".join(f"{name} {count:.0f}" for name, count in wrong.items())
         return [
             Claim(
@@ -143,7 +145,7 @@ class MftProtocols(Experiment[Setting, Measures]):
                 for p in points
                 if p.setting.protocol == name
             }
-            for name in PROTOCOLS
+            for name in COMPARED
         }
 
     def draw(self, points: Points, path: Path) -> None:
@@ -217,12 +219,12 @@ def _table(
             str(distance),
             *(
                 found[protocol, brokers, distance].text(lambda m: getattr(m, name) / scale, form)
-                for protocol in PROTOCOLS
+                for protocol in COMPARED
             ),
         )
         for brokers, distance in sorted(where)
     ]
-    return PrintedTable(title, ("brokers", "hops", *PROTOCOLS), rows, note)
+    return PrintedTable(title, ("brokers", "hops", *COMPARED), rows, note)
 
 
 def _wrong(points: Points) -> PrintedTable:
@@ -232,16 +234,16 @@ def _wrong(points: Points) -> PrintedTable:
         (
             str(brokers),
             str(distance),
-            *(f"{found[name, brokers, distance].mean.is_wrong:.0%}" for name in PROTOCOLS),
+            *(f"{found[name, brokers, distance].mean.is_wrong:.0%}" for name in COMPARED),
         )
         for brokers, distance in sorted(where)
     ]
     title = "Migrations that end with wrong tables"
-    return PrintedTable(title, ("brokers", "hops", *PROTOCOLS), rows)
+    return PrintedTable(title, ("brokers", "hops", *COMPARED), rows)
 
 
 def _curves(axes: Any, points: Points, name: str, scale: float, what: str) -> None:
-    for protocol in PROTOCOLS:
+    for protocol in COMPARED:
         curve = sorted(
             (point for point in points if point.setting.protocol == protocol),
             key=lambda point: getattr(point.setting, what),
