@@ -7,11 +7,13 @@ from sterna.core.history.facts import PastHeld
 from sterna.core.history.options import HistoryOptions, Search
 from sterna.core.history.recent import Recent
 from sterna.core.history.search import Searches
+from sterna.core.mobility import MobilityOptions
 from sterna.core.routing.options import RoutingOptions, Strategy
 from sterna.core.settings import ClientOptions
 from sterna.sim.script import Drop, Pause
 from sterna.sim.topology import Topology, line
 from tests.goldens import assert_golden
+from tests.mobility import model_of
 from tests.sim.overlay import RELOCATION, Overlay
 
 pytestmark = pytest.mark.spec("PA-2")
@@ -21,6 +23,9 @@ FIGURE_2 = Topology(
     links=(("B3", "B1"), ("B3", "B2"), ("B3", "B4"), ("B4", "B5")),
 )
 """The brokers of the worked example."""
+
+LOSES = {Handover.NONE, Handover.NAIVE}
+"""Handovers that lose events anyway."""
 
 
 def network(search: Search, *publishers: str, prepares: bool = False) -> Overlay:
@@ -263,21 +268,63 @@ def test_the_past_of_a_visitor_comes_over_its_home_broker() -> None:
 @pytest.mark.spec("DO-4")
 def test_who_has_its_home_here_and_is_elsewhere_may_have_published_there() -> None:
     """Green was published at B3, which nobody asks, for X1 has gone on to B2."""
-    run = Overlay(
-        line(3),
-        {"X1": "B1", "X7": "B1"},
-        RoutingOptions(advertisements=True),
-        ClientOptions(advertisements=True),
-        handover=HandoverOptions(protocol=Handover.HOME),
-        protocols=("past", "search"),
-    )
-    change(run.advertise("X1", "light IS NOT NULL").settle(), "red")
-    change(run.detach("X1").settle().attach("X1", "B3").settle(), "green")
-    run.detach("X1").settle().attach("X1", "B2").settle()
+    run = gone_from_b3(Handover.HOME).attach("X1", "B2").settle()
 
     run.subscribe("X7", "light IS NOT NULL", past=5).settle()
 
     assert run.recalled("X7") == []
+
+
+@pytest.mark.spec("DO-2", "PM-4")
+def test_who_is_expected_where_it_was_may_have_published_elsewhere() -> None:
+    """Green was published at B3, which nobody asks, for X1 is expected at B1."""
+    run = gone_from_b3(Handover.PREFETCHING)
+    assert run.broker("B1").router.advertisements["X1"]
+
+    run.subscribe("X7", "light IS NOT NULL", "expected", past=5).settle()
+    run.attach("X1", "B1").settle()
+    run.subscribe("X7", "light IS NOT NULL", "there", past=5).settle()
+    assert run.recalled("X7") == []
+
+    change(run, "amber")
+    run.subscribe("X7", "light IS NOT NULL", "heard", past=5).settle()
+    assert run.received("X7") == ["X1#3"]
+    assert run.recalled("X7") == ["X1#3"]
+
+
+@pytest.mark.spec("PM-4")
+@pytest.mark.parametrize("advertises", [False, True], ids=["", "advertises"])
+@pytest.mark.parametrize("back", [False, True], ids=["away", "back"])
+@pytest.mark.parametrize("handover", [each for each in Handover if each not in LOSES])
+def test_what_was_published_elsewhere_is_no_gap(
+    handover: Handover, back: bool, advertises: bool
+) -> None:
+    """Whoever hands X1 over: nobody gets red, from B1, without green, from B3."""
+    run = gone_from_b3(handover, advertises=advertises)
+    if back:
+        run.attach("X1", "B1").settle()
+
+    run.subscribe("X7", "light IS NOT NULL", past=5).settle()
+
+    assert run.recalled("X7") in ([], ["X1#2"], ["X1#1", "X1#2"])
+
+
+def gone_from_b3(handover: Handover, *, advertises: bool = True) -> Overlay:
+    """X1 has published red at B1 and green at B3, and is expected at B1 again, if anywhere."""
+    run = Overlay(
+        line(3),
+        {"X1": "B1", "X7": "B1"},
+        RoutingOptions(advertisements=advertises),
+        ClientOptions(advertisements=advertises),
+        handover=HandoverOptions(protocol=handover),
+        mobility=MobilityOptions(model=model_of({("B3", "B1"): 1}).to_bytes()),
+        protocols=("past", "search"),
+    )
+    if advertises:
+        run.advertise("X1", "light IS NOT NULL").settle()
+    change(run, "red")
+    change(run.detach("X1").settle().attach("X1", "B3").settle(), "green")
+    return run.detach("X1").settle()
 
 
 def published_of(run: Overlay, events_max: int) -> None:

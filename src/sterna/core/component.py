@@ -193,7 +193,7 @@ class BrokerComponent(Component):
         return False
 
     def is_elsewhere(self, client: NodeId) -> bool:
-        """Whether a client that was here is at another broker now."""
+        """Whether a client that was here may be, or may have been since, at another broker."""
         del client
         return False
 

@@ -58,7 +58,7 @@ class Presence(Enum):
     HERE = "here"
     AWAY = "away"
     FORGETFUL = "forgetful"
-    """Its link was reset, and it has not introduced itself again."""
+    """It has yet to introduce itself: its link was reset, or it has not come yet."""
 
 
 class Moment(Enum):

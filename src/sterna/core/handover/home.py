@@ -375,9 +375,6 @@ class Home(Standard):
         guest = self.guests.get(link)
         return [("subscription", guest.names.keys())] if guest is not None and guest.home else ()
 
-    def is_elsewhere(self, client: NodeId) -> bool:
-        return client in self.visiting or super().is_elsewhere(client)
-
     def is_kept_elsewhere(self, link: LinkId) -> bool:
         guest = self.guests.get(link)
         return guest is not None and bool(guest.home)

@@ -381,7 +381,11 @@ class Hosting(BrokerComponent):
         self.learned(client, now)
 
     def is_elsewhere(self, client: NodeId) -> bool:
-        return client in self.trails and client not in self.guests
+        guest = self.guests.get(client)
+        if guest is not None:
+            # It is expected, or this is its home, or its link was reset: it may be anywhere.
+            return guest.presence is Presence.FORGETFUL
+        return client in self.trails
 
     def learned(self, client: NodeId, now: Time) -> None:
         """There is news of a client: it was born somewhere, or it has left."""
