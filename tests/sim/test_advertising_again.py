@@ -89,11 +89,10 @@ def test_also_where_its_earlier_life_still_waits_for_a_broker_that_is_down(
 @pytest.mark.parametrize("protocol", LOSSLESS)
 def test_also_at_another_broker(protocol: Handover) -> None:
     """What the earlier life has advertised ends at B4 while the new one advertises at B5."""
-    for far_us in (500, 4_000):
-        for wait_us in (0, 1_500, 5_000):
-            run = network(protocol, latencies=(("B1", "B2", far_us), ("B2", "B4", 4_000)))
-            live_again(run, "B5").wait(wait_us).advertise("car", "n >= 0")
-            assert lost(run, 1) == 0, (far_us, wait_us)
+    for latency_us, wait_us in (500, 0), (500, 5_000), (4_000, 12_000):
+        run = network(protocol, latencies=(("B1", "B2", 4_000), ("B2", "B4", latency_us)))
+        live_again(run, "B5").wait(wait_us).advertise("car", "n >= 0")
+        assert lost(run, 1) == 0, (latency_us, wait_us)
 
 
 @pytest.mark.spec("RT-3", "PM-4")
