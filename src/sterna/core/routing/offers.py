@@ -124,7 +124,7 @@ class Offers:
     def end_earlier(self, now: Time) -> list[LinkId]:
         """End what is due of that, of some clients in one turn; return these."""
         ended: list[LinkId] = []
-        while self.due <= now and len(ended) < MANY:
+        while self._until and self.due <= now and len(ended) < MANY:
             link = next(iter(self._until))
             del self._until[link]
             known = self._routes.get(link, {})
