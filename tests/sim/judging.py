@@ -19,7 +19,8 @@ from sterna.core.handover.hosting import Hosting
 from sterna.core.handover.prefetching import Prefetching
 from sterna.core.handover.relocation import Relocation
 from sterna.core.location.moving import Moving
-from sterna.core.names import NodeId, Time
+from sterna.core.names import NodeId, RouteId, Time
+from sterna.core.routing.offers import EARLIER
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
 from sterna.sim.network import NeverSettlesError, Observer
@@ -167,7 +168,7 @@ class Checked(Simulation):
                 assert client not in broker.peers, f"{id_} keeps a link to {client}"
                 assert client not in broker.router.subscriptions.links()
                 assert not broker.router.subscriptions.entered(client)
-                assert client not in broker.router.advertisements
+                assert _offered(broker, client) == {}
             host = hosts[id_]
             assert not host.returning, f"{id_} keeps who comes back waiting"
             if isinstance(host, Fetching):
@@ -192,8 +193,7 @@ class Checked(Simulation):
             known = home.router.subscriptions.routes(client)
             assert {id_: route.filter for id_, route in known.items()} == wanted
             offered = {f"{client}/{name}": filter_ for name, filter_ in node.advertisements.items()}
-            known = home.router.advertisements.get(client, {})
-            assert {id_: route.filter for id_, route in known.items()} == offered
+            assert _offered(home, client) == offered
             guest = hosts[homes[0]].guests[client]
             assert not guest.lost
             assert not guest.missed
@@ -215,7 +215,7 @@ class Checked(Simulation):
             assert not host.returning
             if id_ not in homes:
                 assert client not in broker.peers, f"{id_} keeps a link to {client}"
-                assert client not in broker.router.advertisements
+                assert _offered(broker, client) == {}
                 assert client not in host.visiting
             if id_ not in own:
                 assert client not in broker.router.subscriptions.links(), f"{id_} subscribes"
@@ -250,6 +250,15 @@ class Checked(Simulation):
         assert {r.id: r.filter for r in advertised} == offered
         _, advertised = brokers[node.link].router.announced_by(client)
         assert {r.id: r.filter for r in advertised} == offered
+
+
+def _offered(broker: Broker, client: NodeId) -> dict[RouteId, Filter]:
+    """What a broker has entered as a client's advertisements; those of an earlier life end soon."""
+    routes = broker.router.advertisements.get(client, {})
+    earlier = [id_ for id_ in routes if id_.startswith(EARLIER)]
+    if earlier:
+        assert broker.router.deadline <= broker.router._offers.keep_earlier()[client]
+    return {id_: route.filter for id_, route in routes.items() if id_ not in earlier}
 
 
 def _end_of_trail(client: NodeId, start: NodeId, hosts: dict[NodeId, Hosting]) -> NodeId | None:

@@ -132,7 +132,7 @@ class Broker(Node):
         """The names under which a client has announced filters, by kind; see `Claim`."""
         return [
             ("subscription", self.router.subscriptions.routes(link)),
-            ("advertisement", self.router.advertisements.get(link, {})),
+            ("advertisement", self.router.advertised_by(link)),
             *(claim for claimed in self.hooks.claimed for claim in claimed(link)),
         ]
 

@@ -8,8 +8,8 @@ from sterna.core.inputs import Ahead, LinkUp, Received
 from sterna.core.link import RELIABLE, Data, Resume
 from sterna.core.messages import AdvertisementChange, Route, SubscriptionChange
 from sterna.core.names import Peer
+from sterna.core.routing.offers import IMPLICIT
 from sterna.core.routing.options import RoutingOptions
-from sterna.core.routing.router import IMPLICIT
 from sterna.model.filters import Filter
 from sterna.net.records import decode_record, encode_record
 

@@ -333,6 +333,7 @@ class Hosting(BrokerComponent):
         guest = self.guests.get(client)
         if guest is None or guest.presence is Presence.FORGETFUL:
             if guest is not None:
+                self.broker.router.live_again(client, now)
                 self.clear(client, now)
             is_here = client in self.broker.up
             guest = self.guests.admit(client, message.visit, 0, is_here=is_here)
@@ -376,6 +377,7 @@ class Hosting(BrokerComponent):
         # One that was connected before this protocol began says itself where it has been.
         is_unknown = guest is not None and not guest.visit and guest.is_here
         if guest is not None and guest.visit < message.born and not is_unknown:
+            self.broker.router.live_again(client, now)
             self.forget(client, now, taken_over=guest.visit > 0 and guest.is_here)
         self.announce(message, link, now)
         self.learned(client, now)

@@ -3,7 +3,7 @@
 import msgspec
 
 from sterna.core.messages import Route
-from sterna.core.names import LinkId, RouteId
+from sterna.core.names import LinkId, RouteId, Time
 from sterna.core.routing.announcements import KeptNeighbour
 from sterna.core.routing.outdated import KeptOutdated
 from sterna.core.routing.preparing import KeptPreparations
@@ -28,3 +28,5 @@ class KeptRouter(msgspec.Struct, frozen=True, kw_only=True):
     unadvertised: list[LinkId] = []
     expected_offers: dict[LinkId, list[RouteId]] = {}
     preparing: KeptPreparations = KeptPreparations()
+    earlier_until: dict[LinkId, Time] = {}
+    """Until when advertisements of earlier lives of clients hold; earlier releases have none."""

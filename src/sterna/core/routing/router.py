@@ -25,7 +25,7 @@ from sterna.core.messages import (
 from sterna.core.names import NEVER, LinkId, Peer, RouteId, Time
 from sterna.core.routing.kept import KeptRouter
 from sterna.core.routing.neighbours import STEPS_MAX, Neighbours
-from sterna.core.routing.offers import MANY, Offers
+from sterna.core.routing.offers import EARLIER, IMPLICIT, MANY, Offers
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.routing.outdated import Outdated
 from sterna.core.routing.stages import EVERYTHING, Effort
@@ -33,11 +33,6 @@ from sterna.core.routing.table import RoutingTable
 from sterna.core.settings import Settings
 from sterna.model.event import Event
 from sterna.model.filters import Filter
-
-IMPLICIT = ""
-"""The name of the advertisement that is assumed of a peer which does not advertise: it may publish
-anything. No peer can give this name, for theirs begin with their own."""
-
 
 PAUSE_US = 10_000
 """How many microseconds are between two such turns, for everything else."""
@@ -110,7 +105,7 @@ class Router(BrokerComponent):
     def _presume_peer(self, link: LinkId, now: Time) -> None:
         if (
             self.options.by_advertisements
-            and link not in self.advertisements
+            and not self._offers.of_this_life(link)
             and not self._advertises(link)
         ):
             self._offers.add(link, Route(IMPLICIT, EVERYTHING))
@@ -325,7 +320,8 @@ class Router(BrokerComponent):
         is_known = self._is_told_as_broker(link)
         is_kept = any(keeps(link) for keeps in self.broker.hooks.keeps)
         if not is_known and not is_kept:
-            self._forget(link, now)
+            self.live_again(link, now)
+            self._forget(link, now, with_earlier=False)
         if link in self._neighbours:
             self._neighbours.forgot(link)
         elif self.broker.peers[link] is Peer.BROKER:
@@ -371,7 +367,7 @@ class Router(BrokerComponent):
         self._outdated.end(link)
         self._neighbours.end(link)
         if not any(outlasts(link) for outlasts in self.broker.hooks.outlasts):
-            self._forget(link, now)
+            self._forget(link, now, with_earlier=False)
         self.tell(now)
 
     def forget_branch(self, link: LinkId, now: Time) -> None:
@@ -389,6 +385,20 @@ class Router(BrokerComponent):
         self._neighbours.inform(link)
         self.tell(now)
 
+    def live_again(self, client: LinkId, now: Time) -> None:
+        """A client has lost its state: what it has advertised holds for a while (`offers.py`).
+
+        If it does not know that it has to advertise, it may publish anything from now on.
+        """
+        is_client = self.broker.peers.get(client) is Peer.CLIENT
+        if is_client and self.options.by_advertisements and self._advertises(client):
+            self._offers.live_again(client, now)
+            self._wake_for_earlier(now)
+
+    def _wake_for_earlier(self, now: Time) -> None:
+        if self._offers.due != NEVER:
+            self.wake_by(max(self._offers.due, now + PAUSE_US))
+
     def introduced(
         self,
         subscriptions: Sequence[Route],
@@ -402,7 +412,7 @@ class Router(BrokerComponent):
             (advertisements, self.advertisements.get(link, {}), AdvertisementChange),
         ):
             names = {route.id for route in said}
-            removed = tuple(id_ for id_ in known if id_ not in names and id_ != IMPLICIT)
+            removed = tuple(id_ for id_ in known if id_ not in names and _is_said(id_))
             if said or removed:
                 self.broker.message_arrived(change(added=tuple(said), removed=removed), link, now)
 
@@ -416,18 +426,22 @@ class Router(BrokerComponent):
         advertisements = self.advertisements.get(client, {})
         return (
             tuple(Route(id_, route.filter) for id_, route in subscriptions.items()),
-            tuple(Route(i, r.filter) for i, r in advertisements.items() if i != IMPLICIT),
+            tuple(Route(i, r.filter) for i, r in advertisements.items() if _is_said(i)),
         )
+
+    def advertised_by(self, client: LinkId) -> list[RouteId]:
+        """The names of what a client may publish, but for what an earlier life has advertised."""
+        return self._offers.of_this_life(client)
 
     def digest_of(self, client: LinkId) -> int:
         """A number that stands for the subscriptions and the advertisements of a client."""
         return digest(*self.announced_by(client))
 
-    def _forget(self, link: LinkId, now: Time) -> None:
-        """Drop everything that came over a link."""
+    def _forget(self, link: LinkId, now: Time, *, with_earlier: bool = True) -> None:
+        """Drop everything that came over a link, also in the earlier life of a client or not."""
         forgotten = tuple(self.subscriptions.routes(link))
         self._remove_subscriptions(link, forgotten)
-        self._offers.remove_all(link, list(self.advertisements.get(link, {})))
+        self._offers.forget(link, with_earlier=with_earlier)
         self._advertisements_changed(link, now)
         if forgotten:
             for changed in self.broker.hooks.subscriptions_changed:
@@ -459,11 +473,15 @@ class Router(BrokerComponent):
         What takes long goes on when the router wakes; all of it, if nobody relies on it in this
         turn, and `looking` limits how closely differences are looked at.
         """
-        effort = Effort(STEPS_MAX if self.deadline == NEVER else 0)
+        is_free = self.deadline >= self._offers.due  # Nothing else is to be done later.
+        effort = Effort(STEPS_MAX if is_free else 0)
         self._go_on(effort, Effort() if looking is None else looking, now)
 
     def wake(self, now: Time) -> None:
         self._neighbours.prepare_some(Effort(STEPS_MAX))
+        for link in self._offers.end_earlier(now):
+            self._advertisements_changed(link, now)
+        self._wake_for_earlier(now)
         self._go_on(Effort(STEPS_MAX), Effort(STEPS_MAX), now)
         for link in self._neighbours.take_unadvertised():
             self._advertisements_changed(link, now)
@@ -505,6 +523,7 @@ class Router(BrokerComponent):
             unadvertised=list(self._neighbours.unadvertised),
             expected_offers=self._offers.keep(),
             preparing=self._neighbours.keep_preparing(),
+            earlier_until=self._offers.keep_earlier(),
         )
 
     def restore(self, kept: KeptRouter, reader: Reader) -> None:
@@ -522,8 +541,13 @@ class Router(BrokerComponent):
         self._neighbours.leaving.extend(kept.leaving)
         self._neighbours.ending.extend(kept.ending)
         self._outdated.restore(kept.outdated)
-        self._offers.restore(kept.expected_offers)
+        self._offers.restore(kept.expected_offers, kept.earlier_until)
         self.broker.awaited |= dict.fromkeys(kept.expected_offers)
         self._neighbours.restore_preparing(kept.preparing)
         self._neighbours.unadvertised |= dict.fromkeys(kept.unadvertised)
         self._named = kept.names  # Last: chains that are made again have used some names.
+
+
+def _is_said(id_: RouteId) -> bool:
+    """Whether a peer has given a name in its present life."""
+    return id_ != IMPLICIT and not id_.startswith(EARLIER)
