@@ -358,7 +358,7 @@ class Session:
         share = shared(topic_filter) if self.version is Version.V5 else None
         try:
             properties = dict(packet.user_properties)
-            wish = wish_of(topic_filter if share is None else share[1], properties)
+            wish = wish_of(topic_filter if share is None else share[1], properties, self.version)
         except MqttError as error:
             self._refusal = str(error)
             return error.reason_code
