@@ -5,7 +5,7 @@ publishes and subscribes to goes to its client, through a `Port`.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -532,6 +532,16 @@ class Session:
         self.publish_waiting(now)
         if self.is_connected and not self.closes:
             self._outbound.flush(self.outbox, self.version, now)
+
+    @property
+    def subscriptions(self) -> Iterable[Subscribed]:
+        """The subscriptions that are not shared."""
+        return self._subscriptions.values()
+
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions there are, with the shared ones."""
+        return len(self._subscriptions) + len(self._shared)
 
     @property
     def load(self) -> Load:
