@@ -192,6 +192,44 @@ def test_nothing_is_acknowledged_before_it_can_be_published() -> None:
 
 
 @pytest.mark.spec("LV-4")
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("reconnects", [False, True])
+def test_what_waits_to_be_published_counts_as_not_acknowledged(
+    count: int,
+    reconnects: bool,
+) -> None:
+    """A device may send receive maximum messages with QoS 1 or 2, and again once they are done."""
+    world = World(3, mqtt={"receive_maximum": 2})
+    ann, bob = Phone(world, "ann").connect("b1"), Phone(world, "bob").connect("b3").subscribe("x")
+    world.run()
+    ann.lose()
+    ann.connect("b2")
+    while not any(isinstance(packet, Connack) for packet in ann.packets[1:]):
+        world.step()
+    world.cut("b1", "b2")
+    ann.publish("x", "0", 0).publish("x", "1", 1)
+    if reconnects:
+        ann.lose()
+        ann.connect("b2")  # It sends again what is not acknowledged.
+        world.run()
+    ann.publish("x", "2", 1)
+    if count == 3:
+        ann.publish("x", "3", 2)
+    world.run()
+    refused = [packet for packet in ann.packets if isinstance(packet, Disconnect)]
+    codes = [packet.reason_code for packet in refused]
+    assert codes == ([ReasonCode.RECEIVE_MAXIMUM_EXCEEDED] if count == 3 else [])
+    if count == 2:
+        world.join("b1", "b2")
+        world.run()
+        ann.publish("x", "4", 1).publish("x", "5", 1)
+        world.run()
+        assert not any(isinstance(packet, Disconnect) for packet in ann.packets)
+        assert ann.is_done
+        assert bob.received == ["0", "1", *(["1"] if reconnects else []), "2", "4", "5"]
+
+
+@pytest.mark.spec("LV-4")
 def test_a_session_that_comes_too_late_is_given_up() -> None:
     """The device has got another one meanwhile, which goes on."""
     world = World(3)

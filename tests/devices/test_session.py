@@ -344,6 +344,56 @@ def test_a_filter_in_front_of_the_topics(version: Version) -> None:
     assert ann.received == ["2"]
 
 
+@pytest.mark.spec("LV-11")
+@pytest.mark.parametrize("group", ["", "$share/g/"])
+def test_a_filter_as_emqx_writes_it(group: str) -> None:
+    """Behind the topic filter; all conditions have to be true, and what is missing is not."""
+    world, ann, bob = pair()
+    ann.subscribe(f"{group}+/1?unit=it's a=b&n>=2&flag=true")
+    for number, unit, flag in (
+        *(("1", "it's a=b", "true"), ("2", "it's a=b", "true"), ("10", "it's a=b", "true")),
+        *(("3", "It's a=b", "true"), ("4", "it's a=b", "false"), ("many", "it's a=b", "true")),
+    ):
+        told = (("n", number), ("unit", unit), ("flag", flag))
+        bob.publish("x/1", number, user_properties=told)
+    bob.publish("x/1", "5", user_properties=(("n", "5"),))
+    bob.publish(f"{group}x/1?n>=2", "6", user_properties=(("n", "6"),))
+    world.run()
+    assert ann.received == ["2", "10"]
+
+    ann.unsubscribe(f"{group}+/1?unit=it's a=b&n>=2&flag=true")
+    bob.publish("x/1", "7", user_properties=(("n", "7"), ("unit", "it's a=b"), ("flag", "true")))
+    world.run()
+    assert ann.received == ["2", "10"]
+    assert last(ann, Unsuback).reason_codes == (ReasonCode.SUCCESS,)
+
+
+@pytest.mark.spec("LV-11")
+@pytest.mark.parametrize("version", list(Version))
+@pytest.mark.parametrize(
+    "topic", ["x?", "x?n", "x?n=", "x?=1", "x?n>many", "x?n=1&", "x?a!=1", "?n=1", "x?n=1/2"]
+)
+def test_a_question_mark_that_begins_no_filter_is_part_of_the_topic(
+    version: Version, topic: str
+) -> None:
+    """In 3.1.1 it always is, as in EMQX."""
+    world, _, bob = pair()
+    ann = Phone(world, "ann", version=version).connect("b1")
+    ann.subscribe(topic)
+    bob.publish(topic, "as a topic")
+    bob.publish("x", "by content", user_properties=(("n", "1/2"),))
+    world.run()
+    is_filter = topic == "x?n=1/2" and version is Version.V5
+    assert ann.received == (["by content"] if is_filter else ["as a topic"])
+
+
+@pytest.mark.spec("LV-11")
+def test_a_filter_behind_a_wildcard_is_part_of_no_topic_filter_in_3_1_1() -> None:
+    assert why_no_filter("x/#?n=1", Version.V5) is None
+    assert why_no_filter("x/#?n", Version.V5) is not None
+    assert why_no_filter("x/#?n=1", Version.V311) is not None
+
+
 @pytest.mark.parametrize("text", ["$where(n > 1/x", "$where(n > 1)x", "$where(n > 1)/", "$where("])
 def test_a_filter_in_front_that_is_not_closed(text: str) -> None:
     assert why_no_filter(text, Version.V5) is not None

@@ -230,6 +230,63 @@ def test_a_shared_subscription(network: LocalNetwork, device: Make) -> None:
 
 
 @pytest.mark.spec("LV-4")
+def test_what_a_broker_tells_about_itself(tmp_path: Path, device: Make) -> None:
+    """At once and then in intervals, to those who ask for it, at this broker, not in its log."""
+    mqtt = {"listen": "127.0.0.1:0", "sys_interval_s": 1}
+    with network_in(tmp_path, 2, mqtt=mqtt) as network:
+        at = network.mqtt("B1")
+        others = device("others").connect(at).subscribe("#").subscribe("+/broker/version")
+        others.client.publish("kept", "x", 1, retain=True).wait_for_publish(SETTLE_S)
+        assert others.take(1) == ["x"]
+        away = device("away").connect(network.mqtt("B2")).subscribe("away")
+        away.connect(at)
+        away.vanish()
+
+        def is_away() -> bool:
+            return bool(network.ask("B1", "status")["mqtt"]["clients_away"] == 1)
+
+        def busy() -> int:
+            status = network.ask("B1", "status")
+            return int(status["inputs"] - status["inputs_idle"])
+
+        wait_for(is_away, "the device is not away", limit_s=SETTLE_S)
+        reader = device("reader", V311).connect(at).subscribe("$SYS/broker/#")
+        first = [reader.messages.get(timeout=SETTLE_S) for _ in range(8)]
+        network.wait_until_settled()
+        before = busy()
+        second = [reader.messages.get(timeout=SETTLE_S) for _ in range(8)]
+        assert busy() == before
+
+        told = {each.topic.removeprefix("$SYS/broker/"): each.payload.decode() for each in first}
+        assert told.pop("version").startswith("sterna version ")
+        assert told.pop("uptime").endswith(" seconds")
+        assert int(told.pop("messages/received")) >= 7
+        assert int(told.pop("messages/sent")) >= 7
+        assert told == {
+            "clients/connected": "2",
+            "clients/total": "3",
+            "subscriptions/count": "4",
+            "retained messages/count": "1",
+        }
+        assert all(each.retain for each in first)
+        assert not any(each.retain for each in second)
+        assert [each.topic for each in second] == [each.topic for each in first]
+        only = device("only").connect(at).subscribe("$SYS/broker/clients/+")
+        assert only.take(2) == ["3", "4"]
+        assert others.messages.empty()
+        elsewhere = device("elsewhere").connect(network.mqtt("B2"))
+        assert elsewhere.subscribe("$SYS/broker/clients/total").take(1) == ["1"]
+
+
+@pytest.mark.spec("LV-4")
+def test_a_broker_that_is_to_tell_nothing_about_itself(tmp_path: Path, device: Make) -> None:
+    with network_in(tmp_path, 1, mqtt={"listen": "127.0.0.1:0", "sys_interval_s": 0}) as network:
+        reader = device("reader").connect(network.mqtt("B1")).subscribe("$SYS/#").subscribe("x")
+        reader.publish("x", "the first").wait_for_publish(SETTLE_S)
+        assert reader.take(1) == ["the first"]
+
+
+@pytest.mark.spec("LV-4")
 def test_a_device_roams(network: LocalNetwork, device: Make) -> None:
     """Its session travels: nothing is lost, nothing comes twice, and the order holds."""
     reader = device("roamer").connect(network.mqtt("B1")).subscribe("r")

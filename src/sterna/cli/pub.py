@@ -19,11 +19,14 @@ import typer
 from sterna.cli.addressing import split
 from sterna.cli.attributes import parse_assignments
 from sterna.cli.output import fail, print_json
-from sterna.cli.talking import Also, ClientName, Journal, brokers_of, talk
-from sterna.errors import SternaError, TimedOutError
+from sterna.cli.talking import Also, ClientName, Journal, brokers_of, over_mqtt, talk
+from sterna.errors import ClosedError, SternaError, TimedOutError
+from sterna.model.event import plain_attributes
+from sterna.mqtt.packets import Publish
 from sterna.net.client import Client, connect
 from sterna.net.client.handles import Receipt
 from sterna.net.client.window import Window
+from sterna.net.mqtt_client import MqttClient, message_of
 
 LINE_BYTES_MAX = 2**23
 
@@ -47,8 +50,9 @@ def pub(
         list[str] | None,
         typer.Argument(
             metavar="URL NAME=VALUE…",
-            help="A broker, as sterna://host:port, host:port or @context (without it, see `sterna "
-            "context --help`), and the event's attributes; none or `-`: lines of standard input.",
+            help="A broker, as sterna://host:port, host:port, @context (without it, see `sterna "
+            "context --help`) or mqtt://host:port, and the event's attributes; none or `-`: lines "
+            "of standard input.",
             show_default=False,
         ),
     ] = None,
@@ -69,11 +73,15 @@ def pub(
     (`payload_base64` if it is no text). They are published as fast as the broker takes them. A bad
     line ends it, and nothing after that line is published.
 
+    With mqtt://host:port, any MQTT 5 broker: the attribute `topic` is the topic, `mqtt.qos` (1 if
+    it is not given) and `mqtt.retain` are what they say, and the others are user properties.
+
     Exit status: 0 when a broker has all events for good, 2 on an error, 130 when Ctrl-C has ended
     it before that (143: SIGTERM).
     """
     word, assignments = split(words or [])
     urls = [url for each in (word, *(also or [])) for url in brokers_of(each, as_json=as_json)]
+    is_mqtt = over_mqtt(urls, {"--journal": journal}, as_json=as_json)
     is_on_terminal = sys.stderr is not None and sys.stderr.isatty()
     tally = PublishTally(shows=is_on_terminal and not as_json)
     if assignments and assignments != ["-"]:
@@ -86,7 +94,9 @@ def pub(
             fail("standard input is closed", as_json=as_json)
         events = read_events()
     stopped_by = talk(
-        _publish(tally, lambda: connect(*urls, client=client, journal=journal), events),
+        _publish_by_mqtt(tally, lambda: MqttClient(*urls, client=client), events)
+        if is_mqtt
+        else _publish(tally, lambda: connect(*urls, client=client, journal=journal), events),
         as_json=as_json,
     )
     said = f"{tally.acknowledged:,} event{'s'[: tally.acknowledged != 1]} acknowledged"
@@ -183,6 +193,37 @@ async def _publish_all(client: Client, events: Events, tally: PublishTally) -> N
     if receipt is not None:
         await receipt
         tally.acknowledged = window.published
+
+
+async def _publish_by_mqtt(
+    tally: PublishTally, make: Callable[[], MqttClient], events: Events
+) -> None:
+    """Publish until the end, until something is no event, or until the connection is lost."""
+    async with make() as client:
+        began = perf_counter()
+        tally.broker = client.broker
+        try:
+            async for some in events:
+                for number, attributes, payload in some:
+                    await client.publish(_message(number, attributes, payload))
+                    tally.acknowledge(client.acknowledged)
+            await client.settle()
+        except ValueError as error:
+            tally.problem = str(error)
+            await client.settle()
+        except ClosedError as error:
+            tally.problem = str(error)
+        finally:
+            tally.end()
+            tally.acknowledged = client.acknowledged
+            tally.seconds = perf_counter() - began
+
+
+def _message(number: int | None, attributes: dict[str, Any], payload: bytes) -> Publish:
+    try:
+        return message_of(plain_attributes(attributes), payload)
+    except (TypeError, ValueError) as error:
+        raise LineError(f"line {number}: {error}" if number else str(error)) from None
 
 
 def _published(

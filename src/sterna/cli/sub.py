@@ -7,11 +7,11 @@ import itertools
 import os
 import sys
 import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from string import Formatter
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -19,33 +19,45 @@ import typer
 from sterna.cli.addressing import split
 from sterna.cli.attributes import parse_assignments
 from sterna.cli.output import advise, fail
-from sterna.cli.talking import Also, ClientName, Journal, brokers_of, talk
+from sterna.cli.talking import Also, ClientName, Journal, brokers_of, over_mqtt, talk
 from sterna.core.terms.messages import Order
 from sterna.errors import FilterWarning, SternaError
 from sterna.model.duration import parse_duration
 from sterna.model.event import Event, Scalar
 from sterna.model.filters import Filter, FilterError
 from sterna.model.queue_policies import parse_policy
+from sterna.mqtt.packets import UserProperties
 from sterna.net.address import Address, AddressError
 from sterna.net.client import Client, connect
 from sterna.net.client.connections import Change, Connected, Lost
 from sterna.net.client.handles import Subscription
 from sterna.net.client.watched import WatchedSubscription
 from sterna.net.client.watching import WatchingClient
+from sterna.net.mqtt_client import MqttClient, MqttSubscription
 
 _EXPECTED = ("the client is closed", "the client has detached", "the broker refuses")
 """Why connections end on purpose, or with an error that the command ends with."""
 
 
-def sub(
+def sub(  # noqa: PLR0915 - a few for each option.
     words: Annotated[
         list[str],
         typer.Argument(
             metavar="[URL] FILTER…",
-            help="A broker, as sterna://host:port, host:port or @context (without it, see `sterna "
-            "context --help`), and what to subscribe to; several filters: whatever matches one.",
+            help="A broker, as sterna://host:port, host:port, @context (without it, see `sterna "
+            "context --help`) or mqtt://host:port, and what to subscribe to; several filters: "
+            "whatever matches one.",
         ),
     ],
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="FILTER",
+            help="With mqtt://, a topic filter, such as `cars/+/speed`; FILTER may be left out.",
+            show_default=False,
+        ),
+    ] = None,
     past: Annotated[
         str | None,
         typer.Option(
@@ -130,6 +142,10 @@ def sub(
 
     Standard error says at which broker it listens, and when that one is lost, back, or another one.
 
+    With mqtt://host:port it speaks MQTT 5: `--topic` says which topics (else `#`), and FILTER,
+    `--past` and `--queue` are user properties, which only Sterna brokers know. `_publisher` is the
+    broker then, and `_seq` counts what came. With `--client`, the broker keeps the session.
+
     With `--client` and `--state`, the next call continues where this one ended: it gets what
     arrived meanwhile, and nothing that was printed before. Ctrl-C and SIGTERM end it.
 
@@ -137,9 +153,9 @@ def sub(
     2 on an error.
     """
     word, texts = split(words)
-    if not texts:
+    if not texts and not topics:
         fail('give a filter, such as "price < 3"', as_json=as_json)
-    where = _filter(texts, as_json=as_json)
+    where = _filter(texts or ["TRUE"], as_json=as_json)
     urls = [url for each in (word, *(also or [])) for url in brokers_of(each, as_json=as_json)]
     roads = [
         url for each in (roam or "").split(",") if each for url in brokers_of(each, as_json=as_json)
@@ -165,7 +181,18 @@ def sub(
         "--roam": roam,
         "--order": order is not Order.STRICT,
     }
-    _check_client(client, state, watch, urls, alone, as_json=as_json)
+    only_native = {
+        **alone,
+        "--past": None,
+        "--past N,DURATION": "," in (past or ""),
+        "--watch": watch,
+        "--journal": journal,
+    }
+    is_mqtt = over_mqtt(urls, only_native, as_json=as_json)
+    if topics and not is_mqtt:
+        fail("--topic goes with mqtt://; else write topic MATCHES 'FILTER'", as_json=as_json)
+    if not is_mqtt:
+        _check_client(client, state, watch, urls, alone, as_json=as_json)
 
     async def subscribe() -> None:
         connecting = connect(*urls, client=client, state=state, journal=journal)
@@ -194,19 +221,18 @@ def sub(
             await _first(writer.write_all(subscription), *movements)
 
     try:
-        writer = Writer(write, confirms=state is not None, count=count)
-        work = (
-            subscribe()
-            if watch is None
-            else _watch(
-                connect(*urls, client=client, watch=watch, journal=journal),
-                where,
-                keep,
-                writer,
-                limit_s,
-                quiet=quiet,
-            )
-        )
+        writer = Writer(write, confirms=state is not None or is_mqtt, count=count)
+        work: Coroutine[Any, Any, None]
+        if is_mqtt:
+            wishes = {"where": texts and str(where), "past": past, "keep": keep}
+            properties = tuple([(name, str(value)) for name, value in wishes.items() if value])
+            by_mqtt = MqttClient(*urls, client=client)
+            work = _by_mqtt(by_mqtt, topics or ["#"], properties, writer, limit_s, quiet=quiet)
+        elif watch is None:
+            work = subscribe()
+        else:
+            watching = connect(*urls, client=client, watch=watch, journal=journal)
+            work = _watch(watching, where, keep, writer, limit_s, quiet=quiet)
         talk(work, as_json=as_json)
         sys.stdout.flush()
     except BrokenPipeError:  # The reader, such as head, has seen enough.
@@ -284,6 +310,24 @@ async def _watch(
         await _first(writer.write_all(subscription), *limit)
 
 
+async def _by_mqtt(
+    connecting: MqttClient,
+    topics: Sequence[str],
+    properties: UserProperties,
+    writer: "Writer",
+    limit_s: float | None,
+    *,
+    quiet: bool,
+) -> None:
+    """Write what an MQTT broker brings."""
+    async with connecting as connected:
+        subscription = await connected.subscribe(topics, properties)
+        if not quiet:
+            _say(f"listening at {connected.broker}")
+        limit = [] if limit_s is None else [asyncio.sleep(limit_s)]
+        await _first(writer.write_all(subscription), *limit)
+
+
 def _report_watching(change: Change) -> None:
     """Report that a broker watches, or that it is lost."""
     match change:
@@ -304,7 +348,9 @@ class Writer:
         """Whether each event is acknowledged once it is written: then it is not printed again."""
         self._count = count
 
-    async def write_all(self, subscription: Subscription | WatchedSubscription) -> None:
+    async def write_all(
+        self, subscription: Subscription | WatchedSubscription | MqttSubscription
+    ) -> None:
         """Write events until there are enough, or the subscription ends."""
         written = 0
         async for event in subscription:
@@ -312,7 +358,7 @@ class Writer:
             written += 1
             if self._confirms or not subscription.waiting:
                 sys.stdout.flush()
-            if self._confirms and isinstance(subscription, Subscription):
+            if self._confirms and not isinstance(subscription, WatchedSubscription):
                 subscription.acknowledge(event)
             if written == self._count:
                 return

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ from sterna.cli.addressing import LOCAL, VARIABLE, brokers
 from sterna.cli.output import fail
 from sterna.errors import SternaError
 from sterna.net.loop import new_event_loop
+from sterna.net.mqtt_client import address_of, is_mqtt
 
 Url = Annotated[
     str | None,
@@ -49,6 +50,24 @@ def brokers_of(word: str | None, *, as_json: bool) -> list[str]:
 def broker_of(word: str | None, *, as_json: bool) -> str:
     """The first of them."""
     return brokers_of(word, as_json=as_json)[0]
+
+
+def over_mqtt(urls: Sequence[str], alone: Mapping[str, object], *, as_json: bool) -> bool:
+    """Whether brokers are to be spoken to by MQTT; refuse the options that make no sense there."""
+    found = [url for url in urls if is_mqtt(url)]
+    if not found:
+        return False
+    if len(found) < len(urls):
+        fail("give mqtt:// for all brokers, or for none", as_json=as_json)
+    for option in (option for option, value in alone.items() if value):
+        native = "it needs sterna://host:port"
+        fail(f"{option} makes no sense over MQTT: {native}", as_json=as_json)
+    try:
+        for url in found:
+            address_of(url)
+    except SternaError as error:
+        fail(str(error), as_json=as_json)
+    return True
 
 
 def talk(what: Coroutine[Any, Any, None], *, as_json: bool) -> signal.Signals | None:

@@ -3,6 +3,7 @@
 A user property `where` of SUBSCRIBE is a filter for the content, `past` asks for events from before
 (`10`, `5m`), and `keep` is a queue policy for what waits while the device is away. Whoever can send
 no user properties writes the filter in front of the topic filter: `$where(price < 3)/cars/#`.
+In 5.0 it may also stand behind it as in EMQX: `cars/#?price<3`.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from functools import lru_cache
 import msgspec
 
 from sterna.core.names import Time
+from sterna.devices.emqx import split_query
 from sterna.model.duration import parse_duration
 from sterna.model.filters import Filter, FilterError
 from sterna.model.queue_policies import PolicyError, parse_policy
@@ -43,9 +45,11 @@ class Wish(msgspec.Struct, frozen=True):
         return (self.where, self.keep) == (other.where, other.keep)
 
 
-def wish_of(topic_filter: str, properties: Mapping[str, str]) -> Wish:
+def wish_of(
+    topic_filter: str, properties: Mapping[str, str], version: Version = Version.V5
+) -> Wish:
     """What a SUBSCRIBE asks for; MqttError if it cannot have that."""
-    where, topics = split(topic_filter)
+    where, topics = split(topic_filter, version)
     for each in (where, properties.get(WHERE, "")):
         _check(each)
     if where and properties.get(WHERE):
@@ -64,10 +68,11 @@ def wish_of(topic_filter: str, properties: Mapping[str, str]) -> Wish:
     return wish
 
 
-def split(topic_filter: str) -> tuple[str, str]:
-    """The filter for the content, which may be empty, and the topic filter behind it."""
+def split(topic_filter: str, version: Version = Version.V5) -> tuple[str, str]:
+    """The filter for the content, which may be empty, and the topic filter without it."""
     if not topic_filter.startswith(IN_FRONT):
-        return "", topic_filter
+        found = split_query(topic_filter) if version is Version.V5 else None
+        return found or ("", topic_filter)
     end = _closing(topic_filter, len(IN_FRONT))
     return topic_filter[len(IN_FRONT) : end], topic_filter[end + 2 :]
 
@@ -75,7 +80,8 @@ def split(topic_filter: str) -> tuple[str, str]:
 def why_no_filter(text: str, version: Version) -> str | None:
     """What is wrong with the topic filter of a device; None if nothing is."""
     if not text.startswith(IN_FRONT):
-        return why_no_topic_filter(text, version)
+        is_query = version is Version.V5 and split_query(text) is not None
+        return None if is_query else why_no_topic_filter(text, version)
     end = _closing(text, len(IN_FRONT))
     if end < 0 or text[end + 1 : end + 2] != "/":
         return "a filter in front of a topic filter is written $where(FILTER)/TOPIC FILTER"

@@ -4,8 +4,7 @@
 publishes and subscribes to goes to its client, through a `Port`.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -129,9 +128,11 @@ class Session:
         self._names = 0
         self._received: dict[int, None] = {}
         self._outbound = Outbound(self._ended)
-        self._waiting: deque[Publish] = deque()
+        self._waiting: list[Publish] = []
         """What the device has published while its client may not publish."""
         self._waiting_bytes = 0
+        self._waiting_ids: set[int] = set()
+        """The packet identifiers of those with QoS 1 or 2, but of those that were received."""
         self._wants_problem_information = True
         self._aliases: dict[int, str] = {}
         self._publications: list[Publication] = []
@@ -249,6 +250,8 @@ class Session:
         if self._waiting_bytes + size <= WAITING_BYTES_MAX:
             self._waiting.append(packet)
             self._waiting_bytes += size
+            if packet.qos and packet.packet_id not in self._received:
+                self._waiting_ids.add(packet.packet_id)
         elif packet.qos:
             why = "too much waits to be published while the session is on its way"
             self.refuse(ReasonCode.QUOTA_EXCEEDED, why)
@@ -256,9 +259,7 @@ class Session:
     @property
     def _received_count(self) -> int:
         """How many messages with QoS 1 or 2 the device counts as not acknowledged, at least."""
-        if not self._waiting:
-            return len(self._received)
-        return len(self._received) + sum(1 for each in self._waiting if each.qos)
+        return len(self._received) + len(self._waiting_ids)
 
     def _with_topic(self, packet: Publish) -> Publish | None:
         """A message with its topic instead of the alias; None if there is none."""
@@ -309,7 +310,8 @@ class Session:
     def publish_waiting(self, now: Time) -> None:
         """Publish what has waited, if the client may now."""
         if self._waiting and self._port.may_publish:
-            waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
+            waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+            self._waiting_ids.clear()
             for packet in waiting:
                 self._accept(packet)
             self._publish(now)
@@ -358,7 +360,7 @@ class Session:
         share = shared(topic_filter) if self.version is Version.V5 else None
         try:
             properties = dict(packet.user_properties)
-            wish = wish_of(topic_filter if share is None else share[1], properties)
+            wish = wish_of(topic_filter if share is None else share[1], properties, self.version)
         except MqttError as error:
             self._refusal = str(error)
             return error.reason_code
@@ -534,6 +536,16 @@ class Session:
             self._outbound.flush(self.outbox, self.version, now)
 
     @property
+    def subscriptions(self) -> Iterable[Subscribed]:
+        """The subscriptions that are not shared."""
+        return self._subscriptions.values()
+
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions there are, with the shared ones."""
+        return len(self._subscriptions) + len(self._shared)
+
+    @property
     def load(self) -> Load:
         """How much it holds for the device, and from it."""
         return self._outbound.load.plus(Load(len(self._waiting), self._waiting_bytes))
@@ -575,7 +587,9 @@ class Session:
         self._waiting_bytes = sum(
             len(each.topic) + len(each.payload) + MESSAGE_BYTES for each in kept.waiting
         )
-        self._waiting = deque(kept.waiting)
+        ids = {each.packet_id for each in kept.waiting if each.qos}
+        self._waiting_ids = ids.difference(self._received)
+        self._waiting = list(kept.waiting)
         self._outbound.receive_maximum = kept.receive_maximum
         self._outbound.maximum_packet_size = kept.maximum_packet_size
         self._wants_problem_information = kept.wants_problem_information

@@ -26,6 +26,7 @@ from sterna.mqtt.packets import (
     Pingresp,
     Publish,
     ReasonCode,
+    Suback,
     Subscribe,
     Version,
 )
@@ -33,6 +34,7 @@ from sterna.net.address import Address
 from sterna.net.admission import NAME_CHARACTERS_MAX
 from sterna.net.broker.doors import Change, Parts
 from sterna.net.broker.sessions import TAKEN_OVER, Session
+from sterna.net.broker.system_topics import SystemTopics
 from sterna.net.broker.transport import Listening, Tcp
 from sterna.net.stream import Stream
 from sterna.net.websocket import WebSockets
@@ -65,6 +67,8 @@ class MqttSession(Stream):
         """The name of the device; empty until CONNECT has come."""
         self.decoder = Decoder(maximum_packet_size=packet_bytes_max, check_filter=why_no_filter)
         self._is_answering = False
+        self._is_subscribing = False
+        """Whether a SUBACK was encoded and is not on its way."""
         self.is_answered = False
         """Whether CONNACK is on its way; before, nothing that follows CONNECT is read."""
         self.early: list[Packet] = []
@@ -124,6 +128,8 @@ class MqttSession(Stream):
             )
         if type(packet) is Connack:
             self._is_answering = True
+        if type(packet) is Suback:
+            self._is_subscribing = True
         return encode(packet, self.version)
 
     def put(self, parts: Sequence[bytes]) -> int:
@@ -131,6 +137,10 @@ class MqttSession(Stream):
         if self._is_answering and not self.is_answered:
             self.is_answered = True
             self._door.answered(self)
+        if self._is_subscribing:
+            self._is_subscribing = False
+            self._door.subscribed(self)
+        self._door.system.sent += len(parts)
         return super().put(parts)
 
     def probe(self) -> None:
@@ -207,6 +217,8 @@ class MqttDoor:
         """Connections without CONNECT, with their deadlines."""
         self._encoded: dict[tuple[int, Version], tuple[Publish, EncodedPublish]] = {}
         self._looking: asyncio.TimerHandle | None = None
+        self.system = SystemTopics(lambda: self._devices, self._loop.time)
+        """What clients are told about the broker."""
         self._sessions.when_over(self._forget)
 
     # ---- Opening and closing
@@ -328,6 +340,7 @@ class MqttDoor:
 
     def arrived(self, session: MqttSession, packets: Sequence[Packet], raw: bytes) -> None:
         """Packets have come."""
+        self.system.received += len(packets)
         if not session.peer:
             if packets:
                 connect, *rest = packets
@@ -343,6 +356,7 @@ class MqttDoor:
             return
         if len(raw) == 2 and type(packets[0]) is Pingreq:
             session.write(PINGRESP)
+            self.system.sent += 1
             return
         self._take(session, tuple(packets), raw)
 
@@ -361,6 +375,7 @@ class MqttDoor:
                     return
         for _ in range(pings):
             session.write(PINGRESP)
+        self.system.sent += pings
         if others:
             said = DeviceSaid(device=session.peer, version=session.version, packets=packets)
             self._metrics.received(len(raw), others)
@@ -445,6 +460,11 @@ class MqttDoor:
             self._take(session, early, raw)
         self._pausing.linked(session)
 
+    def subscribed(self, session: MqttSession) -> None:
+        """SUBACK is on its way: tell what is to be told about the broker behind it."""
+        if self._configuration.config.mqtt.sys_interval_s:
+            self._loop.call_soon(self.system.tell, session)
+
     # ---- Keep alive
 
     def _look_later(self) -> None:
@@ -459,6 +479,7 @@ class MqttDoor:
             if limit_s and is_read and now - session.heard_at > limit_s:
                 log.warning("%s is silent; disconnected", session.peer)
                 session.say_why(ReasonCode.KEEP_ALIVE_TIMEOUT, "no sign of life")
+        self.system.tell_all(self._mqtt_sessions(), self._configuration.config.mqtt.sys_interval_s)
         self._look_later()
 
     def _forget(self, session: Session) -> None:

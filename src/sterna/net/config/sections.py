@@ -34,6 +34,7 @@ from sterna.net.config.schema import (
 )
 
 PacketId = Annotated[int, Meta(ge=1, le=65_535)]
+Interval = Annotated[float, Meta(ge=0, le=1e9)]
 TopicAliases = Annotated[int, Meta(ge=0, le=65_535)]
 
 ELECTING = (ELECTION.name, BRANCHES.name)
@@ -617,6 +618,13 @@ class MqttConfig(ConfigSection, frozen=True, kw_only=True):
             "`limits.away_s`, for nothing is kept for longer than that."
         ),
     ] = None
+    sys_interval_s: Annotated[
+        Interval,
+        means(
+            "How often those that subscribe to topics that begin with `$SYS/` are told how the "
+            "broker is. 0: never."
+        ),
+    ] = 10.0
 
 
 class LogConfig(ConfigSection, frozen=True, kw_only=True):
