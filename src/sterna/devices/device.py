@@ -76,6 +76,10 @@ class Device(Hosted):
         """Be done with a message of a group, or give it back."""
         self._inside.sharing.ended(*share, is_done=is_done)
 
+    def ignored(self, what: str) -> None:
+        """Count something in a message that is not used; the device gets no error."""
+        self._inside.ignored[what] += 1
+
     def may_retain(self, topic: str) -> bool:
         """Whether there is room for a retained message of a topic."""
         return self._inside.may_retain(topic)

@@ -6,7 +6,7 @@ acknowledged, so it keeps it for the client as it does for any other one that re
 """
 
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -58,6 +58,11 @@ class Inside(Protocol):
 
     def run(self, given: Input, now: Time) -> None:
         """Give the broker an input, as a part of the present turn."""
+        ...
+
+    @property
+    def ignored(self) -> Counter[str]:
+        """How often something in a message was not used, by what it was."""
         ...
 
     @property

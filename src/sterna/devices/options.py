@@ -9,6 +9,19 @@ NEVER_S = 0xFFFF_FFFF
 """The session expiry interval of a session that does not expire."""
 
 
+class Lift(msgspec.Struct, frozen=True, kw_only=True):
+    """In which messages the members of a JSON object are attributes, and how much of it."""
+
+    topics: str
+    """The topic filter of these messages."""
+    bytes_max: int = 16 * 2**10
+    """A longer payload is left alone."""
+    attributes_max: int = 64
+    """So is one with more attributes."""
+    depth_max: int = 1
+    """How deep in the object: with 2, `{"at": {"lat": 1}}` has an attribute `at.lat`."""
+
+
 class DeviceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a broker hosts devices."""
 
@@ -27,3 +40,5 @@ class DeviceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a device waits for its session from another broker."""
     give_up_s: float = 60.0
     """So long a device asks for a session that cannot be reached; then it gets a new one."""
+    lift: tuple[Lift, ...] = ()
+    """Which payloads become attributes; the first rule that fits a topic holds."""

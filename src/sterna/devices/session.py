@@ -24,6 +24,7 @@ from sterna.devices.kept import (
     Shared,
     Subscribed,
 )
+from sterna.devices.lifting import lift
 from sterna.devices.options import NEVER_S, DeviceOptions
 from sterna.devices.outbound import Outbound
 from sterna.devices.retained import until
@@ -94,6 +95,10 @@ class Port(Protocol):
 
     def ended(self, share: Share, *, is_done: bool) -> None:
         """Be done with a message of a group, or give it back."""
+        ...
+
+    def ignored(self, what: str) -> None:
+        """Count something in a message that is not used; the device gets no error."""
         ...
 
     def may_retain(self, topic: str) -> bool:
@@ -293,7 +298,14 @@ class Session:
             self._received[packet_id] = None
         elif packet.qos:
             self.outbox.append(Puback(packet_id))
-        self._publications.append((attributes_of(packet, packet.topic), packet.payload))
+        self._publications.append(self._publication(packet))
+
+    def _publication(self, message: Publish | Will) -> Publication:
+        attributes = attributes_of(message, message.topic)
+        rules = self.options.lift
+        if rules and not lift(attributes, message, rules):
+            self._port.ignored("payload")
+        return attributes, message.payload
 
     def _publish(self, now: Time) -> None:
         """Publish what has gathered, in its order."""
@@ -316,7 +328,7 @@ class Session:
 
     def publish_will(self, will: Will, now: Time) -> None:
         """Publish the will."""
-        self._port.publish([(attributes_of(will, will.topic), will.payload)], now)
+        self._port.publish([self._publication(will)], now)
 
     def _on_puback(self, packet: Puback, _now: Time) -> None:
         self._outbound.on_puback(packet)

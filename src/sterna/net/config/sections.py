@@ -34,6 +34,7 @@ from sterna.net.config.schema import (
 )
 
 PacketId = Annotated[int, Meta(ge=1, le=65_535)]
+Depth = Annotated[int, Meta(ge=1, le=8)]
 TopicAliases = Annotated[int, Meta(ge=0, le=65_535)]
 
 ELECTING = (ELECTION.name, BRANCHES.name)
@@ -577,6 +578,16 @@ class HistoryConfig(ConfigSection, frozen=True, kw_only=True):
             yield "hold_s", "is less than search_timeout_s: clients would not wait for a search"
 
 
+class LiftConfig(ConfigSection, frozen=True, kw_only=True):
+    """MQTT messages whose payload is a JSON object: its members become attributes."""
+
+    topics: str
+    """The topic filter of these messages."""
+    bytes_max: Size = 16 * KIB
+    attributes_max: Count = 64
+    depth_max: Depth = 1
+
+
 class MqttConfig(ConfigSection, frozen=True, kw_only=True):
     """MQTT 3.1.1 and 5.0, for devices and programs that speak it."""
 
@@ -617,6 +628,15 @@ class MqttConfig(ConfigSection, frozen=True, kw_only=True):
             "`limits.away_s`, for nothing is kept for longer than that."
         ),
     ] = None
+    lift: Annotated[
+        tuple[LiftConfig, ...],
+        means(
+            "Messages with a JSON object as payload whose members become attributes, to filter by: "
+            "a list of tables with `topics`, a topic filter, `bytes_max` (16 KiB), "
+            "`attributes_max` (64) and `depth_max` (1; with 2, members of an object `at` become "
+            "`at.…`). The first that fits the topic holds. Other payloads are left alone."
+        ),
+    ] = ()
 
 
 class LogConfig(ConfigSection, frozen=True, kw_only=True):
