@@ -199,6 +199,36 @@ def test_native_clients_and_devices_see_each_others_events(
     assert getattr(second.properties, "UserProperty", None) == [("price", "1")]
 
 
+@pytest.mark.spec("LV-4", "LV-11")
+def test_the_other_face_of_an_event(tmp_path: Path, device: Make) -> None:
+    """What is in a payload can be filtered by, and what has no topic gets one."""
+    mqtt = {
+        "listen": "127.0.0.1:0",
+        "lift": [{"topics": "from/#", "depth_max": 2}],
+        "topic": "vehicles/{id}",
+        "payload": "json",
+    }
+    with network_in(tmp_path, 2, mqtt=mqtt) as network:
+        phone = device("phone").connect(network.mqtt("B1")).subscribe("vehicles/7")
+        network.wait_until_settled()
+
+        async def talk() -> None:
+            async with connect(network.url("B2"), client="native") as client:
+                subscription = client.subscribe('"at.lat" > 50 AND n = 1')
+                await subscription.ready()
+                phone.publish("from/phone", '{"n": 1, "at": {"lat": 40}}')
+                phone.publish("from/phone", '{"n": 1, "at": {"lat": 50.5}}')
+                (event,) = await gather_events(subscription, 1)
+                assert event.payload == b'{"n": 1, "at": {"lat": 50.5}}'
+                assert event.attributes["at.lat"] == 50.5
+                await client.publish({"id": 8, "speed": 1})
+                await client.publish({"id": 7, "speed": 3.5}, b"bytes")
+
+        asyncio.run(talk())
+        message = phone.messages.get(timeout=SETTLE_S)
+        assert (message.topic, message.payload) == ("vehicles/7", b'{"id":7,"speed":3.5}')
+
+
 @pytest.mark.spec("LV-4")
 def test_content_filters(network: LocalNetwork, device: Make) -> None:
     """A user property of SUBSCRIBE filters by content."""

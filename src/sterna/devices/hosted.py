@@ -29,9 +29,9 @@ from sterna.core.messages import Events
 from sterna.core.names import Peer, Time
 from sterna.core.sizes import Load
 from sterna.core.terms.messages import Terms
-from sterna.devices.faces import publish_of
 from sterna.devices.filters import Wish
 from sterna.devices.options import DeviceOptions
+from sterna.devices.sending import message_of
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
 from sterna.mqtt.packets import Publish
@@ -248,7 +248,7 @@ class Hosted(ABC):
         for event, names in zip(action.events, action.subscriptions, strict=True):
             id_ = event.id
             if id_ not in published:
-                published[id_] = publish_of(event)
+                published[id_] = message_of(event, machine.options)
             machine.deliver(event, published[id_], names, now)
 
     def leave(self, now: Time) -> None:

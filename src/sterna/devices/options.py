@@ -1,5 +1,7 @@
 """How a broker hosts devices."""
 
+from enum import StrEnum
+
 import msgspec
 
 PROTOCOL = "mqtt"
@@ -7,6 +9,15 @@ PROTOCOL = "mqtt"
 
 NEVER_S = 0xFFFF_FFFF
 """The session expiry interval of a session that does not expire."""
+
+
+class Face(StrEnum):
+    """What MQTT subscribers get as the payload of an event that a native client published."""
+
+    EVENT = "event"
+    """Its payload; if it has none, its attributes as a JSON object."""
+    JSON = "json"
+    """Its attributes as a JSON object, and not its payload."""
 
 
 class Lift(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,3 +53,7 @@ class DeviceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """So long a device asks for a session that cannot be reached; then it gets a new one."""
     lift: tuple[Lift, ...] = ()
     """Which payloads become attributes; the first rule that fits a topic holds."""
+    topic: str = ""
+    """The template for topics of events without one; empty: they do not reach devices."""
+    payload: Face = Face.EVENT
+    """What devices get as the payload of native events."""

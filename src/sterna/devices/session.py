@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from sterna.core.names import NodeId, Time
 from sterna.core.sizes import Load
-from sterna.devices.faces import attributes_of, publish_of
+from sterna.devices.faces import TOPIC, attributes_of
 from sterna.devices.filters import Wish, wish_of
 from sterna.devices.frames import Delivery
 from sterna.devices.group import group_of
@@ -28,6 +28,7 @@ from sterna.devices.lifting import lift
 from sterna.devices.options import NEVER_S, DeviceOptions
 from sterna.devices.outbound import Outbound
 from sterna.devices.retained import until
+from sterna.devices.sending import message_of
 from sterna.model.event import Event, EventId, Scalar
 from sterna.mqtt.packets import (
     Auth,
@@ -370,7 +371,8 @@ class Session:
         share = shared(topic_filter) if self.version is Version.V5 else None
         try:
             properties = dict(packet.user_properties)
-            wish = wish_of(topic_filter if share is None else share[1], properties)
+            topics = topic_filter if share is None else share[1]
+            wish = wish_of(topics, properties, self.options.topic)
         except MqttError as error:
             self._refusal = str(error)
             return error.reason_code
@@ -413,7 +415,7 @@ class Session:
         """A message of a group, for this member."""
         group, _ = share
         found = [each for each in self._shared.values() if each.group == group]
-        publish = publish_of(event)
+        publish = message_of(event, self.options)
         if not found or not self.is_connected or publish is None:
             self._port.ended(share, is_done=False)
             return
@@ -428,7 +430,7 @@ class Session:
 
     def _deliver_retained(self, event: Event, subscription: Subscribed) -> None:
         """A retained message for a subscription that has just begun."""
-        publish = publish_of(event)
+        publish = message_of(event, self.options)
         if publish is None or (subscription.no_local and event.publisher == self._device):
             return
         identifier = subscription.identifier
@@ -511,11 +513,13 @@ class Session:
             return
         if self._had_retained and event.id in self._had_retained:
             return
-        is_own = event.publisher == self._device
+        is_own, has_topic = event.publisher == self._device, TOPIC in event.attributes
         wanting = [
             found
             for name in names
-            if (found := self._by_name.get(name)) is not None and not (is_own and found.no_local)
+            if (found := self._by_name.get(name)) is not None
+            and not (is_own and found.no_local)
+            and (has_topic or found.wish.template == self.options.topic)
         ]
         if not wanting:
             return

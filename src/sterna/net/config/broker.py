@@ -193,6 +193,8 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
                 )
                 for each in mqtt.lift
             ),
+            topic=mqtt.topic,
+            payload=mqtt.payload,
         )
 
     @property

@@ -12,6 +12,7 @@ from msgspec.structs import FieldInfo
 
 from sterna import plugins
 from sterna.core.protocol import Kind
+from sterna.devices.templates import why_no_template
 from sterna.errors import SternaError
 from sterna.model.filters import Filter
 from sterna.model.location import LocationError, MovementGraph
@@ -331,6 +332,13 @@ def _lift(value: Any, _directory: Path) -> object:
     return value
 
 
+def _template(value: Any, _directory: Path) -> object:
+    problem = why_no_template(value) if value else None
+    if problem is not None:
+        raise ValueError(f"{value!r} is no template for topics: {problem}")
+    return value
+
+
 _CHECKS: dict[str, Callable[[Any, Path], object]] = {
     "listen": _listen,
     "advertised_address": _reachable,
@@ -344,5 +352,6 @@ _CHECKS: dict[str, Callable[[Any, Path], object]] = {
     "history.buffers": _buffers,
     "http.listen": _listen_or_empty,
     "mqtt.lift": _lift,
+    "mqtt.topic": _template,
 }
 """For keys whose values need more than a type. A check returns the value, or raises ValueError."""

@@ -19,6 +19,7 @@ from sterna.core.overlay.branches import BRANCHES
 from sterna.core.overlay.electing import ELECTION
 from sterna.core.presubscribing.replicator import PRESUBSCRIBING
 from sterna.core.routing.options import Strategy
+from sterna.devices.options import Face
 from sterna.model.filters import Filter
 from sterna.net.config.schema import (
     GIB,
@@ -637,6 +638,22 @@ class MqttConfig(ConfigSection, frozen=True, kw_only=True):
             "`at.…`). The first that fits the topic holds. Other payloads are left alone."
         ),
     ] = ()
+    topic: Annotated[
+        str,
+        means(
+            "The topic that events without one have for MQTT subscribers, such as `vehicles/{id}`: "
+            "`{id}` stands for the attribute `id`. Events without that attribute do not reach "
+            "them. When empty, no event without a topic does."
+        ),
+    ] = ""
+    payload: Annotated[
+        Face,
+        means(
+            "What MQTT subscribers get as the payload of events that native clients published: "
+            "the `event`'s own payload, or its attributes as a JSON object if there is none; or "
+            "always such an object (`json`)."
+        ),
+    ] = Face.EVENT
 
 
 class LogConfig(ConfigSection, frozen=True, kw_only=True):
