@@ -63,8 +63,8 @@ def wish_of(topic_filter: str, properties: Mapping[str, str], template: str = ""
     except PolicyError as error:
         raise _refused(str(error)) from None
     wish = Wish(topics, where, keep, events_max, past_us, template)
-    if not wish.filter.is_bound:
-        raise _refused("a filter of an MQTT client cannot use myloc or $variables")
+    if wish.filter.variables:
+        raise _refused("a filter of an MQTT client cannot use $variables")
     return wish
 
 

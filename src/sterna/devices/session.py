@@ -25,6 +25,7 @@ from sterna.devices.kept import (
     Subscribed,
 )
 from sterna.devices.lifting import lift
+from sterna.devices.locating import TOPICS
 from sterna.devices.options import NEVER_S, DeviceOptions
 from sterna.devices.outbound import Outbound
 from sterna.devices.retained import until
@@ -79,7 +80,7 @@ class Port(Protocol):
         ...
 
     def subscribe(self, name: str, wish: Wish, now: Time) -> None:
-        """Subscribe."""
+        """Subscribe; MqttError if that is not possible here and now."""
         ...
 
     def unsubscribe(self, name: str, now: Time) -> None:
@@ -96,6 +97,10 @@ class Port(Protocol):
 
     def ended(self, share: Share, *, is_done: bool) -> None:
         """Be done with a message of a group, or give it back."""
+        ...
+
+    def move(self, message: Publish, now: Time) -> str:
+        """Be where a message tells that the device is; why it is refused, if it is."""
         ...
 
     def ignored(self, what: str) -> None:
@@ -242,8 +247,7 @@ class Session:
         if not self._port.may_publish or self._waiting:
             self._wait(named)
         else:
-            self._accept(named)
-        del now
+            self._accept(named, now)
         exceeds = self._received_count > self.options.receive_maximum
         if exceeds and self.version is Version.V5:
             what = f"more than {self.options.receive_maximum} messages are not acknowledged"
@@ -283,14 +287,15 @@ class Session:
             return None
         return replace(packet, topic=topic)
 
-    def _accept(self, packet: Publish) -> None:
+    def _accept(self, packet: Publish, now: Time) -> None:
         """Publish a message, unless it was received already, and acknowledge it."""
         packet_id = packet.packet_id
-        if packet.retain and packet.payload and not self._port.may_retain(packet.topic):
+        is_known = packet.qos == 2 and packet_id in self._received
+        refusal = None if is_known else self._why_not(packet, now)
+        if refusal is not None:
             if packet.qos:
                 kind = Pubrec if packet.qos == 2 else Puback
-                why = self._reason("too many retained messages (mqtt.retained_max)")
-                self.outbox.append(kind(packet_id, ReasonCode.QUOTA_EXCEEDED, why))
+                self.outbox.append(kind(packet_id, refusal[0], self._reason(refusal[1])))
             return
         if packet.qos == 2:
             self.outbox.append(Pubrec(packet_id))
@@ -300,6 +305,17 @@ class Session:
         elif packet.qos:
             self.outbox.append(Puback(packet_id))
         self._publications.append(self._publication(packet))
+
+    def _why_not(self, packet: Publish, now: Time) -> tuple[ReasonCode, str] | None:
+        """Why a message is refused, if it is; if it tells where the device is, it is there now."""
+        if packet.retain and packet.payload and not self._port.may_retain(packet.topic):
+            why = "too many retained messages (mqtt.retained_max)"
+            return ReasonCode.QUOTA_EXCEEDED, why
+        if packet.topic.startswith(TOPICS):
+            why = self._port.move(packet, now)
+            if why:
+                return ReasonCode.PAYLOAD_FORMAT_INVALID, why
+        return None
 
     def _publication(self, message: Publish | Will) -> Publication:
         attributes = attributes_of(message, message.topic)
@@ -324,7 +340,7 @@ class Session:
         if self._waiting and self._port.may_publish:
             waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
             for packet in waiting:
-                self._accept(packet)
+                self._accept(packet, now)
             self._publish(now)
 
     def publish_will(self, will: Will, now: Time) -> None:
@@ -351,7 +367,7 @@ class Session:
         self._outbound.on_pubcomp(packet)
 
     def _on_subscribe(self, packet: Subscribe, now: Time) -> None:
-        codes = tuple([self._subscribe(request, packet, now) for request in packet.requests])
+        codes = tuple([self._code(request, packet, now) for request in packet.requests])
         self.outbox.append(Suback(packet.packet_id, codes, self._reason(self._refusal, len(codes))))
         self._refusal = ""
 
@@ -366,17 +382,24 @@ class Session:
         fits = size_max is None or len(what.encode()) + codes + REASON_PACKET_BYTES <= size_max
         return what if fits else None
 
-    def _subscribe(self, request: SubscriptionRequest, packet: Subscribe, now: Time) -> ReasonCode:
-        topic_filter = request.topic_filter
-        share = shared(topic_filter) if self.version is Version.V5 else None
+    def _code(self, request: SubscriptionRequest, packet: Subscribe, now: Time) -> ReasonCode:
+        """Subscribe: the reason code."""
         try:
-            properties = dict(packet.user_properties)
-            topics = topic_filter if share is None else share[1]
-            wish = wish_of(topics, properties, self.options.topic)
+            return self._subscribe(request, packet, now)
         except MqttError as error:
             self._refusal = str(error)
             return error.reason_code
+
+    def _subscribe(self, request: SubscriptionRequest, packet: Subscribe, now: Time) -> ReasonCode:
+        topic_filter = request.topic_filter
+        share = shared(topic_filter) if self.version is Version.V5 else None
+        properties = dict(packet.user_properties)
+        topics = topic_filter if share is None else share[1]
+        wish = wish_of(topics, properties, self.options.topic)
         if share is not None:
+            if wish.filter.uses_myloc:
+                what = "a shared subscription is nowhere: its filter cannot use myloc"
+                raise MqttError(ReasonCode.TOPIC_FILTER_INVALID, what)
             self._share(topic_filter, share[0], wish, request.qos, packet.subscription_identifier)
             return ReasonCode(request.qos)
         before = self._subscriptions.get(topic_filter)
