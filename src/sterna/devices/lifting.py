@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from sterna.devices.documents import object_in
 from sterna.devices.faces import OWN, PROPERTIES, TOPIC
 from sterna.devices.options import Lift
 from sterna.model.event import INT_MAX, INT_MIN, Scalar
@@ -36,11 +37,8 @@ def _members(payload: bytes, rule: Lift) -> dict[str, Scalar] | None:
     """The attributes in a payload; None if it is no object, or more than the rule takes."""
     if len(payload) > rule.bytes_max:
         return None
-    try:
-        document = msgspec.json.decode(payload)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
-    if type(document) is not dict:
+    document = object_in(payload)
+    if document is None:
         return None
     members: dict[str, Scalar] = {}
     for name, value in _flat(document.items(), "", rule.depth_max):

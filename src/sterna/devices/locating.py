@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import msgspec
-
+from sterna.devices.documents import object_in
 from sterna.model.location import HexGrid, LocationError, LocationSpace
 
 LOCATION = "$sterna/location"
@@ -27,7 +26,7 @@ def place_in(topic: str, payload: bytes, space: LocationSpace | None) -> str | N
         return _given(payload, space)
     if space is None or not topic.startswith(OWNTRACKS) or topic.count("/") != 2:
         return None
-    found = _document(payload)
+    found = object_in(payload)
     if found is None or found.get("_type") != "location":
         return None
     if isinstance(space, HexGrid):
@@ -49,7 +48,7 @@ def _given(payload: bytes, space: LocationSpace) -> str:
     if text in space:
         return text
     if isinstance(space, HexGrid):
-        found = _document(payload)
+        found = object_in(payload)
         if found is not None:
             return _at(found, space)
         try:
@@ -71,12 +70,3 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise LocationError("a position has numbers lat and lon")
     return value
-
-
-def _document(payload: bytes) -> dict[str, Any] | None:
-    """A JSON object; None if it is none."""
-    try:
-        found = msgspec.json.decode(payload)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
-    return found if type(found) is dict else None
