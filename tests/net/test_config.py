@@ -244,6 +244,23 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
             'name = "b"\nhistory.buffers = [{ filter = "a=1" }, { filter = "a = 1" }]',
             "history.buffers: has the same filter twice: leave one of them out",
         ),
+        (
+            'name = "b"\n[[mqtt.lift]]\ntopics = "a/#/b"',
+            "mqtt.lift: the topics 'a/#/b' are no topic filter: # stands anywhere but alone",
+        ),
+        (
+            'name = "b"\nmqtt.lift = [{ topics = "#", depth_max = 0 }]',
+            "mqtt.lift: is [{'topics': '#', 'depth_max': 0}]; expected a whole number >= 1",
+        ),
+        (
+            'name = "b"\n[mqtt]\ntopic = "vehicles"',
+            "mqtt.topic: 'vehicles' is no template for topics: it has no placeholder",
+        ),
+        (
+            'name = "b"\n[mqtt]\ntopic = "v-{id}/{n}"',
+            "mqtt.topic: 'v-{id}/{n}' is no template for topics: 'v-{id}' is no level",
+        ),
+        ('name = "b"\n[mqtt]\npayload = "xml"', "mqtt.payload: is 'xml';"),
         ('name = "b"\n[places]\ngrid = 16', "places.grid: is 16; expected a whole number <= 15"),
     ],
 )

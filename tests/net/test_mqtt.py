@@ -1,6 +1,7 @@
 """MQTT clients that nobody here wrote, at brokers that are processes."""
 
 import asyncio
+import json
 import queue
 import random
 import threading
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import h3
 import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
@@ -197,6 +199,77 @@ def test_native_clients_and_devices_see_each_others_events(
     assert second.payload == b"bytes"
     assert second.properties is not None
     assert getattr(second.properties, "UserProperty", None) == [("price", "1")]
+
+
+@pytest.mark.spec("LV-4", "LV-11")
+def test_a_phone_with_owntracks_gets_what_is_near(tmp_path: Path, device: Make) -> None:
+    """It moves, and goes to another broker; a place that is none is refused."""
+    mqtt = {"listen": "127.0.0.1:0"}
+    with network_in(tmp_path, 2, mqtt=mqtt, places={"grid": 9}) as network:
+        shop = device("shop").connect(network.mqtt("B1"))
+        phone = device("phone").connect(network.mqtt("B2"))
+        codes: queue.Queue[Any] = queue.Queue()
+        phone.client.on_publish = lambda _client, _data, _mid, code, _properties: codes.put(code)
+
+        def be(topic: str, payload: str) -> Any:
+            phone.publish(topic, payload, 1)
+            code = codes.get(timeout=SETTLE_S)
+            network.wait_until_settled()
+            return code
+
+        def offer(at: tuple[float, float], name: str) -> None:
+            told = [("cell", h3.latlng_to_cell(*at, 9))]
+            properties = properties_of(PacketTypes.PUBLISH, UserProperty=told)
+            shop.client.publish("offers", name, 1, properties=properties).wait_for_publish(SETTLE_S)
+
+        here, there = (50.1, 8.7), (52.5, 13.4)
+        message = {"_type": "location", "lat": here[0], "lon": here[1], "tid": "ph"}
+        assert be("owntracks/me/phone", json.dumps(message)).value == 0
+        phone.subscribe("offers", UserProperty=[("where", "cell IN myloc(1)")])
+        network.wait_until_settled()
+        offer(there, "1 there")
+        offer(here, "1 here")
+        assert phone.take(1) == ["1 here"]
+        assert be("$sterna/location", "nowhere").value == 0x99
+        assert be("$sterna/location", f"{there[0]},{there[1]}").value == 0
+        offer(here, "2 here")
+        offer(there, "2 there")
+        assert phone.take(1) == ["2 there"]
+        phone.vanish()
+        phone.connect(network.mqtt("B1"))
+        offer(here, "3 here")
+        offer(there, "3 there")
+        assert phone.take(1) == ["3 there"]
+
+
+@pytest.mark.spec("LV-4", "LV-11")
+def test_the_other_face_of_an_event(tmp_path: Path, device: Make) -> None:
+    """What is in a payload can be filtered by, and what has no topic gets one."""
+    mqtt = {
+        "listen": "127.0.0.1:0",
+        "lift": [{"topics": "from/#", "depth_max": 2}],
+        "topic": "vehicles/{id}",
+        "payload": "json",
+    }
+    with network_in(tmp_path, 2, mqtt=mqtt) as network:
+        phone = device("phone").connect(network.mqtt("B1")).subscribe("vehicles/7")
+        network.wait_until_settled()
+
+        async def talk() -> None:
+            async with connect(network.url("B2"), client="native") as client:
+                subscription = client.subscribe('"at.lat" > 50 AND n = 1')
+                await subscription.ready()
+                phone.publish("from/phone", '{"n": 1, "at": {"lat": 40}}')
+                phone.publish("from/phone", '{"n": 1, "at": {"lat": 50.5}}')
+                (event,) = await gather_events(subscription, 1)
+                assert event.payload == b'{"n": 1, "at": {"lat": 50.5}}'
+                assert event.attributes["at.lat"] == 50.5
+                await client.publish({"id": 8, "speed": 1})
+                await client.publish({"id": 7, "speed": 3.5}, b"bytes")
+
+        asyncio.run(talk())
+        message = phone.messages.get(timeout=SETTLE_S)
+        assert (message.topic, message.payload) == ("vehicles/7", b'{"id":7,"speed":3.5}')
 
 
 @pytest.mark.spec("LV-4")

@@ -8,12 +8,12 @@ from sterna.core.messages import Message
 from sterna.core.names import LinkId, Peer, Time
 from sterna.core.overlay.messages import Unicast
 from sterna.core.sizes import BATCH_BYTES_MAX
-from sterna.devices.filters import Wish
 from sterna.devices.messages import Place, RetainedNoted, SessionsNoted
 from sterna.devices.options import DeviceOptions
 from sterna.devices.places import Places
 from sterna.devices.retained import Retained, RetainedMessages, chunks, is_retained, topic_of
 from sterna.model.event import Event
+from sterna.model.filters import Filter
 
 PLACES_AT_ONCE = 5_000
 """So many places of sessions are in one message."""
@@ -131,10 +131,10 @@ class Announcing(BrokerComponent):
         retained = self.retained_messages
         return topic in retained or len(retained) < self.options.retained_max
 
-    def retained(self, wish: Wish, now: Time) -> Sequence[Event]:
-        """The retained messages that match a filter."""
-        found = self.retained_messages.matching(wish.topics, now)
-        return [event for event in found if wish.filter.matches(event.attributes)]
+    def retained(self, topics: str, filter_: Filter, now: Time) -> Sequence[Event]:
+        """The retained messages of the topics of a topic filter that match a filter."""
+        found = self.retained_messages.matching(topics, now)
+        return [event for event in found if filter_.matches(event.attributes)]
 
 
 def _noted(retained: Sequence[Retained]) -> RetainedNoted:

@@ -4,15 +4,18 @@ from collections.abc import Sequence
 
 from sterna.core.client import Client
 from sterna.core.handover.roaming import Roaming
-from sterna.core.inputs import Advertise, Attach, PublishMany, Unsubscribe
-from sterna.core.names import NEVER, NodeId, Time
+from sterna.core.inputs import Advertise, Attach, MoveTo, PublishMany, Unsubscribe
+from sterna.core.names import NEVER, LocalProtocolError, NodeId, Time
 from sterna.devices.filters import Wish
 from sterna.devices.hosted import Hosted, Inside
 from sterna.devices.kept import Share
+from sterna.devices.locating import LOCATION, place_in
 from sterna.devices.options import DeviceOptions
 from sterna.devices.session import Publication, Session
 from sterna.model.event import Event
 from sterna.model.filters import Filter
+from sterna.model.location import LocationError
+from sterna.mqtt.packets import Publish
 
 ANYTHING = Filter("TRUE")
 
@@ -76,10 +79,30 @@ class Device(Hosted):
         """Be done with a message of a group, or give it back."""
         self._inside.sharing.ended(*share, is_done=is_done)
 
+    def move(self, message: Publish, now: Time) -> str:
+        """Be where a message tells that the device is; why it is refused, if it is."""
+        places = self._inside.broker.settings.places
+        space = None if places is None else places.space()
+        try:
+            location = place_in(message.topic, message.payload, space)
+            if location is not None:
+                self.give(MoveTo(location=location), now)
+        except (LocationError, LocalProtocolError) as error:
+            self.ignored("place")
+            return str(error) if message.topic == LOCATION else ""
+        return ""
+
+    def ignored(self, what: str) -> None:
+        """Count something in a message that is not used; the device gets no error."""
+        self._inside.ignored[what] += 1
+
     def may_retain(self, topic: str) -> bool:
         """Whether there is room for a retained message of a topic."""
         return self._inside.may_retain(topic)
 
     def retained(self, wish: Wish, now: Time) -> Sequence[Event]:
         """The retained messages that match a filter."""
-        return self._inside.retained(wish, now)
+        filter_ = wish.filter
+        if filter_.uses_myloc:
+            filter_ = self.client.wants.whereabouts.context.exact_or_anywhere(filter_)
+        return self._inside.retained(wish.topics, filter_, now)

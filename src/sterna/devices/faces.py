@@ -11,6 +11,7 @@ from math import isfinite
 
 import msgspec
 
+from sterna.devices.options import Face
 from sterna.model.event import INT_MAX, INT_MIN, Event, Scalar
 from sterna.mqtt.packets import Publish, UserProperties, Will
 
@@ -91,14 +92,19 @@ def _add_properties(found: dict[str, Scalar], properties: UserProperties) -> Non
         found[PROPERTIES] = msgspec.json.encode(properties).decode()
 
 
-def publish_of(event: Event) -> Publish | None:
-    """An event as a message; None if it has no topic by which MQTT could name it."""
+def publish_of(
+    event: Event, *, topic: Scalar | None = None, face: Face = Face.EVENT
+) -> Publish | None:
+    """An event as a message; None if it has no topic by which MQTT could name it.
+
+    `topic` is for an event without one, and `face` for one that was not published by MQTT.
+    """
     attributes = event.attributes
-    topic = attributes.get(TOPIC)
+    topic = attributes.get(TOPIC, topic)
     if type(topic) is not str or not topic or not _is_sendable(topic) or _has_wildcard(topic):
         return None
     if QOS not in attributes:
-        return _publish_of_native(topic, event)
+        return _publish_of_native(topic, event, face)
     plain = len(attributes) == 2
     if plain:
         return Publish(topic, event.payload, _qos(attributes))
@@ -118,10 +124,10 @@ def publish_of(event: Event) -> Publish | None:
     )
 
 
-def _publish_of_native(topic: str, event: Event) -> Publish:
+def _publish_of_native(topic: str, event: Event, face: Face) -> Publish:
     """An event that was not published by MQTT. Without a payload, that is its attributes."""
     properties = _properties(event.attributes)
-    if event.payload or not properties:
+    if face is Face.EVENT and (event.payload or not properties):
         return Publish(topic, event.payload, 2, user_properties=properties)
     rest = {name: value for name, value in event.attributes.items() if name != TOPIC}
     return Publish(

@@ -12,6 +12,7 @@ from functools import lru_cache
 import msgspec
 
 from sterna.core.names import Time
+from sterna.devices import templates
 from sterna.devices.emqx import split_query
 from sterna.model.duration import parse_duration
 from sterna.model.filters import Filter, FilterError
@@ -34,19 +35,25 @@ class Wish(msgspec.Struct, frozen=True):
     keep: str = ""
     past_events_max: int | None = None
     past_us: Time | None = None
+    template: str = ""
+    """The template for topics of events without one, as it was when it subscribed."""
 
     @property
     def filter(self) -> Filter:
         """The filter of the client's subscription."""
-        return _filter_of(self.topics, self.where)
+        return _filter_of(self.topics, self.where, self.template)
 
     def is_like(self, other: "Wish") -> bool:
         """Whether the subscription of another wish does for this one."""
-        return (self.where, self.keep) == (other.where, other.keep)
+        mine = self.where, self.keep, self.template
+        return mine == (other.where, other.keep, other.template)
 
 
 def wish_of(
-    topic_filter: str, properties: Mapping[str, str], version: Version = Version.V5
+    topic_filter: str,
+    properties: Mapping[str, str],
+    template: str = "",
+    version: Version = Version.V5,
 ) -> Wish:
     """What a SUBSCRIBE asks for; MqttError if it cannot have that."""
     where, topics = split(topic_filter, version)
@@ -62,9 +69,9 @@ def wish_of(
             parse_policy(keep)
     except PolicyError as error:
         raise _refused(str(error)) from None
-    wish = Wish(topics, where, keep, events_max, past_us)
-    if not wish.filter.is_bound:
-        raise _refused("a filter of an MQTT client cannot use myloc or $variables")
+    wish = Wish(topics, where, keep, events_max, past_us, template)
+    if wish.filter.variables:
+        raise _refused("a filter of an MQTT client cannot use $variables")
     return wish
 
 
@@ -126,9 +133,12 @@ def _check(where: str) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _filter_of(topics: str, where: str) -> Filter:
+def _filter_of(topics: str, where: str, template: str) -> Filter:
     quoted = topics.replace("'", "''")
     text = f"topic MATCHES '{quoted}'"
+    others = templates.where(template, topics) if template else None
+    if others is not None:
+        text = f"({text} OR ({others}))"
     try:
         return Filter(f"{text} AND ({where})" if where else text)
     except FilterError as error:

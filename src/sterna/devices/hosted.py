@@ -6,7 +6,7 @@ acknowledged, so it keeps it for the client as it does for any other one that re
 """
 
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,15 +26,16 @@ from sterna.core.inputs import (
     Subscribe,
 )
 from sterna.core.messages import Events
-from sterna.core.names import Peer, Time
+from sterna.core.names import LocalProtocolError, Peer, Time
 from sterna.core.sizes import Load
 from sterna.core.terms.messages import Terms
-from sterna.devices.faces import publish_of
 from sterna.devices.filters import Wish
+from sterna.devices.locating import LOCATION
 from sterna.devices.options import DeviceOptions
+from sterna.devices.sending import message_of
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
-from sterna.mqtt.packets import Publish
+from sterna.mqtt.packets import MqttError, Publish, ReasonCode
 
 if TYPE_CHECKING:
     from sterna.devices.sharing import Sharing
@@ -61,6 +62,11 @@ class Inside(Protocol):
         ...
 
     @property
+    def ignored(self) -> Counter[str]:
+        """How often something in a message was not used, by what it was."""
+        ...
+
+    @property
     def sharing(self) -> "Sharing":
         """What it does for members of shared subscriptions."""
         ...
@@ -69,8 +75,8 @@ class Inside(Protocol):
         """Whether there is room for a retained message of a topic."""
         ...
 
-    def retained(self, wish: Wish, now: Time) -> Sequence[Event]:
-        """The retained messages that match a filter."""
+    def retained(self, topics: str, filter_: Filter, now: Time) -> Sequence[Event]:
+        """The retained messages of the topics of a topic filter that match a filter."""
         ...
 
 
@@ -243,7 +249,7 @@ class Hosted(ABC):
         for event, names in zip(action.events, action.subscriptions, strict=True):
             id_ = event.id
             if id_ not in published:
-                published[id_] = publish_of(event)
+                published[id_] = message_of(event, machine.options)
             machine.deliver(event, published[id_], names, now)
 
     def leave(self, now: Time) -> None:
@@ -257,7 +263,7 @@ class Hosted(ABC):
         return self.machine.is_over and not self.client.is_leaving
 
     def subscribe(self, name: str, wish: Wish, now: Time) -> None:
-        """Subscribe."""
+        """Subscribe; MqttError if that is not possible here and now."""
         past_us = wish.past_us
         subscribe = Subscribe(
             subscription=name,
@@ -266,4 +272,16 @@ class Hosted(ABC):
             past_since_us=None if past_us is None else max(0, now - past_us),
             terms=Terms(keep=wish.keep),
         )
+        if wish.filter.uses_myloc:
+            self._check(wish.filter)
         self.give(subscribe, now)
+
+    def _check(self, filter_: Filter) -> None:
+        """See to it that a filter means something where the client is."""
+        try:
+            context = self.client.wants.whereabouts.context
+            if context.location is None:
+                raise LocalProtocolError(f"publish where you are to {LOCATION} first")
+            context.exact(filter_)
+        except LocalProtocolError as error:
+            raise MqttError(ReasonCode.TOPIC_FILTER_INVALID, str(error)) from None

@@ -5,7 +5,7 @@ is held back until it is durable. A device that is away has a client that is awa
 broker keeps what comes, as for any other.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Self
@@ -137,6 +137,8 @@ class Devices(Announcing):
     def __init__(self, options: DeviceOptions | None = None) -> None:
         super().__init__(options or DeviceOptions())
         self.devices: dict[NodeId, Device] = {}
+        self.ignored: Counter[str] = Counter()
+        """How often something in a message was not used: for metrics, and no part of its state."""
         self.groups: dict[NodeId, GroupHost] = {}
         """The shared subscriptions that are here."""
         self._lives: dict[NodeId, int] = {}

@@ -1,5 +1,7 @@
 """How a broker hosts devices."""
 
+from enum import StrEnum
+
 import msgspec
 
 PROTOCOL = "mqtt"
@@ -7,6 +9,28 @@ PROTOCOL = "mqtt"
 
 NEVER_S = 0xFFFF_FFFF
 """The session expiry interval of a session that does not expire."""
+
+
+class Face(StrEnum):
+    """What MQTT subscribers get as the payload of an event that a native client published."""
+
+    EVENT = "event"
+    """Its payload; if it has none, its attributes as a JSON object."""
+    JSON = "json"
+    """Its attributes as a JSON object, and not its payload."""
+
+
+class Lift(msgspec.Struct, frozen=True, kw_only=True):
+    """In which messages the members of a JSON object are attributes, and how much of it."""
+
+    topics: str
+    """The topic filter of these messages."""
+    bytes_max: int = 16 * 2**10
+    """A longer payload is left alone."""
+    attributes_max: int = 64
+    """So is one with more attributes."""
+    depth_max: int = 1
+    """How deep in the object: with 2, `{"at": {"lat": 1}}` has an attribute `at.lat`."""
 
 
 class DeviceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,3 +51,9 @@ class DeviceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a device waits for its session from another broker."""
     give_up_s: float = 60.0
     """So long a device asks for a session that cannot be reached; then it gets a new one."""
+    lift: tuple[Lift, ...] = ()
+    """Which payloads become attributes; the first rule that fits a topic holds."""
+    topic: str = ""
+    """The template for topics of events without one; empty: they do not reach devices."""
+    payload: Face = Face.EVENT
+    """What devices get as the payload of native events."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sterna.core.names import NodeId, Time
 from sterna.core.sizes import Load
-from sterna.devices.faces import attributes_of, publish_of
+from sterna.devices.faces import TOPIC, attributes_of
 from sterna.devices.filters import Wish, wish_of
 from sterna.devices.frames import Delivery
 from sterna.devices.group import group_of
@@ -23,9 +23,12 @@ from sterna.devices.kept import (
     Shared,
     Subscribed,
 )
+from sterna.devices.lifting import lift
+from sterna.devices.locating import TOPICS
 from sterna.devices.options import NEVER_S, DeviceOptions
 from sterna.devices.outbound import Outbound
 from sterna.devices.retained import until
+from sterna.devices.sending import message_of
 from sterna.model.event import Event, EventId, Scalar
 from sterna.mqtt.packets import (
     Auth,
@@ -76,7 +79,7 @@ class Port(Protocol):
         ...
 
     def subscribe(self, name: str, wish: Wish, now: Time) -> None:
-        """Subscribe."""
+        """Subscribe; MqttError if that is not possible here and now."""
         ...
 
     def unsubscribe(self, name: str, now: Time) -> None:
@@ -93,6 +96,14 @@ class Port(Protocol):
 
     def ended(self, share: Share, *, is_done: bool) -> None:
         """Be done with a message of a group, or give it back."""
+        ...
+
+    def move(self, message: Publish, now: Time) -> str:
+        """Be where a message tells that the device is; why it is refused, if it is."""
+        ...
+
+    def ignored(self, what: str) -> None:
+        """Count something in a message that is not used; the device gets no error."""
         ...
 
     def may_retain(self, topic: str) -> bool:
@@ -237,8 +248,7 @@ class Session:
         if not self._port.may_publish or self._waiting:
             self._wait(named)
         else:
-            self._accept(named)
-        del now
+            self._accept(named, now)
         exceeds = self._received_count > self.options.receive_maximum
         if exceeds and self.version is Version.V5:
             what = f"more than {self.options.receive_maximum} messages are not acknowledged"
@@ -278,14 +288,15 @@ class Session:
             return None
         return replace(packet, topic=topic)
 
-    def _accept(self, packet: Publish) -> None:
+    def _accept(self, packet: Publish, now: Time) -> None:
         """Publish a message, unless it was received already, and acknowledge it."""
         packet_id = packet.packet_id
-        if packet.retain and packet.payload and not self._port.may_retain(packet.topic):
+        is_known = packet.qos == 2 and packet_id in self._received
+        refusal = None if is_known else self._why_not(packet, now)
+        if refusal is not None:
             if packet.qos:
                 kind = Pubrec if packet.qos == 2 else Puback
-                why = self._reason("too many retained messages (mqtt.retained_max)")
-                self.outbox.append(kind(packet_id, ReasonCode.QUOTA_EXCEEDED, why))
+                self.outbox.append(kind(packet_id, refusal[0], self._reason(refusal[1])))
             return
         if packet.qos == 2:
             self.outbox.append(Pubrec(packet_id))
@@ -294,7 +305,25 @@ class Session:
             self._received[packet_id] = None
         elif packet.qos:
             self.outbox.append(Puback(packet_id))
-        self._publications.append((attributes_of(packet, packet.topic), packet.payload))
+        self._publications.append(self._publication(packet))
+
+    def _why_not(self, packet: Publish, now: Time) -> tuple[ReasonCode, str] | None:
+        """Why a message is refused, if it is; if it tells where the device is, it is there now."""
+        if packet.retain and packet.payload and not self._port.may_retain(packet.topic):
+            why = "too many retained messages (mqtt.retained_max)"
+            return ReasonCode.QUOTA_EXCEEDED, why
+        if packet.topic.startswith(TOPICS):
+            why = self._port.move(packet, now)
+            if why:
+                return ReasonCode.PAYLOAD_FORMAT_INVALID, why
+        return None
+
+    def _publication(self, message: Publish | Will) -> Publication:
+        attributes = attributes_of(message, message.topic)
+        rules = self.options.lift
+        if rules and not lift(attributes, message, rules):
+            self._port.ignored("payload")
+        return attributes, message.payload
 
     def _publish(self, now: Time) -> None:
         """Publish what has gathered, in its order."""
@@ -313,12 +342,12 @@ class Session:
             waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
             self._waiting_ids.clear()
             for packet in waiting:
-                self._accept(packet)
+                self._accept(packet, now)
             self._publish(now)
 
     def publish_will(self, will: Will, now: Time) -> None:
         """Publish the will."""
-        self._port.publish([(attributes_of(will, will.topic), will.payload)], now)
+        self._port.publish([self._publication(will)], now)
 
     def _on_puback(self, packet: Puback, _now: Time) -> None:
         self._outbound.on_puback(packet)
@@ -340,7 +369,7 @@ class Session:
         self._outbound.on_pubcomp(packet)
 
     def _on_subscribe(self, packet: Subscribe, now: Time) -> None:
-        codes = tuple([self._subscribe(request, packet, now) for request in packet.requests])
+        codes = tuple([self._code(request, packet, now) for request in packet.requests])
         self.outbox.append(Suback(packet.packet_id, codes, self._reason(self._refusal, len(codes))))
         self._refusal = ""
 
@@ -355,16 +384,24 @@ class Session:
         fits = size_max is None or len(what.encode()) + codes + REASON_PACKET_BYTES <= size_max
         return what if fits else None
 
-    def _subscribe(self, request: SubscriptionRequest, packet: Subscribe, now: Time) -> ReasonCode:
-        topic_filter = request.topic_filter
-        share = shared(topic_filter) if self.version is Version.V5 else None
+    def _code(self, request: SubscriptionRequest, packet: Subscribe, now: Time) -> ReasonCode:
+        """Subscribe: the reason code."""
         try:
-            properties = dict(packet.user_properties)
-            wish = wish_of(topic_filter if share is None else share[1], properties, self.version)
+            return self._subscribe(request, packet, now)
         except MqttError as error:
             self._refusal = str(error)
             return error.reason_code
+
+    def _subscribe(self, request: SubscriptionRequest, packet: Subscribe, now: Time) -> ReasonCode:
+        topic_filter = request.topic_filter
+        share = shared(topic_filter) if self.version is Version.V5 else None
+        properties = dict(packet.user_properties)
+        topics = topic_filter if share is None else share[1]
+        wish = wish_of(topics, properties, self.options.topic, self.version)
         if share is not None:
+            if wish.filter.uses_myloc:
+                what = "a shared subscription is nowhere: its filter cannot use myloc"
+                raise MqttError(ReasonCode.TOPIC_FILTER_INVALID, what)
             self._share(topic_filter, share[0], wish, request.qos, packet.subscription_identifier)
             return ReasonCode(request.qos)
         before = self._subscriptions.get(topic_filter)
@@ -403,7 +440,7 @@ class Session:
         """A message of a group, for this member."""
         group, _ = share
         found = [each for each in self._shared.values() if each.group == group]
-        publish = publish_of(event)
+        publish = message_of(event, self.options)
         if not found or not self.is_connected or publish is None:
             self._port.ended(share, is_done=False)
             return
@@ -418,7 +455,7 @@ class Session:
 
     def _deliver_retained(self, event: Event, subscription: Subscribed) -> None:
         """A retained message for a subscription that has just begun."""
-        publish = publish_of(event)
+        publish = message_of(event, self.options)
         if publish is None or (subscription.no_local and event.publisher == self._device):
             return
         identifier = subscription.identifier
@@ -501,11 +538,13 @@ class Session:
             return
         if self._had_retained and event.id in self._had_retained:
             return
-        is_own = event.publisher == self._device
+        is_own, has_topic = event.publisher == self._device, TOPIC in event.attributes
         wanting = [
             found
             for name in names
-            if (found := self._by_name.get(name)) is not None and not (is_own and found.no_local)
+            if (found := self._by_name.get(name)) is not None
+            and not (is_own and found.no_local)
+            and (has_topic or found.wish.template == self.options.topic)
         ]
         if not wanting:
             return

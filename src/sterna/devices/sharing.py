@@ -130,7 +130,9 @@ class Sharing:
         host = self._devices.groups.get(name)
         if host is None or host.group.is_over:
             host = self._devices.new_group(name, now)
-            host.subscribe("1", Wish(message.topics, message.where, message.keep), now)
+            template = self._devices.options.topic
+            wish = Wish(message.topics, message.where, message.keep, template=template)
+            host.subscribe("1", wish, now)
             self._devices.note(Place(name, self._here, self._devices.places.next_epoch(name, now)))
         return host
 

@@ -11,6 +11,7 @@ from sterna.net.config import (
     BrokerConfig,
     BufferConfig,
     ConfigSection,
+    LiftConfig,
     choices,
     description,
     is_for_start,
@@ -110,6 +111,7 @@ _WORDS: dict[object, str] = {
     tuple[str, ...]: "list of strings",
     dict[str, dict[str, Any]]: "table of tables",
     tuple[BufferConfig, ...]: "list of tables",
+    tuple[LiftConfig, ...]: "list of tables",
 }
 
 

@@ -61,6 +61,8 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     is_ready: bool = False
     datagrams: Mapping[str, int] = {}
     """How many heartbeats were sent and heard, and how many datagrams were ignored and why."""
+    mqtt_ignored: Mapping[str, int] = {}
+    """What in messages of MQTT clients was not used, by what it was."""
     election: "ElectionGauges | None" = None
 
 
@@ -229,6 +231,8 @@ class Metrics(Collector):
             "sterna_snapshot_seconds", "From the beginning of a snapshot until it is on disk."
         )
         gauges = self._gauges()
+        ignored = "Things in messages of MQTT clients that were not used, by what they were."
+        yield _labelled("sterna_mqtt_ignored", ignored, "what", gauges.mqtt_ignored)
         if gauges.election is not None:
             datagrams = "Datagrams of the election: sent, heard, or ignored for a reason."
             yield _labelled("sterna_datagrams", datagrams, "what", gauges.datagrams)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sterna.core.inputs import Input
 from sterna.core.link import Frame
@@ -295,7 +295,12 @@ class MqttDoor:
         assert isinstance(part, Devices)  # noqa: S101 - for the type checker.
         return part
 
-    # ---- For sessions
+    # ---- For sessions and observers
+
+    @property
+    def ignored(self) -> Mapping[str, int]:
+        """How often something in a message was not used, by what it was."""
+        return self._devices.ignored
 
     @property
     def now(self) -> float:

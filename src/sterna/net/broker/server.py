@@ -304,6 +304,7 @@ class BrokerServer:
             loop_held_s_max=self.watchdog.longest.seconds,
             is_ready=self.is_ready,
             datagrams=self.reach.datagrams,
+            mqtt_ignored=self._mqtt.ignored,
             election=self._election(),
         )
 

@@ -17,7 +17,7 @@ from sterna.core.names import Time
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import Settings
 from sterna.core.terms.messages import TERMS
-from sterna.devices.options import NEVER_S, DeviceOptions
+from sterna.devices.options import NEVER_S, DeviceOptions, Lift
 from sterna.model.filters import Filter
 from sterna.model.location import LocationSpace, MovementGraph
 from sterna.model.mobility import mined_dwell_us
@@ -184,6 +184,17 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
             maximum_packet_size=self.limits.frame_bytes_max,
             topic_aliases=mqtt.topic_aliases_max,
             session_expiry_max_s=min(NEVER_S, *(max(1, int(each)) for each in limits_s)),
+            lift=tuple(
+                Lift(
+                    topics=each.topics,
+                    bytes_max=each.bytes_max,
+                    attributes_max=each.attributes_max,
+                    depth_max=each.depth_max,
+                )
+                for each in mqtt.lift
+            ),
+            topic=mqtt.topic,
+            payload=mqtt.payload,
         )
 
     @property

@@ -12,9 +12,12 @@ from msgspec.structs import FieldInfo
 
 from sterna import plugins
 from sterna.core.protocol import Kind
+from sterna.devices.templates import why_no_template
 from sterna.errors import SternaError
 from sterna.model.filters import Filter
 from sterna.model.location import LocationError, MovementGraph
+from sterna.mqtt.packets import Version
+from sterna.mqtt.topics import why_no_topic_filter
 from sterna.net.address import PORT, Address, AddressError
 from sterna.net.config.mobility import mobility_in
 from sterna.net.config.schema import (
@@ -321,6 +324,21 @@ def _buffers(value: Any, _directory: Path) -> object:
     return value
 
 
+def _lift(value: Any, _directory: Path) -> object:
+    for rule in value:
+        problem = why_no_topic_filter(rule.topics, Version.V311)
+        if problem is not None:
+            raise ValueError(f"the topics {rule.topics!r} are no topic filter: {problem}")
+    return value
+
+
+def _template(value: Any, _directory: Path) -> object:
+    problem = why_no_template(value) if value else None
+    if problem is not None:
+        raise ValueError(f"{value!r} is no template for topics: {problem}")
+    return value
+
+
 _CHECKS: dict[str, Callable[[Any, Path], object]] = {
     "listen": _listen,
     "advertised_address": _reachable,
@@ -333,5 +351,7 @@ _CHECKS: dict[str, Callable[[Any, Path], object]] = {
     "history.archive": _path_or_empty,
     "history.buffers": _buffers,
     "http.listen": _listen_or_empty,
+    "mqtt.lift": _lift,
+    "mqtt.topic": _template,
 }
 """For keys whose values need more than a type. A check returns the value, or raises ValueError."""

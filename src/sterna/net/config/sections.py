@@ -19,6 +19,7 @@ from sterna.core.overlay.branches import BRANCHES
 from sterna.core.overlay.electing import ELECTION
 from sterna.core.presubscribing.replicator import PRESUBSCRIBING
 from sterna.core.routing.options import Strategy
+from sterna.devices.options import Face
 from sterna.model.filters import Filter
 from sterna.net.config.schema import (
     GIB,
@@ -35,6 +36,7 @@ from sterna.net.config.schema import (
 
 PacketId = Annotated[int, Meta(ge=1, le=65_535)]
 Interval = Annotated[float, Meta(ge=0, le=1e9)]
+Depth = Annotated[int, Meta(ge=1, le=8)]
 TopicAliases = Annotated[int, Meta(ge=0, le=65_535)]
 
 ELECTING = (ELECTION.name, BRANCHES.name)
@@ -578,6 +580,16 @@ class HistoryConfig(ConfigSection, frozen=True, kw_only=True):
             yield "hold_s", "is less than search_timeout_s: clients would not wait for a search"
 
 
+class LiftConfig(ConfigSection, frozen=True, kw_only=True):
+    """MQTT messages whose payload is a JSON object: its members become attributes."""
+
+    topics: str
+    """The topic filter of these messages."""
+    bytes_max: Size = 16 * KIB
+    attributes_max: Count = 64
+    depth_max: Depth = 1
+
+
 class MqttConfig(ConfigSection, frozen=True, kw_only=True):
     """MQTT 3.1.1 and 5.0, for devices and programs that speak it."""
 
@@ -625,6 +637,31 @@ class MqttConfig(ConfigSection, frozen=True, kw_only=True):
             "broker is. 0: never."
         ),
     ] = 10.0
+    lift: Annotated[
+        tuple[LiftConfig, ...],
+        means(
+            "Messages with a JSON object as payload whose members become attributes, to filter by: "
+            "a list of tables with `topics`, a topic filter, `bytes_max` (16 KiB), "
+            "`attributes_max` (64) and `depth_max` (1; with 2, members of an object `at` become "
+            "`at.…`). The first that fits the topic holds. Other payloads are left alone."
+        ),
+    ] = ()
+    topic: Annotated[
+        str,
+        means(
+            "The topic that events without one have for MQTT subscribers, such as `vehicles/{id}`: "
+            "`{id}` stands for the attribute `id`. Events without that attribute do not reach "
+            "them. When empty, no event without a topic does."
+        ),
+    ] = ""
+    payload: Annotated[
+        Face,
+        means(
+            "What MQTT subscribers get as the payload of events that native clients published: "
+            "the `event`'s own payload, or its attributes as a JSON object if there is none; or "
+            "always such an object (`json`)."
+        ),
+    ] = Face.EVENT
 
 
 class LogConfig(ConfigSection, frozen=True, kw_only=True):
