@@ -115,7 +115,7 @@ def test_a_stopped_subscriber_ends_well(devices: LocalNetwork) -> None:
         (("sub", "TRUE", "--walk", "a,b"), "--walk makes no sense over MQTT"),
         (("sub", "TRUE", "--past", "1,5m"), "--past N,DURATION makes no sense over MQTT"),
         (("sub", "TRUE", "--order", "available"), "--order makes no sense over MQTT"),
-        (("sub", "speed < $limit"), "cannot use myloc or $variables"),
+        (("sub", "speed < $limit"), "cannot use $variables"),
         (("sub", "--topic", "a#"), "topic filter"),
     ],
 )

@@ -1,8 +1,9 @@
 """The nodes of a live network: how they are timed, numbered and configured."""
 
 from secrets import randbelow
+from typing import Any
 
-from msgspec import to_builtins
+import msgspec
 
 from sterna import plugins
 from sterna.core.assembly import make_broker
@@ -51,7 +52,7 @@ def settings_of(config: BrokerConfig) -> Settings:
             DEVICES.name,
             *(each.name for each in more),
         ),
-        options={**config.protocols, DEVICES.name: to_builtins(config.device_options)},
+        options={**config.protocols, DEVICES.name: _as_read(config.device_options)},
         modules={plugins.find(each).name: each for each in named if plugins.is_in_module(each)},
     )
 
@@ -97,3 +98,9 @@ def next_incarnation(client: NodeId, earlier: Earlier = NOTHING_KNOWN) -> int:
 
 _last: dict[NodeId, int] = {}
 """The clients that this process has started within the last tick, with their numbers."""
+
+
+def _as_read(options: msgspec.Struct) -> dict[str, Any]:
+    """Options as they are in a log, with lists for tuples: equal ones are the same settings."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(options))
+    return found
