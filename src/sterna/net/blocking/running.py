@@ -1,6 +1,7 @@
 """What blocking clients have in common: an event loop in a thread, and how calls get there."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
@@ -15,7 +16,7 @@ Answer = TypeVar("Answer")
 Asynchronous = TypeVar("Asynchronous", Client, WatchingClient)
 
 
-class Running(Generic[Asynchronous]):
+class Running(ABC, Generic[Asynchronous]):
     """Runs a client for asyncio in a thread of its own."""
 
     def __init__(self, make: Callable[[], Asynchronous]) -> None:
@@ -52,9 +53,9 @@ class Running(Generic[Asynchronous]):
         """The name of the client in the network."""
         return self._client.name
 
+    @abstractmethod
     def _unaccepted(self, what: str) -> Callable[[], str]:
         """What to tell those who have waited too long for a broker to accept something."""
-        raise NotImplementedError
 
     def _before(self) -> None:
         """What is done in the thread before anything else that the application wants."""
