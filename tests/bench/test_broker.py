@@ -13,6 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from sterna.bench import broker, servers
+from sterna.bench.contenders import RELAY, Contender
 from sterna.bench.latency import Pair, percentile
 from sterna.bench.load import LoadError
 from sterna.bench.native import NativeSpeaker
@@ -223,14 +224,20 @@ def test_a_scenario_that_fails_is_named_and_the_others_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "find_mosquitto", lambda: None)
-    start = broker._Bench._start
+    start = Contender.start
 
-    def full(bench: broker._Bench, contender: broker.Contender, directory: Path) -> servers.Server:
-        if contender is broker.Contender.RELAY:  # It takes part in 1-1 only.
+    def full(
+        contender: Contender,
+        directory: Path,
+        *,
+        other: Path | None = None,
+        mosquitto: str | None = None,
+    ) -> servers.Server:
+        if contender == RELAY:  # It takes part in 1-1 only.
             raise LoadError("no more room")
-        return start(bench, contender, directory)
+        return start(contender, directory, other=other, mosquitto=mosquitto)
 
-    monkeypatch.setattr(broker._Bench, "_start", full)
+    monkeypatch.setattr(Contender, "start", full)
     out = tmp_path / "figures.json"
     options = ["--scenario", "1-1", "--scenario", "latency", "--quick", "--rounds", "1"]
 

@@ -18,6 +18,7 @@ from sterna.net.config import PREFIX, Durability
 
 START_S = 30.0
 STOP_S = 20.0
+CONNECTIONS_MAX = 20_000
 
 MOSQUITTO_SETTINGS = {
     "allow_anonymous": "true",
@@ -40,6 +41,8 @@ class Server(ABC):
     def __init__(self, directory: Path) -> None:
         self.port = free_port()
         directory.mkdir(parents=True, exist_ok=True)
+        self.client_port = self.port
+        """Where those connect that load it."""
         self._log = directory / "standard-error.txt"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own programs.
@@ -57,6 +60,15 @@ class Server(ABC):
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def resident_bytes(self) -> int | None:
+        """The memory that it has; None if the system does not report it."""
+        try:
+            pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
+        except OSError:
+            return None
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     @property
     def cpu_s(self) -> float | None:
@@ -107,7 +119,7 @@ class Server(ABC):
 class SternaServer(Server):
     """A Sterna broker with all features on; `settings` are keys of its file, by table.
 
-    With `python`, it is that of another installation.
+    With `is_mqtt`, its clients speak MQTT; with `python`, it is that of another installation.
     """
 
     def __init__(
@@ -118,6 +130,7 @@ class SternaServer(Server):
         name: str = "B1",
         neighbours: Sequence[str] = (),
         settings: Mapping[str, Mapping[str, object]] | None = None,
+        is_mqtt: bool = False,
         python: Path | None = None,
     ) -> None:
         self._name = name
@@ -127,10 +140,16 @@ class SternaServer(Server):
             "durability": {"level": str(level)},
             "http": {"listen": "127.0.0.1:0"},
             "heartbeat": {"every_s": 60.0},
+            "limits": {"connections_max": CONNECTIONS_MAX},
         }
         for table, keys in (settings or {}).items():
             self._tables.setdefault(table, {}).update(keys)
+        mqtt_port = free_port()
+        if is_mqtt:
+            self._tables["mqtt"] = {"listen": f"127.0.0.1:{mqtt_port}", "sys_interval_s": 0}
         super().__init__(directory)
+        if is_mqtt:
+            self.client_port = mqtt_port
 
     @property
     def url(self) -> str:
