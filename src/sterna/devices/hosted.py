@@ -32,10 +32,10 @@ from sterna.core.terms.messages import Terms
 from sterna.devices.filters import Wish
 from sterna.devices.locating import LOCATION
 from sterna.devices.options import DeviceOptions
-from sterna.devices.sending import message_of
-from sterna.model.event import Event, EventId
+from sterna.devices.sending import Messages
+from sterna.model.event import Event
 from sterna.model.filters import Filter
-from sterna.mqtt.packets import MqttError, Publish, ReasonCode
+from sterna.mqtt.packets import MqttError, ReasonCode
 
 if TYPE_CHECKING:
     from sterna.devices.sharing import Sharing
@@ -64,6 +64,11 @@ class Inside(Protocol):
     @property
     def ignored(self) -> Counter[str]:
         """How often something in a message was not used, by what it was."""
+        ...
+
+    @property
+    def messages(self) -> Messages:
+        """The events of this turn as messages."""
         ...
 
     @property
@@ -98,9 +103,13 @@ class Machine(Protocol):
         ...
 
     def deliver(
-        self, event: Event, publish: Publish | None, names: Sequence[str], now: Time
+        self,
+        events: Sequence[Event],
+        subscriptions: Sequence[Sequence[str]],
+        messages: Messages,
+        now: Time,
     ) -> None:
-        """An event for subscriptions has come, with its form as a message."""
+        """Events have come, each for subscriptions."""
         ...
 
     def flush(self, now: Time) -> None:
@@ -121,7 +130,6 @@ class Hosted(ABC):
         self._frames: list[Frame] = []
         """What the client has sent."""
         self._reattaches = False
-        self._published: dict[EventId, Publish | None] = {}
 
     @property
     @abstractmethod
@@ -182,9 +190,8 @@ class Hosted(ABC):
         frames, self._frames = tuple(self._frames), []
         return frames
 
-    def work(self, published: dict[EventId, Publish | None], now: Time) -> None:
-        """Do what can be done now with what is in transit; `published` are events as messages."""
-        self._published = published
+    def work(self, now: Time) -> None:
+        """Do what can be done now with what is in transit."""
         while True:
             frames = self._takeable()
             if not frames:
@@ -235,7 +242,8 @@ class Hosted(ABC):
                 if action.link == here and self.is_attached:
                     self._frames.append(action.frame)
             elif type(action) is Deliver:
-                self._deliver(action, now)
+                messages = self._inside.messages
+                self.machine.deliver(action.events, action.subscriptions, messages, now)
             elif type(action) is Reconnect:
                 self._reattaches = True
             elif type(action) is Disconnect:
@@ -243,14 +251,6 @@ class Hosted(ABC):
                     self.detach(now)
             elif type(action) is Connect and self.is_attached:
                 self._reattaches = True  # It has left, and comes back as a new one.
-
-    def _deliver(self, action: Deliver, now: Time) -> None:
-        published, machine = self._published, self.machine
-        for event, names in zip(action.events, action.subscriptions, strict=True):
-            id_ = event.id
-            if id_ not in published:
-                published[id_] = message_of(event, machine.options)
-            machine.deliver(event, published[id_], names, now)
 
     def leave(self, now: Time) -> None:
         """Have the broker forget the client."""

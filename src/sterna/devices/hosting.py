@@ -27,7 +27,7 @@ from sterna.core.settings import Settings
 from sterna.core.sizes import NO_LOAD, Load
 from sterna.devices.announcing import Announcing
 from sterna.devices.device import Device
-from sterna.devices.frames import Delivery, Packets
+from sterna.devices.frames import Deliveries, Delivery, Packets
 from sterna.devices.group import GROUP, KeptGroup
 from sterna.devices.hosted import Hosted
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, client_id_of
@@ -50,9 +50,9 @@ from sterna.devices.retained import (
     KeptRetained,
 )
 from sterna.devices.search import KeptSearch, Search
+from sterna.devices.sending import Messages
 from sterna.devices.sharing import GroupHost, Sharing
-from sterna.model.event import EventId
-from sterna.mqtt.packets import Connack, Packet, Publish, ReasonCode
+from sterna.mqtt.packets import Connack, Packet, ReasonCode
 from sterna.wire.snapshots import encode_node, restore_node
 
 INSIDE = LinkTiming(resend_us=None, ack_delay_us=0)
@@ -149,9 +149,9 @@ class Devices(Announcing):
         """What is left to do in this turn."""
         self._dirty: dict[NodeId, None] = {}
         """The devices for which something is left to do."""
-        self._outgoing: dict[NodeId, list[Packet | Delivery]] = {}
+        self._outgoing: dict[NodeId, list[Packet | Delivery | Deliveries]] = {}
         self._closing: dict[NodeId, None] = {}
-        self._published: dict[EventId, Publish | None] = {}
+        self.messages = Messages()
         """The events of this turn as messages."""
         self._search = Search(self)
         self.sharing = Sharing(self)
@@ -329,7 +329,7 @@ class Devices(Announcing):
     def _work(self, hosted: Hosted, now: Time) -> None:
         """Do all that can be done for a device or a group now."""
         while True:
-            hosted.work(self._published, now)
+            hosted.work(now)
             frames = hosted.take_frames()
             if not frames:
                 break
@@ -358,7 +358,7 @@ class Devices(Announcing):
         actions += [Disconnect(name) for name in self._closing]
         self._outgoing.clear()
         self._closing.clear()
-        self._published.clear()
+        self.messages.clear()
 
     # ---- Connections
 
@@ -519,7 +519,7 @@ class Devices(Announcing):
         """Give the broker what a client has sent."""
         while frames := device.take_frames():
             self.run(Received(link=device.name, frames=frames), now)
-            device.work(self._published, now)
+            device.work(now)
 
     def _cut(self, given: _Cut, now: Time) -> None:
         hosted = self._hosted(given.device)

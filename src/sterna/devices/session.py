@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from sterna.core.names import NodeId, Time
 from sterna.core.sizes import Load
-from sterna.devices.faces import TOPIC, attributes_of
+from sterna.devices.faces import attributes_of
 from sterna.devices.filters import Wish, wish_of
-from sterna.devices.frames import Delivery
+from sterna.devices.frames import Deliveries, Delivery
 from sterna.devices.group import group_of
 from sterna.devices.kept import (
     MESSAGE_BYTES,
@@ -28,7 +28,7 @@ from sterna.devices.locating import TOPICS
 from sterna.devices.options import NEVER_S, DeviceOptions
 from sterna.devices.outbound import Outbound
 from sterna.devices.retained import until
-from sterna.devices.sending import message_of
+from sterna.devices.sending import Message, Messages, message_of
 from sterna.model.event import Event, EventId, Scalar
 from sterna.mqtt.packets import (
     Auth,
@@ -129,7 +129,7 @@ class Session:
         """For how long it outlasts its connection."""
         self.will: Will | None = None
         """What is published if the connection ends without DISCONNECT."""
-        self.outbox: list[Packet | Delivery] = []
+        self.outbox: list[Packet | Delivery | Deliveries] = []
         self.version = Version.V5
         self._device = device
         self._port = port
@@ -235,7 +235,8 @@ class Session:
             if type(packet) is Publish:
                 self._on_publish(packet, now)
             else:
-                self._publish(now)
+                if self._publications:
+                    self._publish(now)
                 handler = self._HANDLERS.get(type(packet))
                 if handler is not None:
                     handler(self, packet, now)
@@ -531,14 +532,50 @@ class Session:
         return (self.is_connected and not self._outbound.pending) or self.is_over
 
     def deliver(
-        self, event: Event, publish: Publish | None, names: Sequence[str], now: Time
+        self,
+        events: Sequence[Event],
+        subscriptions: Sequence[Sequence[str]],
+        messages: Messages,
+        now: Time,
     ) -> None:
-        """An event for subscriptions of the device has come, with its form as a message."""
+        """Events have come, each for subscriptions of the device."""
+        together = None
+        wanted = self._wanting_all(subscriptions)
+        if wanted is not None:
+            together = messages.together(events, wanted, self.options, now)
+        if together is None:
+            for event, names in zip(events, subscriptions, strict=True):
+                self._deliver(messages.of(event, self.options), names, now)
+        elif together.at_once is not None and self._takes_at_once:
+            self.outbox.append(together.at_once)
+        else:
+            self._outbound.pending.extend(together.outgoing)
+
+    def _wanting_all(self, subscriptions: Sequence[Sequence[str]]) -> Subscribed | None:
+        """The subscription that all of several events are for, if the device gets them just as
+        others with such a subscription do.
+        """
+        names = subscriptions[0]
+        if len(names) != 1 or len(subscriptions) == 1 or self._had_retained:
+            return None
+        wanted = self._by_name.get(names[0])
+        if wanted is None or wanted.no_local or subscriptions.count(names) < len(subscriptions):
+            return None
+        return wanted
+
+    @property
+    def _takes_at_once(self) -> bool:
+        """Whether it can be sent now what needs no acknowledgement, whatever its size is."""
+        outbound, is_open = self._outbound, self.is_connected and not self.closes
+        return is_open and not outbound.pending and outbound.maximum_packet_size is None
+
+    def _deliver(self, message: Message, names: Sequence[str], now: Time) -> None:
+        event, publish, expires_at, has_topic = message
         if publish is None:
             return
         if self._had_retained and event.id in self._had_retained:
             return
-        is_own, has_topic = event.publisher == self._device, TOPIC in event.attributes
+        is_own = event.publisher == self._device
         wanting = [
             found
             for name in names
@@ -548,7 +585,6 @@ class Session:
         ]
         if not wanting:
             return
-        expires_at = until(event)
         if expires_at <= now:
             return
         found = wanting[0]

@@ -9,7 +9,7 @@ from sterna.core.inputs import Input
 from sterna.core.link import Frame
 from sterna.core.names import NodeId
 from sterna.devices.filters import why_no_filter
-from sterna.devices.frames import Delivery, Packets
+from sterna.devices.frames import Deliveries, Delivery, Packets
 from sterna.devices.hosting import Devices
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, device_name
 from sterna.devices.options import PROTOCOL
@@ -49,8 +49,11 @@ LOOK_S = 1.0
 PATIENCE = 1.5
 """A client may be silent for so many times its keep alive. (MQTT 5.0, 3.1.2.10)"""
 
-ENCODED_MAX = 256
-"""So many messages are kept in their encoded form, for they may go to many."""
+ENCODED_BYTES_MAX = 4 * 2**20
+"""About so many bytes of messages are kept in their encoded form, for they may go to many."""
+
+ENCODED_BYTES = 500
+"""What one takes besides its payload."""
 
 SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 """What clients call MQTT in the handshake of a WebSocket; the second one is an old name."""
@@ -115,9 +118,9 @@ class MqttSession(Stream):
         del bodies
         if not isinstance(frame, Packets):
             raise TypeError(f"an MQTT client is sent no {type(frame).__name__}")
-        return tuple([self._encode(packet) for packet in frame.packets])
+        return tuple([self._encode(part) for part in frame.parts])
 
-    def _encode(self, packet: Packet | Delivery) -> bytes:
+    def _encode(self, packet: Packet | Delivery | Deliveries) -> bytes:
         if isinstance(packet, Delivery):
             return self._door.encoded(packet.publish, self.version).to(
                 packet.qos,
@@ -126,6 +129,9 @@ class MqttSession(Stream):
                 dup=packet.dup,
                 subscription_identifiers=packet.identifiers,
             )
+        if isinstance(packet, Deliveries):
+            self._door.system.sent += len(packet.each) - 1
+            return self._door.encoded_together(packet, self.version)
         if type(packet) is Connack:
             self._is_answering = True
         if type(packet) is Suback:
@@ -216,6 +222,8 @@ class MqttDoor:
         self._strangers: dict[MqttSession, asyncio.TimerHandle] = {}
         """Connections without CONNECT, with their deadlines."""
         self._encoded: dict[tuple[int, Version], tuple[Publish, EncodedPublish]] = {}
+        self._together: dict[tuple[int, Version], tuple[Deliveries, bytes]] = {}
+        self._encoded_bytes = 0
         self._looking: asyncio.TimerHandle | None = None
         self.system = SystemTopics(lambda: self._devices, self._loop.time)
         """What clients are told about the broker."""
@@ -312,10 +320,34 @@ class MqttDoor:
         key = id(publish), version
         found = self._encoded.get(key)
         if found is None:  # Kept with the message itself, so that its id is not reused.
-            if len(self._encoded) >= ENCODED_MAX:
-                self._encoded.clear()
+            self._make_room(len(publish.payload))
             found = self._encoded[key] = publish, EncodedPublish(publish, version)
         return found[1]
+
+    def encoded_together(self, deliveries: Deliveries, version: Version) -> bytes:
+        """Messages in their encoded form, which is made once for all that they go to."""
+        key = id(deliveries), version
+        found = self._together.get(key)
+        if found is None:
+            data = b"".join(
+                [
+                    self.encoded(each.publish, version).to(
+                        retain=each.retain, subscription_identifiers=each.identifiers
+                    )
+                    for each in deliveries.each
+                ]
+            )
+            self._make_room(len(data))
+            found = self._together[key] = deliveries, data
+        return found[1]
+
+    def _make_room(self, size_bytes: int) -> None:
+        """Forget what was encoded if it is too much."""
+        self._encoded_bytes += size_bytes + ENCODED_BYTES
+        if self._encoded_bytes > ENCODED_BYTES_MAX:
+            self._encoded.clear()
+            self._together.clear()
+            self._encoded_bytes = size_bytes + ENCODED_BYTES
 
     def queued_bytes(self, device: NodeId) -> int:
         """How many bytes wait for a device in the core."""
