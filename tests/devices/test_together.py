@@ -1,6 +1,7 @@
 """Several events at once reach devices as they do one after the other."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ def came(seed: int, *, together: bool) -> list[Came]:
     world = World(1)
     phones = []
     for number in range(DEVICES):
-        more = {"maximum_packet_size": 50} if rng.random() < 0.2 else {}
+        more: dict[str, Any] = {"maximum_packet_size": 50} if rng.random() < 0.2 else {}
         more |= {"receive_maximum": 3} if rng.random() < 0.2 else {}
         phone = Phone(world, f"phone-{number}").connect("b1", **more)
         phones.append(phone)
