@@ -166,6 +166,7 @@ class Roamer:
     def __init__(self, name: str, qos: int, version: MQTTProtocolVersion) -> None:
         more: dict[str, Any] = {} if version is V5 else {"clean_session": False}
         self.name, self.qos = name, qos
+        self.rng = random.Random(name)  # noqa: S311 - reproducible, not secret.
         self.topics: list[str] = []
         self.got: list[tuple[str, int]] = []
         """The topic and the number of each message that came."""
@@ -268,40 +269,62 @@ class Campaign:
             subscriber.topics = [f"from/{number}" for number in chosen]
         self._published = 0
         self._count = Count()
+        self._waiting: dict[Roamer, threading.Thread] = {}
+        """The devices of a broker that was killed, until they are somewhere."""
+        self._refused: list[str] = []
 
     def run(self, rounds: int) -> Count:
         """Run for so many rounds, and until all has come."""
-        rng, devices = self._rng, [*self.subscribers, *self.publishers]
+        devices = [*self.subscribers, *self.publishers]
         try:
             for device in devices:
                 self._settle(device)
             time.sleep(1.0)  # Mosquitto does not say when its bridges know all subscriptions.
-            dead = ""
-            for number in range(rounds):
+            for number in range(1, rounds + 1):
                 self._publish()
-                if dead and number % KILLED_EVERY == DOWN_FOR:
-                    self._brokers.restart(dead)
-                    self._up.append(dead)
-                    dead = ""
-                if number % KILLED_EVERY == 0 and number:
-                    dead = rng.choice(self._brokers.names)
-                    self._brokers.kill(dead)
-                    self._up.remove(dead)
-                    self._count.kills += 1
-                roaming = set(rng.sample(devices, round(ROAMING * len(devices))))
-                for device in devices:
-                    if device in roaming or device.broker == dead:
+                if number % KILLED_EVERY == DOWN_FOR:
+                    self._restart()
+                elif number % KILLED_EVERY == 0:
+                    self._kill()
+                for device in self._rng.sample(devices, round(ROAMING * len(devices))):
+                    if device not in self._waiting:
                         device.vanish()
                         self._settle(device)
                         self._count.moves += 1
-            if dead:
-                self._brokers.restart(dead)
-                self._up.append(dead)
+            self._restart()
             self._until_all_has_come()
         finally:
             for device in devices:
                 device.close()
+        assert not self._refused, f"no broker accepts {self._refused}"
         return self._counted()
+
+    def _kill(self) -> None:
+        """Kill a broker; its devices try to come in elsewhere, and go on when they are."""
+        self._join()
+        dead = self._rng.choice(self._up)
+        self._brokers.kill(dead)
+        self._up.remove(dead)
+        self._count.kills += 1
+        for device in (*self.subscribers, *self.publishers):
+            if device.broker == dead:
+                device.vanish()
+                settling = threading.Thread(target=self._settle, args=(device,))
+                self._waiting[device] = settling
+                settling.start()
+                self._count.moves += 1
+
+    def _restart(self) -> None:
+        """Start the broker that was killed, and wait until all its devices are somewhere."""
+        for name in set(self._brokers.names) - set(self._up):
+            self._brokers.restart(name)
+            self._up.append(name)
+        self._join()
+
+    def _join(self) -> None:
+        for settling in self._waiting.values():
+            settling.join()
+        self._waiting.clear()
 
     def _publish(self) -> None:
         for place, publisher in enumerate(self.publishers):
@@ -313,11 +336,11 @@ class Campaign:
         """Connect somewhere; who is refused tries elsewhere, as applications do."""
         deadline = time.monotonic() + 6 * SETTLE_S
         while time.monotonic() < deadline:
-            broker = self._rng.choice(self._up)
+            broker = device.rng.choice(self._up)
             if device.connect(broker, self._brokers.at(broker)):
                 return
             device.vanish()
-        raise AssertionError(f"no broker accepts {device.name}")
+        self._refused.append(device.name)
 
     def _until_all_has_come(self) -> None:
         """Wait until all is acknowledged, and all has come or nothing comes any more."""
