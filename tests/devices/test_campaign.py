@@ -218,7 +218,7 @@ def test_whatever_devices_do_brokers_go_on(block: int) -> None:
 
 @pytest.mark.spec("LV-4")
 def test_what_brokers_never_send() -> None:
-    """User properties only with PUBLISH; no AUTH, no topic alias, no response information."""
+    """User properties only with PUBLISH; no AUTH, no response information."""
     seen: set[type[Packet | Delivery]] = set()
     for seed in range(20):
         chaos = Chaos(seed)

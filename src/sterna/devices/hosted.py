@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from sterna.core.actions import Connect, Deliver, Disconnect, Reconnect, Transmit
 from sterna.core.broker import Broker
 from sterna.core.client import Client
+from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.depot import Depot
 from sterna.core.frames import Ack, Data, Frame, Paged
 from sterna.core.handover.messages import Overtaking, Replayed
@@ -101,6 +102,10 @@ class Machine(Protocol):
         self, event: Event, publish: Publish | None, names: Sequence[str], now: Time
     ) -> None:
         """An event for subscriptions has come, with its form as a message."""
+        ...
+
+    def known(self, subscription: str, now: Time) -> None:
+        """All brokers know a subscription about which the client has asked."""
         ...
 
     def flush(self, now: Time) -> None:
@@ -230,7 +235,8 @@ class Hosted(ABC):
     def give(self, given: Input, now: Time) -> None:
         """Give the client an input, and do what it asks for."""
         here = self._inside.broker.id
-        for action in self.client.handle(given, now).actions:
+        turn = self.client.handle(given, now)
+        for action in turn.actions:
             if type(action) is Transmit:
                 if action.link == here and self.is_attached:
                     self._frames.append(action.frame)
@@ -243,6 +249,9 @@ class Hosted(ABC):
                     self.detach(now)
             elif type(action) is Connect and self.is_attached:
                 self._reattaches = True  # It has left, and comes back as a new one.
+        for fact in turn.facts:
+            if type(fact) is SubscriptionKnown:
+                self.machine.known(fact.subscription, now)
 
     def _deliver(self, action: Deliver, now: Time) -> None:
         published, machine = self._published, self.machine

@@ -404,7 +404,7 @@ class Devices(Announcing):
         session.welcome(given.connect, is_present=is_present, assigned=assigned)
         if is_present:
             session.send_again(now)
-            session.join_groups()
+            session.subscriptions.be_active(is_active=True)
         self._dirty[device.name] = None
         device.attach(now)
 
