@@ -15,9 +15,9 @@ INTRODUCTION = """\
 What both specifications demand of a server, in our words, by the numbers of their appendix B; how
 Sterna meets it; and the test that shows it. A packet that is refused is one that the decoder does
 not pass on: its sender is told why and disconnected (MQTT-4.13.1-1; MQTT-4.8.0-1 in 3.1.1). What
-only a client can meet is listed apart. A statement does not apply if it is about a server that lacks
-something, or offers something that the specification leaves to it. Written by `make docs` from `tests/mqtt/statements.toml`; do
-not edit."""
+only a client can meet is listed apart. A statement does not apply if it is about a server
+that lacks something, or offers something that the specification leaves to it. Written by
+`make docs` from `tests/mqtt/statements.toml`; do not edit."""
 
 
 class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,8 +91,8 @@ def as_page() -> str:
             if each.on == "server":
                 tests = "<br>".join(f"`tests/{test}`" for test in each.tests)
                 tests = tests or ("–" if each.outside else "not yet")
-                met = each.met or (f"does not apply: {each.outside}" if each.outside else "")
-                lines.append(f"| MQTT-{each.id} | {_cell(each.says)} | {_cell(met)} | {tests} |")
+                how = each.met or (f"does not apply: {each.outside}" if each.outside else "")
+                lines.append(f"| MQTT-{each.id} | {_cell(each.says)} | {_cell(how)} | {tests} |")
         lines += [
             "",
             f"### MQTT {version}: what clients do",

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ def test_mqtt_js(tmp_path: Path, version: str, scheme: str) -> None:
         where = network.mqtt if scheme == "mqtt" else network.mqtt_websocket
         urls = [f"{scheme}://{where(name)}" for name in ("B1", "B2")]
         script = SCRIPTS / "mqtt_client.mjs"
-        command = [NODE, script, PAGE / "package.json", version, *urls]
-        todo = {
+        command: list[str | Path] = [NODE, script, PAGE / "package.json", version, *urls]
+        todo: dict[str, Callable[[], object]] = {
             "settle": network.wait_until_settled,
             "kill": lambda: network.kill("B1"),
             "restart": lambda: network.restart("B1"),
@@ -53,4 +54,4 @@ def test_mqtt_js(tmp_path: Path, version: str, scheme: str) -> None:
     }
     if version == "5":
         assert all(shared)
-        assert sorted(sum(shared, [])) == [str(n) for n in range(10)]
+        assert sorted(each for got in shared for each in got) == [str(n) for n in range(10)]
