@@ -79,6 +79,7 @@ if (is5) {
   for (const member of members) await member.client.endAsync();
 }
 
+await ask("settle"); // With QoS 1, what is not acknowledged comes again.
 await ask("kill");
 for (let n = 0; n < 3; n += 1) await writer.client.publishAsync("js/down", String(n), { qos: 2 });
 await ask("restart");
