@@ -36,7 +36,7 @@ class Library(ABC):
     def __init__(self, client_id: str, will: str = "") -> None:
         self.client_id = client_id
         self.will = will
-        """The topic of its will, if it has one; the payload is `gone`."""
+        """The topic of its will, if it has one; it is sent with QoS 2."""
         self.got: asyncio.Queue[Got] = asyncio.Queue()
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Paho(Library):
             reconnect_on_failure=True,
         )
         if will:
-            self._client.will_set(will, "gone", 1)
+            self._client.will_set(will, "gone", 2)
 
         def on_message(_client: object, _data: object, each: paho.MQTTMessage) -> None:
             got = Got(each.topic, each.payload.decode(), each.qos, each.retain)
@@ -162,7 +162,7 @@ class Aiomqtt(Library):
             protocol=aiomqtt.ProtocolVersion.V5,
             clean_start=False,
             properties=_expiry(),
-            will=aiomqtt.Will(self.will, "gone", 1) if self.will else None,
+            will=aiomqtt.Will(self.will, "gone", 2) if self.will else None,
         )
         await self._client.__aenter__()
         self._reading = asyncio.create_task(self._read())
@@ -203,7 +203,7 @@ class Gmqtt(Library):
         self._client: gmqtt.Client
 
     async def connect(self, at: Address) -> None:
-        will = gmqtt.Message(self.will, "gone", qos=1) if self.will else None
+        will = gmqtt.Message(self.will, "gone", qos=2) if self.will else None
         self._client = gmqtt.Client(
             self.client_id, clean_session=False, will_message=will, session_expiry_interval=100
         )

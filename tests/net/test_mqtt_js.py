@@ -46,8 +46,8 @@ def test_mqtt_js(tmp_path: Path, version: str, scheme: str) -> None:
     shared = found.pop("shared", None)
     assert found == {
         "qos": [[f"js/{qos}", "all", qos, False] for qos in range(3)],
-        "retained": [["kept/1", "retained", 1, True]],
-        "will": [["will/js", "gone", 1, False]],
+        "retained": [["kept/1", "retained", 2, True]],
+        "will": [["will/js", "gone", 2, False]],
         "reconnected": ["0", "1", "2"],
         "roamed": ["0", "1", "2"],
         "present": [False, True, True],
