@@ -12,6 +12,7 @@ from sterna.mqtt.packets import (
     Pubrel,
     ReasonCode,
     Version,
+    Will,
 )
 from tests.devices.test_session import deliveries, last, pair
 from tests.devices.world import Phone, World
@@ -162,3 +163,29 @@ def test_there_is_a_limit_of_retained_messages() -> None:
         bob.say(Publish(topic, b"x", 1, retain=True, packet_id=number))
     codes = [packet.reason_code for packet in bob.packets if isinstance(packet, Puback)]
     assert codes == [ReasonCode.SUCCESS] * 3 + [ReasonCode.QUOTA_EXCEEDED]
+
+
+@pytest.mark.parametrize(("moves", "expected"), [(True, []), (False, ["gone"])])
+def test_the_will_of_a_device_that_was_sent_elsewhere_waits(
+    moves: bool,
+    expected: list[str],
+) -> None:
+    """Unless its session ends at once. A broker that has ended meanwhile publishes it later."""
+    world = World(2)
+    ann = Phone(world, "ann").connect("b1", will=Will("w", b"gone", 1))
+    short = Phone(world, "short").connect("b1", expiry_s=0, will=Will("s", b"short", 1))
+    bob = Phone(world, "bob").connect("b2").subscribe("w", "s")
+    world.run()
+    for phone in (ann, short):
+        phone.lose(grace_s=10)
+    world.run()
+    assert bob.received == ["short"]
+    if moves:
+        ann.connect("b2")
+    else:
+        world.snapshot("b1")
+        world.kill("b1")
+        world.wait(20)
+        world.restart("b1")
+    world.wait(20)
+    assert bob.received[1:] == expected

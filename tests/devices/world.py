@@ -162,11 +162,11 @@ class World:
         found = tuple(Decoder(version=phone.version, check_filter=why_no_filter).feed(raw))
         self._give(broker, DeviceSaid(device=phone.name, version=phone.version, packets=found), raw)
 
-    def hang_up(self, broker: str, phone: "Phone") -> None:
+    def hang_up(self, broker: str, phone: "Phone", *, grace_s: int = 0) -> None:
         """The connection of a device breaks."""
         if self._devices.get((broker, phone.name)) == Line(phone, phone.connections):
             del self._devices[broker, phone.name]
-            self._give(broker, DeviceLost(device=phone.name))
+            self._give(broker, DeviceLost(device=phone.name, grace_s=grace_s))
 
     def _give(self, broker: str, given: Input, raw: bytes = b"") -> None:
         if broker in self.down:
@@ -277,10 +277,10 @@ class Phone:
         self._world.connect(broker, self, connect)
         return self
 
-    def lose(self) -> None:
-        """Lose the connection, and let the broker know."""
+    def lose(self, *, grace_s: int = 0) -> None:
+        """Lose the connection, and let the broker know; it may have sent the device elsewhere."""
         broker, self.broker = self.broker, ""
-        self._world.hang_up(broker, self)
+        self._world.hang_up(broker, self, grace_s=grace_s)
 
     def vanish(self) -> None:
         """Lose the connection; the broker does not notice."""

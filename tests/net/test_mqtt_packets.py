@@ -201,7 +201,8 @@ def test_a_broker_that_stops_sends_its_clients_elsewhere(
     reference = "127.0.0.1:1 127.0.0.1:2"
     mqtt = {"listen": "127.0.0.1:0", "server_reference": reference}
     with network_in(tmp_path_factory.mktemp("mqtt"), 2, mqtt=mqtt) as network:
-        lasting = Connect(client_id="a", clean_start=False, session_expiry_s=100)
+        will = Will("gone", b"a", 1, retain=True)
+        lasting = Connect(client_id="a", clean_start=False, session_expiry_s=100, will=will)
 
         async def run() -> tuple[Packet, list[Packet]]:
             short, peer = await Peer().open(network), await Peer().open(network)
@@ -220,6 +221,10 @@ def test_a_broker_that_stops_sends_its_clients_elsewhere(
             found = [await peer.next() for _ in range(2)]
             async with asyncio.timeout(SETTLE_S):
                 assert await ending == 0
+            reader = await Peer().open(network, "B2")
+            await reader.say(Connect(), subscribe("gone"), Pingreq(), Disconnect())
+            kinds = {type(packet) for packet in await reader.hear()}
+            assert kinds == {Connack, Suback, Pingresp}  # And no will.
             return first, found
 
         told, (connack, again) = asyncio.run(run())

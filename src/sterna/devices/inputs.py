@@ -39,3 +39,6 @@ class DeviceLost(Input, frozen=True, kw_only=True):
     """The connection of a device is over, and no DISCONNECT came that ended it."""
 
     device: NodeId
+    grace_s: int = 0
+    """For how long its will waits at least: it was sent to another broker, which may have it soon.
+    """

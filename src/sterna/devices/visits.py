@@ -115,15 +115,15 @@ class Visits:
         if device is None:
             self._devices.search.lost(given.device)
         elif device.session.is_connected:
-            self.over(device, now)
+            self.over(device, now, grace_s=given.grace_s)
 
-    def over(self, device: Device, now: Time) -> None:
-        """The connection of a device is over."""
+    def over(self, device: Device, now: Time, *, grace_s: int = 0) -> None:
+        """The connection of a device is over; its will waits for `grace_s` at least."""
         session = device.session
         session.disconnected()
         will = session.will
         if will is not None:
-            delay_s = min(will.delay_s, session.expiry_s)
+            delay_s = min(max(will.delay_s, grace_s), session.expiry_s)
             if delay_s:
                 device.will_at = now + delay_s * SECOND_US
                 self.look_at(device.name, device.will_at)

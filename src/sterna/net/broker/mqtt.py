@@ -54,6 +54,9 @@ PATIENCE = 1.5
 ENCODED_MAX = 256
 """So many messages are kept in their encoded form, for they may go to many."""
 
+GRACE_S = 10
+"""So long the will of a client waits for it to get to the broker that it was sent to."""
+
 SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 """What clients call MQTT in the handshake of a WebSocket; the second one is an old name."""
 
@@ -91,6 +94,8 @@ class MqttSession(Stream):
         self.maximum_packet_size: int | None = None
         """What the client takes."""
         self.heard_at = 0.0
+        self.grace_s = 0
+        """For how long the will of a client waits that was sent elsewhere."""
         self.aliases: TopicAliases | None = None
         """The topic aliases that the client is sent, if it takes any."""
         self._door = door
@@ -113,7 +118,7 @@ class MqttSession(Stream):
 
     def down(self) -> Input:
         """What the core is given when the session is over."""
-        return DeviceLost(device=self.peer)
+        return DeviceLost(device=self.peer, grace_s=self.grace_s)
 
     @property
     def unfinished_bytes(self) -> int:
@@ -316,6 +321,7 @@ class MqttDoor:
             device = self._devices.devices.get(session.peer)
             if device is not None and device.session.expiry_s:
                 self._leaving[session.peer] = None
+            session.grace_s = GRACE_S
             session.refuse("the broker is shutting down")
 
     @property
