@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from sterna.core.actions import Action, Disconnect, Transmit
 from sterna.core.broker import Broker
+from sterna.core.facts import Fact
 from sterna.core.inputs import Input, LinkDown, LinkUp, Received, TimePassed
 from sterna.core.link import Frame
 from sterna.core.names import NEVER, Peer
@@ -74,6 +75,8 @@ class World:
         self._devices: dict[tuple[str, str], Line] = {}
         self._wires: dict[tuple[str, str], deque[Frame]] = {}
         self.down: set[str] = set()
+        self.facts: list[Fact] = []
+        """What brokers have stated, in order; with `mqtt.journal`, also of devices."""
         for place, name in enumerate(self.names):
             settings = settings_of(BrokerConfig.from_mapping({"name": name, **config}))
             self._began[name] = Began(node=name, incarnation=place + 1, settings=settings)
@@ -177,6 +180,7 @@ class World:
             logged, _ = decode_record(encode_record(given, self.now, raw))
         self._log[broker].append((logged, self.now))
         turn = self.brokers[broker].handle(given, self.now)
+        self.facts += turn.facts
         for action in turn.actions:
             self._act(broker, action)
 

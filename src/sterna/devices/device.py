@@ -49,6 +49,7 @@ class Device(Hosted):
         roaming = self.client.part(Roaming.name)
         if isinstance(roaming, Roaming):
             roaming.seen.clear()  # The new session has seen nothing.
+        self.begin_record(now)
         self.session = Session(self.name, options, self)
 
     # ---- What the session wants of the client

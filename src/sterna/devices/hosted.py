@@ -15,6 +15,7 @@ from sterna.core.broker import Broker
 from sterna.core.client import Client
 from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.depot import Depot
+from sterna.core.facts import Fact, RecordBegun, Restarted
 from sterna.core.frames import Ack, Data, Frame, Paged
 from sterna.core.handover.messages import Overtaking, Replayed
 from sterna.core.inputs import (
@@ -34,6 +35,7 @@ from sterna.devices.filters import Wish
 from sterna.devices.locating import LOCATION
 from sterna.devices.options import DeviceOptions
 from sterna.devices.sending import message_of
+from sterna.devices.testimony import Testimony
 from sterna.model.event import Event, EventId
 from sterna.model.filters import Filter
 from sterna.mqtt.packets import MqttError, Publish, ReasonCode
@@ -70,6 +72,11 @@ class Inside(Protocol):
     @property
     def sharing(self) -> "Sharing":
         """What it does for members of shared subscriptions."""
+        ...
+
+    @property
+    def testimony(self) -> Testimony:
+        """Takes what happens at the clients."""
         ...
 
     def may_retain(self, topic: str) -> bool:
@@ -121,6 +128,8 @@ class Hosted(ABC):
         self.client = client
         self.is_attached = False
         """Whether the link between the client and the broker is up."""
+        self.time: Time = 0
+        """When anything was stated of it last, here or elsewhere."""
         self._inside = inside
         self._transit: deque[Frame] = deque()
         self._frames: list[Frame] = []
@@ -249,9 +258,26 @@ class Hosted(ABC):
                     self.detach(now)
             elif type(action) is Connect and self.is_attached:
                 self._reattaches = True  # It has left, and comes back as a new one.
-        for fact in turn.facts:
-            if type(fact) is SubscriptionKnown:
-                self.machine.known(fact.subscription, now)
+        if turn.facts:
+            self._state(turn.facts, now)
+            for fact in turn.facts:
+                if type(fact) is SubscriptionKnown:
+                    self.machine.known(fact.subscription, now)
+
+    def _state(self, facts: Sequence[Fact], now: Time) -> None:
+        """Have facts at the client stated, all with a time behind those before."""
+        self.time = max(now, self.time + 1)
+        self._inside.testimony.add(facts, self.time)
+
+    def begin_record(self, now: Time) -> None:
+        """A life begins, or nothing was stated of it so far: state that, and what is in force."""
+        begun = RecordBegun(at=self.name, time=now)
+        self._state((begun, *self.client.in_force(now)), now)
+
+    def restarted(self, now: Time) -> None:
+        """The broker was down, and its client with it."""
+        self._state((Restarted(at=self.name, time=now),), now)
+        self.lost(now)
 
     def _deliver(self, action: Deliver, now: Time) -> None:
         published, machine = self._published, self.machine

@@ -40,6 +40,7 @@ from sterna.devices.options import PROTOCOL, DeviceOptions
 from sterna.devices.search import Search
 from sterna.devices.sharing import GroupHost, Sharing
 from sterna.devices.snapshots import KeptDevices, keep, restore
+from sterna.devices.testimony import Testimony
 from sterna.devices.visits import Visits
 from sterna.model.event import EventId
 from sterna.mqtt.packets import Publish, ReasonCode
@@ -102,6 +103,7 @@ class Devices(Announcing):
         self.published: dict[EventId, Publish | None] = {}
         """The events of this turn as messages."""
         self.clients = Clients(self)
+        self.testimony = Testimony(is_wanted=self.options.journal)
         self.search = Search(self)
         self.sharing = Sharing(self)
         self.visits = Visits(self)
@@ -130,8 +132,11 @@ class Devices(Announcing):
 
     def configure(self, settings: Settings, now: Time) -> None:
         self.options = settings.options_of(PROTOCOL, DeviceOptions)
+        was_wanted, self.testimony.is_wanted = self.testimony.is_wanted, self.options.journal
         for hosted in (*self.devices.values(), *self.groups.values()):
             hosted.machine.options = self.options
+            if not was_wanted:
+                hosted.begin_record(now)
             hosted.give(Configured(settings=self.clients.settings), now)
             self._dirty[hosted.name] = None
 
@@ -246,6 +251,7 @@ class Devices(Announcing):
                 if self.has_mail:
                     self.run(_Send(), now)
         turn.actions += self.visits.release()
+        turn.facts += self.testimony.take()
         self.published.clear()
         due = self.visits.next_due
         if due is not None:
@@ -295,11 +301,13 @@ class Devices(Announcing):
     def new_device(self, name: NodeId, now: Time) -> Device:
         """A device that the network does not know."""
         device = self.devices[name] = Device(self, self.clients.new(name, now), self.options)
+        device.begin_record(now)
         return device
 
     def new_group(self, name: NodeId, now: Time) -> GroupHost:
         """A group that the network does not know."""
         host = self.groups[name] = GroupHost(self, self.clients.new(name, now), self.options)
+        host.begin_record(now)
         return host
 
     def _displaced(self, given: _Displaced, now: Time) -> None:
@@ -318,7 +326,7 @@ class Devices(Announcing):
         hosted = self._hosted(given.device)
         if hosted is not None:
             self._dirty[hosted.name] = None
-            hosted.lost(now)
+            hosted.restarted(now)
             if isinstance(hosted, GroupHost) and hosted.group.has_active:
                 hosted.attach(now)  # After a restart; its members are at other brokers.
 

@@ -55,6 +55,8 @@ class DeviceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a device waits for its session from another broker."""
     give_up_s: float = 60.0
     """So long a device asks for a session that cannot be reached; then it gets a new one."""
+    journal: bool = False
+    """Whether what happens at the clients inside is stated as facts of the broker."""
     lift: tuple[Lift, ...] = ()
     """Which payloads become attributes; the first rule that fits a topic holds."""
     topic: str = ""

@@ -42,6 +42,8 @@ class MovingDevice(msgspec.Struct, frozen=True, kw_only=True):
     client: bytes
     settings: Settings | None
     """The settings of the client, if those of the new broker are others."""
+    time: Time = 0
+    """When anything was stated of the client last."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +182,7 @@ class Search:
         self._devices.note(Place(device, self._here, epoch))
         moving = from_msgpack(message.state, MovingDevice)
         settings = moving.settings or self._devices.clients.settings
-        session = self._devices.visits.receive(device, moving.session, moving.client, settings, now)
+        session = self._devices.visits.receive(device, moving, settings, now)
         waiting = self._waiting.pop(device, None)
         if waiting is not None:
             self._devices.visits.welcome(session, waiting.given, now, is_present=True)
@@ -240,6 +242,7 @@ class Search:
             session=device.session.keep(),
             client=encode_node(device.client),
             settings=None if digest(settings) == question.digest else settings,
+            time=device.time,
         )
         epoch = self.places.next_epoch(name, now)
         del self._devices.devices[name]

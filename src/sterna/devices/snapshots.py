@@ -28,6 +28,7 @@ class KeptDevice(msgspec.Struct, frozen=True, kw_only=True):
     is_over: bool
     will_at: Time
     ends_at: Time
+    time: Time = 0
 
 
 class KeptGroupHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +39,7 @@ class KeptGroupHost(msgspec.Struct, frozen=True, kw_only=True):
     client: bytes
     is_attached: bool
     is_over: bool
+    time: Time = 0
 
 
 class KeptDevices(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +73,7 @@ def _device(device: Device) -> KeptDevice:
         is_over=device.session.is_over,
         will_at=device.will_at,
         ends_at=device.ends_at,
+        time=device.time,
     )
 
 
@@ -81,6 +84,7 @@ def _group(host: GroupHost) -> KeptGroupHost:
         client=encode_node(host.client),
         is_attached=host.is_attached,
         is_over=host.group.is_over,
+        time=host.time,
     )
 
 
@@ -100,7 +104,7 @@ def _restore_device(devices: "Devices", kept: KeptDevice) -> None:
     device = devices.devices[kept.name] = Device(devices, client, devices.options)
     device.session.restore(kept.session)
     device.session.is_over = kept.is_over
-    device.is_attached = kept.is_attached
+    device.is_attached, device.time = kept.is_attached, kept.time
     device.will_at, device.ends_at = kept.will_at, kept.ends_at
     if kept.is_attached:
         device.restore_transit(devices.broker.on_its_way(kept.name))
@@ -114,6 +118,6 @@ def _restore_group(devices: "Devices", kept: KeptGroupHost) -> None:
     host = devices.groups[kept.name] = GroupHost(devices, client, devices.options)
     host.group.restore(kept.group)
     host.group.is_over = kept.is_over
-    host.is_attached = kept.is_attached
+    host.is_attached, host.time = kept.is_attached, kept.time
     if kept.is_attached:
         host.restore_transit(devices.broker.on_its_way(kept.name))

@@ -11,7 +11,6 @@ from sterna.core.settings import Settings
 from sterna.devices.device import Device
 from sterna.devices.frames import Delivery, Packets
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, client_id_of
-from sterna.devices.kept import KeptSession
 from sterna.devices.messages import Place
 from sterna.devices.options import NEVER_S
 from sterna.devices.retained import SECOND_US
@@ -19,6 +18,7 @@ from sterna.mqtt.packets import Connack, Packet, ReasonCode
 
 if TYPE_CHECKING:
     from sterna.devices.hosting import Devices
+    from sterna.devices.search import MovingDevice
 
 
 class Visits:
@@ -163,14 +163,15 @@ class Visits:
             device.detach(now)
 
     def receive(
-        self, name: NodeId, kept: KeptSession, client: bytes, settings: Settings, now: Time
+        self, name: NodeId, moving: "MovingDevice", settings: Settings, now: Time
     ) -> Device:
         """A session has come from another broker."""
         clients = self._devices.clients
-        made = clients.restored(name, client, settings)
+        made = clients.restored(name, moving.client, settings)
         device = Device(self._devices, made, self._devices.options)
         self._devices.devices[name] = device
-        device.session.restore(kept)
+        device.session.restore(moving.session)
+        device.time = moving.time
         if settings != clients.settings:
             device.give(Configured(settings=clients.settings), now)
         return device

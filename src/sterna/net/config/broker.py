@@ -186,6 +186,7 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
             keep_alive_max_s=mqtt.keep_alive_max_s,
             retained_max=mqtt.retained_max,
             session_expiry_max_s=min(NEVER_S, *(max(1, int(each)) for each in limits_s)),
+            journal=mqtt.journal,
             lift=tuple(
                 Lift(
                     topics=each.topics,

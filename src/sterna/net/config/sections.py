@@ -662,6 +662,14 @@ class MqttConfig(ConfigSection, frozen=True, kw_only=True):
             "broker is. 0: never."
         ),
     ] = 10.0
+    journal: Annotated[
+        bool,
+        means(
+            "Whether the broker's journal also has what MQTT clients publish, subscribe to and "
+            "get, so that `sterna pipeline audit` judges it. It then has each event once more for "
+            "each client that gets it."
+        ),
+    ] = False
     lift: Annotated[
         tuple[LiftConfig, ...],
         means(
