@@ -13,6 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from sterna.bench import broker, servers
+from sterna.bench.contenders import RELAY, Contender, compared, contenders
 from sterna.bench.latency import Pair, percentile
 from sterna.bench.load import LoadError
 from sterna.bench.native import NativeSpeaker
@@ -164,6 +165,54 @@ def test_figures_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not list(tmp_path.iterdir())  # It cleans up.
 
 
+def test_figures_of_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that got too many or too few would make the run fail."""
+    monkeypatch.setattr(broker, "find_mosquitto", lambda: None)
+    options = broker.Options(
+        scenarios=[ScenarioName.FAN_OUT],
+        latency=False,
+        drain=False,
+        idle=True,
+        devices=True,
+        rounds=1,
+        scale=0.01,
+        clients=200,
+        data=tmp_path,
+    )
+
+    report = broker.run(options, lambda _: None)
+
+    assert not report.failed
+    qos_0, *_ = contenders = [f"sterna QoS {qos}" for qos in range(3)]
+    assert {*contenders, "sterna durable QoS 1"} <= set(report.throughput["1-100"])
+    assert report.throughput["1-100"][qos_0].deliveries == 100_000
+    assert report.throughput["1-100"][qos_0].acknowledged_per_s is None
+    assert list(report.idle) == contenders
+    assert 1_000 < report.idle[qos_0].bytes_each < 100_000
+
+
+def test_what_is_compared() -> None:
+    among = contenders(devices=True, other=True, mosquitto=True)
+
+    pairs = [f"{one} / {other}" for one, other in compared(among)]
+
+    assert pairs[:5] == [
+        "sterna QoS 0 / mosquitto QoS 0",
+        "sterna QoS 1 / mosquitto QoS 1",
+        "sterna durable QoS 1 / mosquitto QoS 1",
+        "sterna QoS 2 / mosquitto QoS 2",
+        "sterna durable QoS 2 / mosquitto QoS 2",
+    ]
+    assert "sterna durable QoS 2 / sterna QoS 2" in pairs
+    assert "sterna durable QoS 1 / other sterna durable QoS 1" in pairs
+    native = contenders(devices=False, other=False, mosquitto=True)
+    assert [f"{one} / {other}" for one, other in compared(native)] == [
+        "sterna / mosquitto QoS 0",
+        "sterna durable / mosquitto QoS 1",
+        "sterna durable / sterna",
+    ]
+
+
 def test_another_version_is_measured_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,14 +272,20 @@ def test_a_scenario_that_fails_is_named_and_the_others_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "find_mosquitto", lambda: None)
-    start = broker._Bench._start
+    start = Contender.start
 
-    def full(bench: broker._Bench, contender: broker.Contender, directory: Path) -> servers.Server:
-        if contender is broker.Contender.RELAY:  # It takes part in 1-1 only.
+    def full(
+        contender: Contender,
+        directory: Path,
+        *,
+        other: Path | None = None,
+        mosquitto: str | None = None,
+    ) -> servers.Server:
+        if contender == RELAY:  # It takes part in 1-1 only.
             raise LoadError("no more room")
-        return start(bench, contender, directory)
+        return start(contender, directory, other=other, mosquitto=mosquitto)
 
-    monkeypatch.setattr(broker._Bench, "_start", full)
+    monkeypatch.setattr(Contender, "start", full)
     out = tmp_path / "figures.json"
     options = ["--scenario", "1-1", "--scenario", "latency", "--quick", "--rounds", "1"]
 

@@ -10,7 +10,7 @@ from sterna.core.inputs import Configured
 from sterna.devices.filters import Wish
 from sterna.devices.frames import Delivery
 from sterna.devices.options import DeviceOptions, Face
-from sterna.devices.sending import message_of
+from sterna.devices.sending import Messages, message_of
 from sterna.devices.templates import topic_by, where, why_no_template
 from sterna.model.event import Scalar
 from sterna.model.filters import Filter
@@ -143,8 +143,7 @@ def test_after_a_change_of_the_template() -> None:
     session = world.devices_at("b1").devices["mqtt:ann"].session
 
     def come() -> list[str]:
-        publish = message_of(event, session.options)
-        session.deliver(event, publish, ["1"], world.now)
+        session.deliver([event], [["1"]], Messages(), world.now)
         session.flush(world.now)
         return [each.publish.topic for each in session.outbox if isinstance(each, Delivery)]
 

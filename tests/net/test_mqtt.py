@@ -162,6 +162,30 @@ def test_messages_cross_the_network(
 
 
 @pytest.mark.spec("LV-4")
+@pytest.mark.parametrize("qos", [0, 1])
+def test_many_messages_at_once_for_devices_of_both_versions(
+    network: LocalNetwork, device: Make, qos: int
+) -> None:
+    at = network.mqtt("B1")
+    topic = f"at-once/{qos}"
+    devices = [
+        device(f"ann-{qos}", V5).connect(at).subscribe(topic, qos),
+        device(f"bob-{qos}", V311).connect(at).subscribe(topic, qos),
+        device(f"cid-{qos}", V5).connect(at).subscribe(topic, qos, SubscriptionIdentifier=7),
+    ]
+    writer = device(f"dan-{qos}").connect(at)
+
+    for number in range(200):
+        writer.publish(topic, str(number), qos)
+
+    got = [[each.messages.get(timeout=SETTLE_S) for _ in range(200)] for each in devices]
+    for messages in got:
+        assert [each.payload.decode() for each in messages] == [*map(str, range(200))]
+    identifiers = [getattr(each.properties, "SubscriptionIdentifier", None) for each in got[2]]
+    assert identifiers == [[7]] * 200
+
+
+@pytest.mark.spec("LV-4")
 @pytest.mark.parametrize("size", [0, 1, 200, 70_000])
 def test_web_sockets(network: LocalNetwork, device: Make, size: int) -> None:
     """Messages of all sizes that WebSockets frame differently."""

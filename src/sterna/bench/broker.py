@@ -5,9 +5,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
+from sterna.bench.contenders import RELAY, Contender, compared, contenders, versions
 from sterna.bench.latency import percentile
 from sterna.bench.load import LoadError
 from sterna.bench.measure import Progress
@@ -22,8 +23,6 @@ from sterna.bench.scenarios import (
 )
 from sterna.bench.servers import (
     MOSQUITTO_SETTINGS,
-    MosquittoServer,
-    RelayServer,
     Server,
     SternaServer,
     find_mosquitto,
@@ -41,38 +40,16 @@ from sterna.bench.worker import (
     Worker,
 )
 from sterna.errors import SternaError
-from sterna.net.config import Durability
 from sterna.net.observer import ask
+
+Measured = TypeVar("Measured")
 
 WARM_UP = 0.25
 """The first round does not count, and has this share of the events."""
+CLIENTS_AT_ONCE = 1_000
+"""So many idle clients are connected with one order."""
 QUEUED = 100_000
 """How many events wait for the client that comes back."""
-
-
-class Contender(StrEnum):
-    """A broker with its settings."""
-
-    PLAIN = "sterna"
-    DURABLE = "sterna durable"
-    OTHER = "other sterna"
-    """Another version, run by another Python."""
-    OTHER_DURABLE = "other sterna durable"
-    MQTT_0 = "mosquitto QoS 0"
-    MQTT_1 = "mosquitto QoS 1"
-    RELAY = "relay"
-    """The least that a broker can do: it shows the limit of the load generator."""
-
-
-PROTOCOLS = {
-    Contender.PLAIN: Protocol.NATIVE,
-    Contender.DURABLE: Protocol.NATIVE,
-    Contender.OTHER: Protocol.NATIVE,
-    Contender.OTHER_DURABLE: Protocol.NATIVE,
-    Contender.MQTT_0: Protocol.MQTT_0,
-    Contender.MQTT_1: Protocol.MQTT_1,
-    Contender.RELAY: Protocol.NATIVE,
-}
 
 
 @dataclass(frozen=True)
@@ -94,6 +71,11 @@ class Options:
     queued: int = QUEUED
     data: Path | None = None
     """Where brokers write; None: in the system's directory for temporary files."""
+    devices: bool = False
+    """Whether clients speak MQTT, to Sterna as well."""
+    clients: int = 10_000
+    """How many idle clients are connected when memory is measured."""
+    idle: bool = False
     beside: Path | None = None
     """A Python with another version of Sterna, which is measured in turns with this one."""
 
@@ -142,6 +124,15 @@ class Drain:
     seconds_spread: tuple[float, float]
 
 
+@dataclass(frozen=True)
+class Idle:
+    """What clients cost that do nothing."""
+
+    clients: int
+    bytes_each: float
+    """How many bytes of memory the broker has for each of them."""
+
+
 @dataclass
 class BrokerReport:
     """All that was measured."""
@@ -154,6 +145,7 @@ class BrokerReport:
     """The speeds by scenario and contender."""
     latency: dict[str, Latency] = field(default_factory=dict)
     drain: dict[str, Drain] = field(default_factory=dict)
+    idle: dict[str, Idle] = field(default_factory=dict)
     ratios: dict[str, dict[str, float]] = field(default_factory=dict)
     """The ratios by measurement: medians over rounds that ran in turns."""
     cpu_ratios: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -204,16 +196,22 @@ def run(options: Options, progress: Progress) -> BrokerReport:
                 made = scenario(name, options.connections)
                 report.about[name] = made.about
                 speeds = bench.throughput(made)
-                report.throughput[name] = speeds
+                report.throughput[name] = _by_name(speeds)
                 report.ratios[name] = _speed_ratios(speeds)
                 report.cpu_ratios[name] = _cpu_ratios(speeds)
         if options.latency:
             with noting("latency"):
-                report.latency = bench.latency()
-                report.ratios["latency p50"] = _latency_ratios(report.latency)
-        for contender in bench.drained() if options.drain else ():
-            with noting(f"drain, {contender}"):
-                report.drain[str(contender)] = bench.drain(contender)
+                latencies = bench.latency()
+                report.latency = _by_name(latencies)
+                report.ratios["latency p50"] = _latency_ratios(latencies)
+        for contender in bench.contenders if options.drain else ():
+            if contender.keeps:
+                with noting(f"drain, {contender}"):
+                    report.drain[str(contender)] = bench.drain(contender)
+        for contender in bench.contenders if options.idle else ():
+            if not contender.is_durable:
+                with noting(f"idle, {contender}"):
+                    report.idle[str(contender)] = bench.idle(contender)
     return report
 
 
@@ -228,7 +226,7 @@ class _Entry:
 
     @property
     def protocol(self) -> Protocol:
-        return PROTOCOLS[self.contender]
+        return self.contender.protocol
 
 
 class _Bench:
@@ -243,13 +241,12 @@ class _Bench:
 
     # ---- Throughput
 
-    def throughput(self, scenario: Scenario) -> dict[str, Speed]:
+    def throughput(self, scenario: Scenario) -> dict[Contender, Speed]:
         options, rounds = self._options, self._options.rounds
-        contenders = [*self._durable_and_not(), Contender.RELAY]
-        contenders = [each for each in contenders if PROTOCOLS[each] in scenario.events]
-        if scenario.name is not ScenarioName.ONE_TO_ONE:
-            contenders.remove(Contender.RELAY)  # It knows no filters, and only one publisher.
-        with self._entries(contenders, scenario.name) as entries:
+        able = [each for each in self.contenders if each.protocol in scenario.events]
+        if scenario.name is ScenarioName.ONE_TO_ONE and not options.devices:
+            able.append(RELAY)  # It knows no filters, and only one publisher.
+        with self._entries(able, scenario.name) as entries:
             for entry in entries:
                 self._progress(f"{scenario.name}: {entry.contender} gets its clients")
                 _connect(entry, scenario)
@@ -267,15 +264,15 @@ class _Bench:
                         _round(entry, scenario, events)
                     if number:
                         measured[entry.contender].append(one)
-        return {str(contender): _speed(each) for contender, each in measured.items()}
+        return {contender: _speed(each) for contender, each in measured.items()}
 
     # ---- Latency
 
-    def latency(self) -> dict[str, Latency]:
+    def latency(self) -> dict[Contender, Latency]:
         options = self._options
         known = contents()
         took: dict[Contender, list[tuple[float, ...]]] = {}
-        with self._entries(self._durable_and_not(), "latency") as entries:
+        with self._entries(self.contenders, "latency") as entries:
             for number in range(options.rounds + 1):
                 for entry in entries:
                     self._progress(
@@ -285,7 +282,7 @@ class _Bench:
                     seconds = options.seconds if number else 1.0
                     order = Measure(
                         protocol=entry.protocol,
-                        port=entry.server.port,
+                        port=entry.server.client_port,
                         contents=known,
                         rate=options.rate,
                         events=max(1, round(options.rate * seconds)),
@@ -300,15 +297,9 @@ class _Bench:
                                 *(percentile(latencies.late_us, s) for s in (0.5, 0.99)),
                             )
                         )
-        return {str(contender): _latency(rounds) for contender, rounds in took.items()}
+        return {contender: _latency(rounds) for contender, rounds in took.items()}
 
     # ---- A client that comes back
-
-    def drained(self) -> list[Contender]:
-        contenders = self._ours()
-        if self._mosquitto is not None:
-            contenders.append(Contender.MQTT_1)  # Without a session, nothing is kept.
-        return contenders
 
     def drain(self, contender: Contender) -> Drain:
         queued, known = self._options.queued, contents()
@@ -323,33 +314,56 @@ class _Bench:
                     Prepare(contents=known, events=queued, batch=BATCH, window=WINDOW)
                 )
                 entry.publishing.ask(Publish())
-                order = Return(port=entry.server.port, counts=[queued])
+                order = Return(port=entry.server.client_port, counts=[queued])
                 came = entry.subscribing.ask(order)
-                if came.too_many and entry.protocol is Protocol.NATIVE:  # QoS 1: at least once.
+                if came.too_many and entry.protocol is not Protocol.MQTT_1:  # At least once.
                     raise LoadError(f"{contender} delivered {came.too_many:,} events twice")
                 seconds.append(came.ended - came.began)
         return Drain(queued, statistics.median(seconds), (min(seconds), max(seconds)))
 
+    # ---- Clients that do nothing
+
+    def idle(self, contender: Contender) -> Idle:
+        """Connect many clients, each with a subscription, and see what memory they take."""
+        clients = self._options.clients
+        with self._entries([contender], "idle") as (entry,):
+            _connect_plain(entry)
+            before = entry.server.resident_bytes
+            for first in range(0, clients, CLIENTS_AT_ONCE):
+                self._progress(f"idle: {contender}, {first:,} of {clients:,} clients")
+                some = range(first, min(first + CLIENTS_AT_ONCE, clients))
+                filters = {f"idle-{number}": [EVERYTHING] for number in some}
+                port, protocol = entry.server.client_port, entry.protocol
+                entry.subscribing.ask(Connect(protocol=protocol, port=port, filters=filters))
+            after = entry.server.resident_bytes
+        if before is None or after is None:
+            raise LoadError("this system does not report the memory of a process")
+        return Idle(clients, (after - before) / clients)
+
     # ---- Brokers and processes
 
-    def _durable_and_not(self) -> list[Contender]:
-        ours = self._ours()
-        return ours if self._mosquitto is None else [*ours, Contender.MQTT_0, Contender.MQTT_1]
-
-    def _ours(self) -> list[Contender]:
-        ours = [Contender.PLAIN, Contender.DURABLE]
-        others = [Contender.OTHER, Contender.OTHER_DURABLE]
-        return ours if self._options.beside is None else [*ours, *others]
+    @property
+    def contenders(self) -> list[Contender]:
+        options = self._options
+        return contenders(
+            devices=options.devices,
+            other=options.beside is not None,
+            mosquitto=self._mosquitto is not None,
+        )
 
     @contextmanager
     def _entries(self, contenders: Sequence[Contender], about: str) -> Iterator[list[_Entry]]:
         """Empty brokers, which all run for as long as one of them is measured."""
         with ExitStack() as stack:
-            self._progress(f"{about}: starting {', '.join(contenders)}")
+            self._progress(f"{about}: starting {', '.join(map(str, contenders))}")
             servers = []
             for contender in contenders:
                 self._started += 1
-                server = self._start(contender, self._directory / f"{self._started}")
+                server = contender.start(
+                    self._directory / f"{self._started}",
+                    other=self._options.beside,
+                    mosquitto=self._mosquitto,
+                )
                 stack.callback(server.kill)
                 servers.append(server)
             workers = [[stack.enter_context(Worker()) for _ in range(2)] for _ in contenders]
@@ -358,27 +372,9 @@ class _Bench:
                 for contender, server, pair in zip(contenders, servers, workers, strict=True)
             ]
 
-    def _start(self, contender: Contender, directory: Path) -> Server:
-        match contender:
-            case Contender.PLAIN:
-                return SternaServer(directory, Durability.NONE)
-            case Contender.DURABLE:
-                return SternaServer(directory, Durability.BATCH)
-            case Contender.OTHER:
-                return SternaServer(directory, Durability.NONE, python=self._options.beside)
-            case Contender.OTHER_DURABLE:
-                return SternaServer(directory, Durability.BATCH, python=self._options.beside)
-            case Contender.RELAY:
-                return RelayServer(directory)
-            case _:
-                if self._mosquitto is None:
-                    raise LoadError("mosquitto is not installed")
-                persistent = contender is Contender.MQTT_1
-                return MosquittoServer(self._mosquitto, directory, persistent=persistent)
-
 
 def _connect(entry: _Entry, scenario: Scenario) -> None:
-    port, protocol = entry.server.port, entry.protocol
+    port, protocol = entry.server.client_port, entry.protocol
     publishers: dict[str, list[str]] = {
         f"publisher-{number}": [] for number in range(scenario.publishers)
     }
@@ -387,7 +383,7 @@ def _connect(entry: _Entry, scenario: Scenario) -> None:
 
 
 def _connect_plain(entry: _Entry) -> None:
-    port, protocol = entry.server.port, entry.protocol
+    port, protocol = entry.server.client_port, entry.protocol
     entry.publishing.ask(Connect(protocol=protocol, port=port, filters={"publisher": []}))
     wanted = {"subscriber": [EVERYTHING]}
     entry.subscribing.ask(Connect(protocol=protocol, port=port, filters=wanted))
@@ -430,14 +426,19 @@ def _round(entry: _Entry, scenario: Scenario, events: int) -> _Round:
     after = entry.server.cpu_s
     if arrived.too_many:
         raise LoadError(f"{entry.contender} delivered {arrived.too_many:,} events too many")
-    is_acknowledged = entry.protocol is not Protocol.MQTT_0
     return _Round(
         events=events,
         deliveries=sum(counts),
-        acknowledged_s=published.ended - published.began if is_acknowledged else None,
+        acknowledged_s=published.ended - published.began
+        if entry.contender.is_acknowledged
+        else None,
         delivered_s=arrived.ended - published.began,
         cpu_s=None if before is None or after is None else after - before,
     )
+
+
+def _by_name(measured: Mapping[Contender, Measured]) -> dict[str, Measured]:
+    return {str(contender): each for contender, each in measured.items()}
 
 
 def _speed(rounds: Sequence[_Round]) -> Speed:
@@ -470,40 +471,28 @@ def _latency(rounds: Sequence[tuple[float, ...]]) -> Latency:
     )
 
 
-def _speed_ratios(speeds: Mapping[str, Speed]) -> dict[str, float]:
-    return _ratios({name: speed.rounds for name, speed in speeds.items()})
+def _speed_ratios(speeds: Mapping[Contender, Speed]) -> dict[str, float]:
+    rounds = {contender: speed.rounds for contender, speed in speeds.items()}
+    return _ratios(rounds, compared(list(speeds)))
 
 
-def _cpu_ratios(speeds: Mapping[str, Speed]) -> dict[str, float]:
-    rounds = {name: speed.cpu_rounds for name, speed in speeds.items() if speed.cpu_rounds}
-    return _ratios(rounds, _VERSIONS)
+def _cpu_ratios(speeds: Mapping[Contender, Speed]) -> dict[str, float]:
+    rounds = {each: speed.cpu_rounds for each, speed in speeds.items() if speed.cpu_rounds}
+    return _ratios(rounds, versions(list(rounds)))
 
 
-def _latency_ratios(latencies: Mapping[str, Latency]) -> dict[str, float]:
-    return _ratios({name: latency.rounds for name, latency in latencies.items()})
-
-
-_VERSIONS = (
-    (Contender.PLAIN, Contender.OTHER),
-    (Contender.DURABLE, Contender.OTHER_DURABLE),
-)
-_COMPARED = (
-    (Contender.PLAIN, Contender.MQTT_0),
-    (Contender.DURABLE, Contender.MQTT_1),
-    (Contender.DURABLE, Contender.PLAIN),
-    *_VERSIONS,
-)
+def _latency_ratios(latencies: Mapping[Contender, Latency]) -> dict[str, float]:
+    rounds = {contender: latency.rounds for contender, latency in latencies.items()}
+    return _ratios(rounds, compared(list(latencies)))
 
 
 def _ratios(
-    rounds: Mapping[str, Sequence[float]],
-    compared: Sequence[tuple[Contender, Contender]] = _COMPARED,
+    rounds: Mapping[Contender, Sequence[float]], pairs: Sequence[tuple[Contender, Contender]]
 ) -> dict[str, float]:
     """How many times as fast one is as another: the median over rounds run side by side."""
     return {
         f"{one} / {other}": statistics.median(
             a / b for a, b in zip(rounds[one], rounds[other], strict=True)
         )
-        for one, other in compared
-        if one in rounds and other in rounds
+        for one, other in pairs
     }

@@ -13,18 +13,20 @@ class Qos(IntEnum):
 
     AT_MOST_ONCE = 0
     AT_LEAST_ONCE = 1
+    EXACTLY_ONCE = 2
 
 
 class MqttSpeaker(Speaker):
-    """A client of an MQTT broker. With QoS 1 it has a session that the broker keeps."""
+    """A client of an MQTT broker. With QoS 1 and 2 it has a session that the broker keeps."""
 
     def __init__(self, name: str, filters: Sequence[str], qos: Qos) -> None:
         super().__init__(name, filters)
-        self.acknowledges = qos is Qos.AT_LEAST_ONCE
+        self.acknowledges = qos is not Qos.AT_MOST_ONCE
         self._qos = qos
         self._number = 0
         self._rest = b""
         self._confirmations: list[bytes] = []
+        self._received_head = b"\x50\x02" if qos is Qos.EXACTLY_ONCE else b"\x40\x02"
 
     def begin(self) -> None:
         self.is_ready = False
@@ -79,15 +81,19 @@ class MqttSpeaker(Speaker):
             return
         after = at + 2 + int.from_bytes(data[at : at + 2], "big")
         if self._qos:
-            self._confirmations.append(b"\x40\x02" + data[after : after + 2])
+            self._confirmations.append(self._received_head + data[after : after + 2])
             self.unconfirmed += 1
             after += 2
         if self.numbers is not None:
             self.numbers.append(int.from_bytes(data[after : after + 8], "big"))
 
     def _packet_came(self, kind: int, body: bytes) -> None:
-        if kind == _PUBACK:
+        if kind in (_PUBACK, _PUBCOMP):
             self.acknowledged += 1
+        elif kind == _PUBREC:
+            self._outgoing.append(b"\x62\x02" + body[:2])
+        elif kind == _PUBREL:
+            self._outgoing.append(b"\x70\x02" + body[:2])
         elif kind == _CONNACK:
             if body[1]:
                 raise SpeakerError(f"the MQTT broker refused {self.name} with code {body[1]}")
@@ -101,6 +107,7 @@ class MqttSpeaker(Speaker):
 
 
 _CONNECT, _CONNACK, _PUBLISH, _PUBACK = 0x10, 0x20, 0x30, 0x40
+_PUBREC, _PUBREL, _PUBCOMP = 0x50, 0x60, 0x70
 _SUBSCRIBE, _SUBACK = 0x80, 0x90
 _IDS_MAX = 65_535
 

@@ -81,13 +81,15 @@ def scenario(name: ScenarioName, connections: int = 20) -> Scenario:
     """A scenario; content filters are spread over so many connections."""
     match name:
         case ScenarioName.ONE_TO_ONE:
-            return _plain(name, "one publisher, one subscriber", 1, 1, (400_000, 100_000, 40_000))
+            return _plain(
+                name, "one publisher, one subscriber", 1, 1, (400_000, 100_000, 40_000, 20_000)
+            )
         case ScenarioName.FAN_OUT:
             about = "one publisher, 100 subscribers"
-            return _plain(name, about, 1, 100, (40_000, 2_000, 1_000))
+            return _plain(name, about, 1, 100, (40_000, 2_000, 1_000, 1_000))
         case ScenarioName.FAN_IN:
             about = "100 publishers, one subscriber"
-            return _plain(name, about, 100, 1, (200_000, 100_000, 100_000))
+            return _plain(name, about, 100, 1, (200_000, 100_000, 100_000, 100_000))
         case ScenarioName.CONTENT:
             return _content(connections)
 
@@ -113,7 +115,7 @@ def ranges(count: int, symbol: str = "s") -> list[Range]:
 
 
 def _plain(
-    name: ScenarioName, about: str, publishers: int, subscribers: int, events: tuple[int, int, int]
+    name: ScenarioName, about: str, publishers: int, subscribers: int, events: tuple[int, ...]
 ) -> Scenario:
     many = publishers > 1
     return Scenario(

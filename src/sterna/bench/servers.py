@@ -18,13 +18,13 @@ from sterna.net.config import PREFIX, Durability
 
 START_S = 30.0
 STOP_S = 20.0
+CONNECTIONS_MAX = 20_000
 
 MOSQUITTO_SETTINGS = {
     "allow_anonymous": "true",
     "set_tcp_nodelay": "true",
     "max_queued_messages": "0",
     "max_queued_bytes": "0",
-    "max_inflight_messages": "0",
     "sys_interval": "0",
     "log_type": "none",
 }
@@ -40,6 +40,8 @@ class Server(ABC):
     def __init__(self, directory: Path) -> None:
         self.port = free_port()
         directory.mkdir(parents=True, exist_ok=True)
+        self.client_port = self.port
+        """Where those connect that load it."""
         self._log = directory / "standard-error.txt"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own programs.
@@ -57,6 +59,15 @@ class Server(ABC):
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def resident_bytes(self) -> int | None:
+        """The memory that it has; None if the system does not report it."""
+        try:
+            pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
+        except OSError:
+            return None
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     @property
     def cpu_s(self) -> float | None:
@@ -107,7 +118,7 @@ class Server(ABC):
 class SternaServer(Server):
     """A Sterna broker with all features on; `settings` are keys of its file, by table.
 
-    With `python`, it is that of another installation.
+    With `is_mqtt`, its clients speak MQTT; with `python`, it is that of another installation.
     """
 
     def __init__(
@@ -118,6 +129,7 @@ class SternaServer(Server):
         name: str = "B1",
         neighbours: Sequence[str] = (),
         settings: Mapping[str, Mapping[str, object]] | None = None,
+        is_mqtt: bool = False,
         python: Path | None = None,
     ) -> None:
         self._name = name
@@ -127,10 +139,16 @@ class SternaServer(Server):
             "durability": {"level": str(level)},
             "http": {"listen": "127.0.0.1:0"},
             "heartbeat": {"every_s": 60.0},
+            "limits": {"connections_max": CONNECTIONS_MAX},
         }
         for table, keys in (settings or {}).items():
             self._tables.setdefault(table, {}).update(keys)
+        mqtt_port = free_port()
+        if is_mqtt:
+            self._tables["mqtt"] = {"listen": f"127.0.0.1:{mqtt_port}", "sys_interval_s": 0}
         super().__init__(directory)
+        if is_mqtt:
+            self.client_port = mqtt_port
 
     @property
     def url(self) -> str:
@@ -149,8 +167,12 @@ class SternaServer(Server):
 class MosquittoServer(Server):
     """Mosquitto; with a directory to keep sessions in if they are to last."""
 
-    def __init__(self, binary: str, directory: Path, *, persistent: bool) -> None:
+    def __init__(
+        self, binary: str, directory: Path, *, persistent: bool, inflight_max: int = 0
+    ) -> None:
+        """A client may have `inflight_max` messages unacknowledged; 0: any number."""
         self._binary = binary
+        self._inflight_max = inflight_max
         self._is_persistent = persistent
         super().__init__(directory)
 
@@ -158,6 +180,7 @@ class MosquittoServer(Server):
         config = directory / "mosquitto.conf"
         settings = {"listener": f"{self.port} 127.0.0.1", **MOSQUITTO_SETTINGS}
         settings["user"] = getpass.getuser()
+        settings["max_inflight_messages"] = str(self._inflight_max)
         settings["persistence"] = str(self._is_persistent).lower()
         if self._is_persistent:
             settings["persistence_location"] = f"{directory}/"

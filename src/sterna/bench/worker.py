@@ -33,6 +33,14 @@ class Protocol(StrEnum):
     NATIVE = "native"
     MQTT_0 = "mqtt-0"
     MQTT_1 = "mqtt-1"
+    MQTT_2 = "mqtt-2"
+
+
+QOS = {
+    Protocol.MQTT_0: Qos.AT_MOST_ONCE,
+    Protocol.MQTT_1: Qos.AT_LEAST_ONCE,
+    Protocol.MQTT_2: Qos.EXACTLY_ONCE,
+}
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -170,9 +178,7 @@ def speaker(protocol: Protocol, name: str, filters: Sequence[str]) -> Speaker:
     """A client that speaks a protocol."""
     if protocol is Protocol.NATIVE:
         return NativeSpeaker(name, filters)
-    return MqttSpeaker(
-        name, filters, Qos.AT_LEAST_ONCE if protocol is Protocol.MQTT_1 else Qos.AT_MOST_ONCE
-    )
+    return MqttSpeaker(name, filters, QOS[protocol])
 
 
 # ---- The worker's own end

@@ -153,7 +153,7 @@ class Subscribing:
             else:
                 client.state(facts.Stray(at=client.id, time=now, events=only))
             return
-        found = [self.wanting(event) for event in events]
+        found = self._wanting_each(events)
         if overtakes:
             found = [tuple(filter(self._permits_overtaking, names)) for names in found]
         if kept_for is not None:
@@ -197,6 +197,13 @@ class Subscribing:
     def wanting(self, event: Event) -> tuple[str, ...]:
         """The subscriptions that want an event, here and now, by name."""
         return tuple(sorted(self._wanted.match(event.attributes)))
+
+    def _wanting_each(self, events: Sequence[Event]) -> list[tuple[str, ...]]:
+        only = self._wanted.only
+        if only is None:
+            return [self.wanting(event) for event in events]
+        names, matches = (only[0],), only[1].matches
+        return [names if matches(event.attributes) else () for event in events]
 
     def is_wanted(self, event: Event, name: str) -> bool:
         """Whether a subscription wants an event, here and now."""

@@ -1,6 +1,6 @@
 """The connection of a device as its session sees it: whether there is one, and what goes out."""
 
-from sterna.devices.frames import Delivery
+from sterna.devices.frames import Deliveries, Delivery
 from sterna.devices.options import DeviceOptions
 from sterna.mqtt.packets import Connect, Disconnect, Packet, ReasonCode, Version
 
@@ -13,7 +13,7 @@ class Connection:
         self.is_connected = False
         self.closes: bool = False
         """Whether the connection is to be closed behind what is in the `outbox`."""
-        self.outbox: list[Packet | Delivery] = []
+        self.outbox: list[Packet | Delivery | Deliveries] = []
         self.version = Version.V5
         self.wants_problem_information = True
 

@@ -18,7 +18,24 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     """The subscription identifiers."""
 
 
+class Deliveries(msgspec.Struct, frozen=True):
+    """Several with QoS 0 that go to many devices just so: they are encoded once."""
+
+    each: tuple[Delivery, ...]
+
+
 class Packets(Frame, frozen=True):
     """All that goes to a device in one turn."""
 
-    packets: tuple[Packet | Delivery, ...]
+    parts: tuple[Packet | Delivery | Deliveries, ...]
+
+    @property
+    def packets(self) -> list[Packet | Delivery]:
+        """One after the other."""
+        found: list[Packet | Delivery] = []
+        for part in self.parts:
+            if isinstance(part, Deliveries):
+                found += part.each
+            else:
+                found.append(part)
+        return found

@@ -14,8 +14,8 @@ from sterna.core.names import NodeId, Time
 from sterna.core.sizes import Load, weight
 from sterna.devices.filters import Wish
 from sterna.devices.options import DeviceOptions
+from sterna.devices.sending import Messages
 from sterna.model.event import Event
-from sterna.mqtt.packets import Publish
 
 GIVEN_MAX = 200
 """So many messages are given to a member before it is done with some of them."""
@@ -119,13 +119,18 @@ class Group:
         return self.is_over or (not self._pending and self.has_active)
 
     def deliver(
-        self, event: Event, publish: Publish | None, names: Sequence[str], now: Time
+        self,
+        events: Sequence[Event],
+        subscriptions: Sequence[Sequence[str]],
+        messages: Messages,
+        now: Time,
     ) -> None:
-        """An event has come for the group."""
-        del names, now
-        if publish is not None and not self.is_over:
-            self._last += 1
-            self._pending.append((self._last, event))
+        """Events have come for the group."""
+        del subscriptions, now
+        for event in events:
+            if not self.is_over and messages.of(event, self.options).publish is not None:
+                self._last += 1
+                self._pending.append((self._last, event))
 
     def known(self, subscription: str, now: Time) -> None:
         """Do nothing: a group has one subscription, for good."""

@@ -34,11 +34,11 @@ from sterna.core.terms.messages import Terms
 from sterna.devices.filters import Wish
 from sterna.devices.locating import LOCATION
 from sterna.devices.options import DeviceOptions
-from sterna.devices.sending import message_of
+from sterna.devices.sending import Messages
 from sterna.devices.testimony import Testimony
-from sterna.model.event import Event, EventId
+from sterna.model.event import Event
 from sterna.model.filters import Filter
-from sterna.mqtt.packets import MqttError, Publish, ReasonCode
+from sterna.mqtt.packets import MqttError, ReasonCode
 
 if TYPE_CHECKING:
     from sterna.devices.sharing import Sharing
@@ -67,6 +67,11 @@ class Inside(Protocol):
     @property
     def ignored(self) -> Counter[str]:
         """How often something in a message was not used, by what it was."""
+        ...
+
+    @property
+    def messages(self) -> Messages:
+        """The events of this turn as messages."""
         ...
 
     @property
@@ -106,9 +111,13 @@ class Machine(Protocol):
         ...
 
     def deliver(
-        self, event: Event, publish: Publish | None, names: Sequence[str], now: Time
+        self,
+        events: Sequence[Event],
+        subscriptions: Sequence[Sequence[str]],
+        messages: Messages,
+        now: Time,
     ) -> None:
-        """An event for subscriptions has come, with its form as a message."""
+        """Events have come, each for subscriptions."""
         ...
 
     def known(self, subscription: str, now: Time) -> None:
@@ -135,7 +144,6 @@ class Hosted(ABC):
         self._frames: list[Frame] = []
         """What the client has sent."""
         self._reattaches = False
-        self._published: dict[EventId, Publish | None] = {}
 
     @property
     @abstractmethod
@@ -196,9 +204,8 @@ class Hosted(ABC):
         frames, self._frames = tuple(self._frames), []
         return frames
 
-    def work(self, published: dict[EventId, Publish | None], now: Time) -> None:
-        """Do what can be done now with what is in transit; `published` are events as messages."""
-        self._published = published
+    def work(self, now: Time) -> None:
+        """Do what can be done now with what is in transit."""
         while True:
             frames = self._takeable()
             if not frames:
@@ -250,7 +257,8 @@ class Hosted(ABC):
                 if action.link == here and self.is_attached:
                     self._frames.append(action.frame)
             elif type(action) is Deliver:
-                self._deliver(action, now)
+                messages = self._inside.messages
+                self.machine.deliver(action.events, action.subscriptions, messages, now)
             elif type(action) is Reconnect:
                 self._reattaches = True
             elif type(action) is Disconnect:
@@ -278,14 +286,6 @@ class Hosted(ABC):
         """The broker was down, and its client with it."""
         self._state((Restarted(at=self.name, time=now),), now)
         self.lost(now)
-
-    def _deliver(self, action: Deliver, now: Time) -> None:
-        published, machine = self._published, self.machine
-        for event, names in zip(action.events, action.subscriptions, strict=True):
-            id_ = event.id
-            if id_ not in published:
-                published[id_] = message_of(event, machine.options)
-            machine.deliver(event, published[id_], names, now)
 
     def leave(self, now: Time) -> None:
         """Have the broker forget the client."""

@@ -38,12 +38,12 @@ from sterna.devices.messages import (
 )
 from sterna.devices.options import PROTOCOL, DeviceOptions
 from sterna.devices.search import Search
+from sterna.devices.sending import Messages
 from sterna.devices.sharing import GroupHost, Sharing
 from sterna.devices.snapshots import KeptDevices, keep, restore
 from sterna.devices.testimony import Testimony
 from sterna.devices.visits import Visits
-from sterna.model.event import EventId
-from sterna.mqtt.packets import Publish, ReasonCode
+from sterna.mqtt.packets import ReasonCode
 
 
 class _Cut(Input, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class Devices(Announcing):
         """What is left to do in this turn."""
         self._dirty: dict[NodeId, None] = {}
         """The devices for which something is left to do."""
-        self.published: dict[EventId, Publish | None] = {}
+        self.messages = Messages()
         """The events of this turn as messages."""
         self.clients = Clients(self)
         self.testimony = Testimony(is_wanted=self.options.journal)
@@ -252,7 +252,7 @@ class Devices(Announcing):
                     self.run(_Send(), now)
         turn.actions += self.visits.release()
         turn.facts += self.testimony.take()
-        self.published.clear()
+        self.messages.clear()
         due = self.visits.next_due
         if due is not None:
             self.wake_by(due)
@@ -281,7 +281,7 @@ class Devices(Announcing):
     def work(self, hosted: Hosted, now: Time) -> None:
         """Do all that can be done for a device or a group now."""
         while True:
-            hosted.work(self.published, now)
+            hosted.work(now)
             frames = hosted.take_frames()
             if not frames:
                 break

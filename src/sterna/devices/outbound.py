@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sterna.core.names import NEVER, Time
 from sterna.core.sizes import Load
-from sterna.devices.frames import Delivery
+from sterna.devices.frames import Deliveries, Delivery
 from sterna.devices.kept import Outgoing, Share
 from sterna.devices.retained import SECOND_US
 from sterna.mqtt.encoder import encode
@@ -47,15 +47,20 @@ class Outbound:
 
     # ---- Sending
 
-    def flush(self, outbox: list[Packet | Delivery], version: Version, now: Time) -> None:
+    def flush(
+        self, outbox: list[Packet | Delivery | Deliveries], version: Version, now: Time
+    ) -> None:
         """Send what can be sent now."""
         pending, inflight = self.pending, self.inflight
+        takes_all, receive_maximum = self.maximum_packet_size is None, self.receive_maximum
         while pending:
             message = pending[0]
-            if message.qos and self._is_full:
-                break
+            if message.qos and (
+                self._inflight_bytes >= INFLIGHT_BYTES_MAX or len(inflight) >= receive_maximum
+            ):
+                break  # The device has to acknowledge something first.
             pending.popleft()
-            if message.until <= now or self._is_too_large(message, version):
+            if message.until <= now or not (takes_all or self._fits(message, version)):
                 self._done(message)
                 continue
             packet_id = 0
@@ -65,49 +70,46 @@ class Outbound:
                 self._inflight_bytes += message.size
             else:
                 self._done(message)
-            outbox.append(_delivery(message, packet_id, now))
+            outbox.append(delivery_of(message, packet_id, now))
 
-    @property
-    def _is_full(self) -> bool:
-        """Whether the device has to acknowledge something first."""
-        is_much = self._inflight_bytes >= INFLIGHT_BYTES_MAX
-        return is_much or len(self.inflight) >= self.receive_maximum
-
-    def send_again(self, outbox: list[Packet | Delivery], now: Time) -> None:
+    def send_again(self, outbox: list[Packet | Delivery | Deliveries], now: Time) -> None:
         """Send what was sent over an earlier connection and not acknowledged, in its order."""
         for packet_id, message in self.inflight.items():
             if message is None:
                 outbox.append(Pubrel(packet_id))
             else:
-                outbox.append(_delivery(message, packet_id, now, dup=True))
+                outbox.append(delivery_of(message, packet_id, now, dup=True))
 
     def _free_id(self) -> int:
-        while self.next_id in self.inflight:
-            self.next_id = self.next_id % IDS_MAX + 1
-        packet_id = self.next_id
+        packet_id, inflight = self.next_id, self.inflight
+        while packet_id in inflight:
+            packet_id = packet_id % IDS_MAX + 1
         self.next_id = packet_id % IDS_MAX + 1
         return packet_id
 
-    def _is_too_large(self, message: Outgoing, version: Version) -> bool:
-        """Whether the device does not take a message of that size: it is as if it had been sent."""
+    def _fits(self, message: Outgoing, version: Version) -> bool:
+        """Whether the device takes a message of that size; else it is as if it had been sent."""
         if self.maximum_packet_size is None:
-            return False
+            return True
         whole = replace(
             message.publish,
             qos=message.qos,
             packet_id=IDS_MAX if message.qos else 0,
             subscription_identifiers=message.identifiers,
         )
-        return len(encode(whole, version)) > self.maximum_packet_size
+        return len(encode(whole, version)) <= self.maximum_packet_size
 
     # ---- Acknowledgements
 
     def on_puback(self, packet: Puback) -> None:
         """The device has a message with QoS 1."""
-        message = self.inflight.get(packet.packet_id)
+        packet_id, inflight = packet.packet_id, self.inflight
+        message = inflight.get(packet_id)
         if message is not None and message.qos == 1:
-            self._drop(packet.packet_id)
-            self._done(message)
+            del inflight[packet_id]
+            self._inflight_bytes -= message.size
+            if message.share is not None:
+                self._done(message)
 
     def on_pubrec(self, packet: Pubrec) -> Pubrel | str | None:
         """The device has a message with QoS 2, or refuses it: the answer, or what is wrong."""
@@ -175,7 +177,8 @@ class Outbound:
         self._inflight_bytes = sum(each.size for _, each in inflight if each is not None)
 
 
-def _delivery(message: Outgoing, packet_id: int, now: Time, *, dup: bool = False) -> Delivery:
+def delivery_of(message: Outgoing, packet_id: int, now: Time, *, dup: bool = False) -> Delivery:
+    """A message as it goes to the device now."""
     publish = message.publish
     if message.until != NEVER:  # What is left of its time.
         left_s = max(1, -((now - message.until) // SECOND_US))

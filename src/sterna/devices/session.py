@@ -15,7 +15,7 @@ from sterna.devices.kept import KeptSession, Outgoing, Share
 from sterna.devices.options import NEVER_S, DeviceOptions
 from sterna.devices.outbound import Outbound
 from sterna.devices.port import Port
-from sterna.devices.retained import until
+from sterna.devices.sending import Message, Messages
 from sterna.devices.subscriptions import Subscriptions
 from sterna.model.event import Event
 from sterna.mqtt.packets import (
@@ -184,19 +184,40 @@ class Session(Connection):
         self.subscriptions.known(subscription, now)
 
     def deliver(
-        self, event: Event, publish: Publish | None, names: Sequence[str], now: Time
+        self,
+        events: Sequence[Event],
+        subscriptions: Sequence[Sequence[str]],
+        messages: Messages,
+        now: Time,
     ) -> None:
-        """An event for subscriptions of the device has come, with its form as a message."""
+        """Events have come, each for subscriptions of the device."""
+        together = None
+        wanted = self.subscriptions.wanting_all(subscriptions)
+        if wanted is not None:
+            together = messages.together(events, wanted, self.options, now)
+        if together is None:
+            for event, names in zip(events, subscriptions, strict=True):
+                self._deliver(messages.of(event, self.options), names, now)
+        elif together.at_once is not None and self._takes_at_once:
+            self.outbox.append(together.at_once)
+        else:
+            self._outbound.pending.extend(together.outgoing)
+
+    @property
+    def _takes_at_once(self) -> bool:
+        """Whether it can be sent now what needs no acknowledgement, whatever its size is."""
+        outbound, is_open = self._outbound, self.is_connected and not self.closes
+        return is_open and not outbound.pending and outbound.maximum_packet_size is None
+
+    def _deliver(self, message: Message, names: Sequence[str], now: Time) -> None:
+        publish, expires_at = message.publish, message.until
         if publish is None:
             return
         had_retained = self.subscriptions.had_retained
-        if had_retained and event.id in had_retained:
+        if had_retained and message.event.id in had_retained:
             return
-        wanting = self.subscriptions.wanting(event, names)
-        if not wanting:
-            return
-        expires_at = until(event)
-        if expires_at <= now:
+        wanting = self.subscriptions.wanting(message, names)
+        if not wanting or expires_at <= now:
             return
         found = wanting[0]
         if len(wanting) == 1:

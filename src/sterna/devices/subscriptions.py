@@ -7,14 +7,13 @@ from collections.abc import Sequence
 
 from sterna.core.names import NodeId, Time
 from sterna.devices.connection import Connection
-from sterna.devices.faces import TOPIC
 from sterna.devices.filters import Wish, wish_of
 from sterna.devices.group import group_of
 from sterna.devices.kept import Outgoing, Share, Shared, Subscribed
 from sterna.devices.outbound import Outbound
 from sterna.devices.port import Port
 from sterna.devices.retained import until
-from sterna.devices.sending import message_of
+from sterna.devices.sending import Message, message_of
 from sterna.model.event import Event, EventId
 from sterna.mqtt.packets import (
     MqttError,
@@ -228,9 +227,9 @@ class Subscriptions:
 
     # ---- For messages
 
-    def wanting(self, event: Event, names: Sequence[str]) -> list[Subscribed]:
-        """The subscriptions that want an event, of those of the client that match it."""
-        is_own, has_topic = event.publisher == self._device, TOPIC in event.attributes
+    def wanting(self, message: Message, names: Sequence[str]) -> list[Subscribed]:
+        """The subscriptions that want a message, of those of the client that match its event."""
+        is_own, has_topic = message.event.publisher == self._device, message.has_topic
         template = self._connection.options.topic
         found = [
             found
@@ -242,6 +241,18 @@ class Subscriptions:
         if len(found) > 1 and self.replaced:  # One may be there under an earlier name as well.
             return list({each.name: each for each in found}.values())
         return found
+
+    def wanting_all(self, subscriptions: Sequence[Sequence[str]]) -> Subscribed | None:
+        """The subscription that all of several events are for, if the device gets them just as
+        others with such a subscription do.
+        """
+        names = subscriptions[0]
+        if len(names) != 1 or len(subscriptions) == 1 or self.had_retained:
+            return None
+        wanted = self._by_name.get(names[0])
+        if wanted is None or wanted.no_local or subscriptions.count(names) < len(subscriptions):
+            return None
+        return wanted
 
     @property
     def count(self) -> int:

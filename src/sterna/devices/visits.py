@@ -9,7 +9,7 @@ from sterna.core.inputs import Configured, Received
 from sterna.core.names import NEVER, NodeId, Time
 from sterna.core.settings import Settings
 from sterna.devices.device import Device
-from sterna.devices.frames import Delivery, Packets
+from sterna.devices.frames import Deliveries, Delivery, Packets
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, client_id_of
 from sterna.devices.messages import Place
 from sterna.devices.options import NEVER_S
@@ -28,7 +28,7 @@ class Visits:
         self._devices = devices
         self._due: list[tuple[Time, NodeId]] = []
         """A heap of the times when something of a device is due; some may be over."""
-        self._outgoing: dict[NodeId, list[Packet | Delivery]] = {}
+        self._outgoing: dict[NodeId, list[Packet | Delivery | Deliveries]] = {}
         self._closing: dict[NodeId, None] = {}
 
     # ---- What goes out
@@ -180,7 +180,7 @@ class Visits:
         """Give the broker what a client has sent."""
         while frames := device.take_frames():
             self._devices.run(Received(link=device.name, frames=frames), now)
-            device.work(self._devices.published, now)
+            device.work(now)
 
     # ---- What is due
 

@@ -111,6 +111,12 @@ class MatchIndex(Generic[Key]):
         else:
             self._compiled.remove(key)
 
+    @property
+    def only(self) -> tuple[Key, Filter] | None:
+        """The only key, with its filter, if there is just one and it is not compiled."""
+        few = self._few
+        return next(iter(few.items())) if len(few) == 1 and self._compiled is None else None
+
     def match(self, attributes: Mapping[str, Scalar | None]) -> list[Key]:
         """The keys of all filters that match an event with these attributes."""
         recent = self._recent

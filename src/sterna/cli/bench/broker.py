@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from sterna.bench.broker import BrokerReport, Speed
 
 
+class ClientProtocol(StrEnum):
+    NATIVE = "native"
+    MQTT = "mqtt"
+
+
 class BrokerScenario(StrEnum):
     ONE_TO_ONE = "1-1"
     FAN_OUT = "1-100"
@@ -24,6 +29,7 @@ class BrokerScenario(StrEnum):
     CONTENT = "1-1000"
     LATENCY = "latency"
     DRAIN = "drain"
+    IDLE = "idle"
 
 
 def broker(
@@ -33,6 +39,9 @@ def broker(
             help="Only this scenario; may be repeated. [default: all]", show_default=False
         ),
     ] = None,
+    protocol: Annotated[
+        ClientProtocol, typer.Option(help="What the clients of Sterna speak.")
+    ] = ClientProtocol.NATIVE,
     rounds: Rounds = 5,
     rate: Annotated[
         int, typer.Option(min=10, max=50_000, help="Events a second when latency is measured.")
@@ -59,8 +68,9 @@ def broker(
 
     Each broker is a process of its own, with all features on; so are its publishers and its
     subscribers. Publishers and subscribers are 1-1, 1-100, 100-1, and one publisher with 1,000
-    content filters, each durable (`batch`) and not. If mosquitto is installed, it does the same
-    in turns, as far as it can. Takes about five minutes, with `--quick` one and a half. What cannot
+    content filters, each durable (`batch`) and not. `idle` is the memory of 10,000 clients that do
+    nothing. If mosquitto is installed, it does the same in turns, as far as it can. Takes about
+    five minutes, with `--quick` one and a half; with `--protocol mqtt` twice as long. What cannot
     be measured is named at the end, beside what was; the exit status is 2 then.
     """
     check_folders(data, out, as_json=as_json)
@@ -70,11 +80,14 @@ def broker(
     from sterna.bench.scenarios import ScenarioName  # noqa: PLC0415
 
     chosen = scenario or list(BrokerScenario)
-    others = {BrokerScenario.LATENCY, BrokerScenario.DRAIN}
+    others = {BrokerScenario.LATENCY, BrokerScenario.DRAIN, BrokerScenario.IDLE}
     options = Options(
         scenarios=[ScenarioName(each) for each in chosen if each not in others],
         latency=BrokerScenario.LATENCY in chosen,
         drain=BrokerScenario.DRAIN in chosen,
+        idle=BrokerScenario.IDLE in chosen,
+        clients=2_000 if quick else 10_000,
+        devices=protocol is ClientProtocol.MQTT,
         rounds=min(rounds, 3) if quick else rounds,
         scale=0.2 if quick else 1.0,
         rate=rate,
@@ -97,6 +110,8 @@ def _show(report: "BrokerReport") -> None:
         _show_latency(report)
     if report.drain:
         _show_drain(report)
+    if report.idle:
+        _show_idle(report)
     for name, problem in report.failed.items():
         errors.print(
             Text.assemble(("error: ", "bold red"), f"{name} could not be measured: {problem}"),
@@ -161,6 +176,16 @@ def _show_drain(report: "BrokerReport") -> None:
         table.add_row(contender, f"{drain.events:,}", cell)
     if report.peer is None:
         table.add_row("mosquitto", "", "not installed")
+    console.print(table)
+
+
+def _show_idle(report: "BrokerReport") -> None:
+    title = "[bold]idle[/bold]: clients that are connected and do nothing"
+    table = Table(title=title, title_justify="left")
+    for heading in ("", "clients", "kB each"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for contender, idle in report.idle.items():
+        table.add_row(contender, f"{idle.clients:,}", f"{idle.bytes_each / 1e3:.1f}")
     console.print(table)
 
 

@@ -205,6 +205,8 @@ def topic_test(topic: str) -> StringTest:
     wanted = [(place, level) for place, level in enumerate(fixed) if level != "+"]
     wild_start = levels[0] in ("+", "#")
     key = f"MATCHES {topic}"
+    if all(level != "+" for level in fixed) and fixed:
+        return _below("/".join(fixed), key) if open_end else _being(topic)
 
     def test(text: str, known: LongTexts | None = None, *, is_new: bool = False) -> bool:
         if len(text) >= LONG and known is not None and not is_new:
@@ -215,6 +217,26 @@ def topic_test(topic: str) -> StringTest:
         if len(found) < len(fixed) if open_end else len(found) != len(fixed):
             return False
         return all(found[place] == level for place, level in wanted)
+
+    return test
+
+
+def _being(topic: str) -> StringTest:
+    def test(text: str, known: LongTexts | None = None, *, is_new: bool = False) -> bool:
+        del known, is_new
+        return text == topic
+
+    return test
+
+
+def _below(topic: str, key: str) -> StringTest:
+    """For a topic and all that are below it."""
+    below = topic + "/"
+
+    def test(text: str, known: LongTexts | None = None, *, is_new: bool = False) -> bool:
+        if len(text) >= LONG and known is not None and not is_new:
+            return known.verdict(text, key, test)
+        return text.startswith(below) or text == topic
 
     return test
 

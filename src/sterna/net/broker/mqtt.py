@@ -10,7 +10,7 @@ from sterna.core.inputs import Input
 from sterna.core.link import Frame
 from sterna.core.names import NodeId
 from sterna.devices.filters import why_no_filter
-from sterna.devices.frames import Delivery, Packets
+from sterna.devices.frames import Deliveries, Delivery, Packets
 from sterna.devices.hosting import Devices
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, device_name
 from sterna.devices.options import PROTOCOL
@@ -51,8 +51,11 @@ LOOK_S = 1.0
 PATIENCE = 1.5
 """A client may be silent for so many times its keep alive. (MQTT 5.0, 3.1.2.10)"""
 
-ENCODED_MAX = 256
-"""So many messages are kept in their encoded form, for they may go to many."""
+ENCODED_BYTES_MAX = 4 * 2**20
+"""About so many bytes of messages are kept in their encoded form, for they may go to many."""
+
+ENCODED_BYTES = 500
+"""What one takes besides its payload."""
 
 GRACE_S = 10
 """So long the will of a client waits for it to get to the broker that it was sent to."""
@@ -136,15 +139,20 @@ class MqttSession(Stream):
         if not isinstance(frame, Packets):
             raise TypeError(f"an MQTT client is sent no {type(frame).__name__}")
         naming: list[str] = []
-        parts = [self._encode(packet, naming) for packet in frame.packets]
+        parts = [self._encode(part, naming) for part in frame.parts]
         if naming:
             parts.append(Naming(naming))
         return tuple(parts)
 
-    def _encode(self, packet: Packet | Delivery, naming: list[str]) -> bytes:
+    def _encode(self, packet: Packet | Delivery | Deliveries, naming: list[str]) -> bytes:
         """A packet as bytes; `naming` gets its topic if it has that and an alias."""
         if isinstance(packet, Delivery):
             return self._publish(packet, naming)
+        if isinstance(packet, Deliveries):
+            self._door.system.sent += len(packet.each) - 1
+            if self.aliases is None:
+                return self._door.encoded_together(packet, self.version)
+            return b"".join([self._publish(each, naming) for each in packet.each])
         data = encode_within(packet, self.version, self.maximum_packet_size)
         if data is None:
             self._door.too_large(self)
@@ -265,6 +273,8 @@ class MqttDoor:
         self._strangers: dict[MqttSession, asyncio.TimerHandle] = {}
         """Connections without CONNECT, with their deadlines."""
         self._encoded: dict[tuple[int, Version], tuple[Publish, EncodedPublish]] = {}
+        self._together: dict[tuple[int, Version], tuple[Deliveries, bytes]] = {}
+        self._encoded_bytes = 0
         self._looking: asyncio.TimerHandle | None = None
         self.system = SystemTopics(lambda: self._devices, self._loop.time)
         """What clients are told about the broker."""
@@ -389,10 +399,34 @@ class MqttDoor:
         key = id(publish), version
         found = self._encoded.get(key)
         if found is None:  # Kept with the message itself, so that its id is not reused.
-            if len(self._encoded) >= ENCODED_MAX:
-                self._encoded.clear()
+            self._make_room(len(publish.payload))
             found = self._encoded[key] = publish, EncodedPublish(publish, version)
         return found[1]
+
+    def encoded_together(self, deliveries: Deliveries, version: Version) -> bytes:
+        """Messages in their encoded form, which is made once for all that they go to."""
+        key = id(deliveries), version
+        found = self._together.get(key)
+        if found is None:
+            data = b"".join(
+                [
+                    self.encoded(each.publish, version).to(
+                        retain=each.retain, subscription_identifiers=each.identifiers
+                    )
+                    for each in deliveries.each
+                ]
+            )
+            self._make_room(len(data))
+            found = self._together[key] = deliveries, data
+        return found[1]
+
+    def _make_room(self, size_bytes: int) -> None:
+        """Forget what was encoded if it is too much."""
+        self._encoded_bytes += size_bytes + ENCODED_BYTES
+        if self._encoded_bytes > ENCODED_BYTES_MAX:
+            self._encoded.clear()
+            self._together.clear()
+            self._encoded_bytes = size_bytes + ENCODED_BYTES
 
     def queued_bytes(self, device: NodeId) -> int:
         """How many bytes wait for a device in the core."""
