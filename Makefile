@@ -16,10 +16,10 @@ setup: $(STAMP) ## Install everything into .venv (quick when it is there)
 run: $(STAMP) ## Watch a network at work: clients roam, a broker is killed, nothing is lost
 	@$(BIN)/sterna demo
 
-test: $(STAMP) archive ## Run all tests (about 15 minutes on two cores)
+test: $(STAMP) archive node ## Run all tests (about 15 minutes on two cores)
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
-test-long: $(STAMP) archive ## Try 20 times as many examples, new ones each time
+test-long: $(STAMP) archive node ## Try 20 times as many examples, new ones each time
 	@STERNA_CAMPAIGN=20 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 mutants: $(STAMP) ## Plant known bugs in a copy and see whether the tests find them (an hour on two cores)
@@ -58,12 +58,16 @@ lock: ## Resolve requirements.lock anew from pyproject.toml
 	@scripts/lock $(PYTHON)
 
 clean: ## Remove everything that set-up and tests made
-	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build spark-warehouse src/*.egg-info
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build spark-warehouse src/*.egg-info \
+		examples/browser/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: java archive
+.PHONY: java archive node
 java:
 	@scripts/ensure-java
+
+node:
+	@scripts/ensure-node-packages
 
 archive: $(STAMP) java
 	@$(BIN)/python -m tests.java

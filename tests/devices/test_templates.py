@@ -143,7 +143,7 @@ def test_after_a_change_of_the_template() -> None:
     session = world.devices_at("b1").devices["mqtt:ann"].session
 
     def come() -> list[str]:
-        session.deliver([event], [[next(iter(session._by_name))]], Messages(), world.now)
+        session.deliver([event], [["1"]], Messages(), world.now)
         session.flush(world.now)
         return [each.publish.topic for each in session.outbox if isinstance(each, Delivery)]
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from sterna.core.actions import Action, Disconnect, Transmit
 from sterna.core.broker import Broker
+from sterna.core.facts import Fact
 from sterna.core.inputs import Input, LinkDown, LinkUp, Received, TimePassed
 from sterna.core.link import Frame
 from sterna.core.names import NEVER, Peer
@@ -74,6 +75,8 @@ class World:
         self._devices: dict[tuple[str, str], Line] = {}
         self._wires: dict[tuple[str, str], deque[Frame]] = {}
         self.down: set[str] = set()
+        self.facts: list[Fact] = []
+        """What brokers have stated, in order; with `mqtt.journal`, also of devices."""
         for place, name in enumerate(self.names):
             settings = settings_of(BrokerConfig.from_mapping({"name": name, **config}))
             self._began[name] = Began(node=name, incarnation=place + 1, settings=settings)
@@ -162,11 +165,11 @@ class World:
         found = tuple(Decoder(version=phone.version, check_filter=why_no_filter).feed(raw))
         self._give(broker, DeviceSaid(device=phone.name, version=phone.version, packets=found), raw)
 
-    def hang_up(self, broker: str, phone: "Phone") -> None:
+    def hang_up(self, broker: str, phone: "Phone", *, grace_s: int = 0) -> None:
         """The connection of a device breaks."""
         if self._devices.get((broker, phone.name)) == Line(phone, phone.connections):
             del self._devices[broker, phone.name]
-            self._give(broker, DeviceLost(device=phone.name))
+            self._give(broker, DeviceLost(device=phone.name, grace_s=grace_s))
 
     def _give(self, broker: str, given: Input, raw: bytes = b"") -> None:
         if broker in self.down:
@@ -177,6 +180,7 @@ class World:
             logged, _ = decode_record(encode_record(given, self.now, raw))
         self._log[broker].append((logged, self.now))
         turn = self.brokers[broker].handle(given, self.now)
+        self.facts += turn.facts
         for action in turn.actions:
             self._act(broker, action)
 
@@ -277,10 +281,10 @@ class Phone:
         self._world.connect(broker, self, connect)
         return self
 
-    def lose(self) -> None:
-        """Lose the connection, and let the broker know."""
+    def lose(self, *, grace_s: int = 0) -> None:
+        """Lose the connection, and let the broker know; it may have sent the device elsewhere."""
         broker, self.broker = self.broker, ""
-        self._world.hang_up(broker, self)
+        self._world.hang_up(broker, self, grace_s=grace_s)
 
     def vanish(self) -> None:
         """Lose the connection; the broker does not notice."""

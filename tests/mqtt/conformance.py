@@ -15,8 +15,9 @@ INTRODUCTION = """\
 What both specifications demand of a server, in our words, by the numbers of their appendix B; how
 Sterna meets it; and the test that shows it. A packet that is refused is one that the decoder does
 not pass on: its sender is told why and disconnected (MQTT-4.13.1-1; MQTT-4.8.0-1 in 3.1.1). What
-only a client can meet is listed apart. Written by `make docs` from `tests/mqtt/statements.toml`; do
-not edit."""
+only a client can meet is listed apart. A statement does not apply if it is about a server
+that lacks something, or offers something that the specification leaves to it. Written by
+`make docs` from `tests/mqtt/statements.toml`; do not edit."""
 
 
 class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,12 +29,18 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     test: str | tuple[str, ...] = ""
     on: str = "server"
     """`client` if only a client can meet it."""
+    outside: str = ""
+    """Why it says nothing about a server that offers what Sterna offers."""
 
     @property
     def tests(self) -> tuple[str, ...]:
         if isinstance(self.test, str):
             return (self.test,) if self.test else ()
         return self.test
+
+    @property
+    def is_missing(self) -> bool:
+        return self.on == "server" and not self.tests and not self.outside
 
 
 def statements() -> dict[str, list[Statement]]:
@@ -63,13 +70,15 @@ def as_page() -> str:
         "",
         INTRODUCTION,
         "",
-        "| version | statements for a server | of them met | not yet |",
-        "|---|---|---|---|",
+        "| version | statements for a server | of them met | do not apply | not yet |",
+        "|---|---|---|---|---|",
     ]
     for version, listed in found.items():
         ours = [each for each in listed if each.on == "server"]
         met = sum(bool(each.tests) for each in ours)
-        lines.append(f"| {version} | {len(ours)} | {met} | {len(ours) - met} |")
+        outside = sum(bool(each.outside) for each in ours)
+        missing = sum(each.is_missing for each in ours)
+        lines.append(f"| {version} | {len(ours)} | {met} | {outside} | {missing} |")
     for version, listed in found.items():
         lines += [
             "",
@@ -80,10 +89,10 @@ def as_page() -> str:
         ]
         for each in listed:
             if each.on == "server":
-                tests = "<br>".join(f"`tests/{test}`" for test in each.tests) or "not yet"
-                lines.append(
-                    f"| MQTT-{each.id} | {_cell(each.says)} | {_cell(each.met)} | {tests} |"
-                )
+                tests = "<br>".join(f"`tests/{test}`" for test in each.tests)
+                tests = tests or ("–" if each.outside else "not yet")
+                how = each.met or (f"does not apply: {each.outside}" if each.outside else "")
+                lines.append(f"| MQTT-{each.id} | {_cell(each.says)} | {_cell(how)} | {tests} |")
         lines += [
             "",
             f"### MQTT {version}: what clients do",
@@ -104,6 +113,6 @@ def _cell(text: str) -> str:
 if __name__ == "__main__":
     PAGE.write_text(as_page(), encoding="utf-8")
     for version, listed in statements().items():
-        missing = [each.id for each in listed if each.on == "server" and not each.tests]
+        missing = [each.id for each in listed if each.is_missing]
         print(f"MQTT {version}: {len(listed)} statements, {len(missing)} not yet met")
         print("  " + " ".join(missing))

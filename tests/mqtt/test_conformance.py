@@ -44,5 +44,12 @@ def test_every_statement_says_something() -> None:
         assert each.met or not each.tests, f"{version} {each.id}: how is it met?"
 
 
+@pytest.mark.spec("LV-4")
+def test_no_statement_is_missing() -> None:
+    """And one that does not apply has no test, for there is nothing to meet."""
+    assert [f"{version} {each.id}" for version, each in ALL if each.is_missing] == []
+    assert not [each.id for _, each in ALL if each.outside and (each.tests or each.met)]
+
+
 def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == as_page(), "run python -m tests.mqtt.conformance"

@@ -36,6 +36,7 @@ from sterna.mqtt.packets import (
 )
 from sterna.net.local import LocalNetwork
 from tests.net.live import SETTLE_S, connect, network_in
+from tests.net.mqtt_peer import Peer
 from tests.scale import CAMPAIGN
 
 pytestmark = pytest.mark.spec("LV-4", "LV-6")
@@ -58,43 +59,6 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
         assert network.is_running("B1")
         assert network.died() == {}
         assert "Traceback" not in network.messages("B1").read_text(encoding="utf-8")
-
-
-class Peer:
-    """A connection that says what it likes."""
-
-    def __init__(self, version: Version = Version.V5) -> None:
-        self.version = version
-        self.reader: asyncio.StreamReader
-        self.writer: asyncio.StreamWriter
-
-    async def open(self, network: LocalNetwork) -> "Peer":
-        """Connect."""
-        at = network.mqtt("B1")
-        self.reader, self.writer = await asyncio.open_connection(at.host, at.port)
-        return self
-
-    async def say(self, *packets: Packet) -> "Peer":
-        """Send packets."""
-        await self.send(b"".join(encode(packet, self.version) for packet in packets))
-        return self
-
-    async def send(self, data: bytes) -> None:
-        """Send bytes; the broker may have hung up."""
-        with suppress(ConnectionError):
-            self.writer.write(data)
-            await self.writer.drain()
-
-    async def hear(self) -> list[Packet]:
-        """All that the broker sends until it hangs up."""
-        decoder = Decoder(Role.CLIENT, self.version)
-        found: list[Packet] = []
-        async with asyncio.timeout(SETTLE_S):
-            with suppress(ConnectionError):
-                while data := await self.reader.read(65_536):
-                    found += decoder.feed(data)
-        self.writer.close()
-        return found
 
 
 def packets_of(rng: random.Random, version: Version) -> list[Packet]:

@@ -2,18 +2,12 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
 
-import aiomqtt
-import gmqtt
 import pytest
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 
 from sterna.net.local import LocalNetwork
-from tests.net.live import SETTLE_S, network_in, until
-
-pytestmark = pytest.mark.spec("LV-4")
+from tests.net.live import network_in
+from tests.net.mqtt_libraries import LIBRARIES, Got, Library
 
 
 @pytest.fixture(scope="module")
@@ -24,64 +18,76 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNetwork]:
         yield network
 
 
-def test_aiomqtt(network: LocalNetwork) -> None:
-    """Its session is at the other broker when it comes there."""
-
-    def client(name: str, broker: str) -> aiomqtt.Client:
-        at = network.mqtt(broker)
-        properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        properties.SessionExpiryInterval = 100
-        return aiomqtt.Client(
-            at.host, at.port, identifier=name, protocol=aiomqtt.ProtocolVersion.V5,
-            clean_start=False, properties=properties,
-        )  # fmt: skip
-
-    async def run() -> list[bytes]:
-        got: list[bytes] = []
-        async with client("aio", "B1") as reader:
-            await reader.subscribe("aio/#", qos=2)
-        async with client("aio-writer", "B2") as writer:
-            for number in range(10):
-                await writer.publish(f"aio/{number}", str(number), qos=2)
-        async with asyncio.timeout(SETTLE_S), client("aio", "B2") as reader:
-            async for message in reader.messages:
-                assert isinstance(message.payload, bytes)
-                got.append(message.payload)
-                if len(got) == 10:
-                    break
-        return got
-
-    assert asyncio.run(run()) == [str(number).encode() for number in range(10)]
+@pytest.mark.spec("LV-4")
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.__name__.lower())
+def test_a_library(network: LocalNetwork, library: type[Library]) -> None:
+    """Connect, all QoS, retained, will, shared, reconnect, roam."""
+    asyncio.run(use(network, library))
 
 
-def test_gmqtt(network: LocalNetwork) -> None:
-    """With a will, a retained message, and user properties."""
+async def use(network: LocalNetwork, library: type[Library]) -> None:
+    """Try everything, with several clients; with QoS 1, a kill may bring messages again."""
+    first, second = network.mqtt("B1"), network.mqtt("B2")
+    name = library.__name__
 
-    async def run() -> tuple[list[bytes], list[tuple[str, str]]]:
-        got: list[bytes] = []
-        properties: list[tuple[str, str]] = []
-
-        def on_message(_c: object, _t: str, payload: bytes, _q: int, told: dict[str, Any]) -> int:
-            got.append(payload)
-            properties.extend(told.get("user_property", []))
-            return 0
-
-        will = gmqtt.Message("g/will", "gone", will_delay_interval=0)
-        first, second = network.mqtt("B1"), network.mqtt("B2")
-        writer = gmqtt.Client("gm-writer", will_message=will)
-        await writer.connect(first.host, first.port)
-        writer.publish("g/kept", "kept", qos=1, retain=True, user_property=[("a", "1")])
+    async def settle() -> None:
         await asyncio.to_thread(network.wait_until_settled)
-        reader = gmqtt.Client("gm-reader")
-        reader.on_message = on_message
-        await reader.connect(second.host, second.port)
-        reader.subscribe("g/#", qos=1)
-        await until(lambda: got == [b"kept"])
-        await asyncio.to_thread(network.wait_until_settled)
-        writer._connection._transport.abort()
-        await until(lambda: len(got) == 2)
-        await reader.disconnect()
-        await writer.disconnect()
-        return got, properties
 
-    assert asyncio.run(run()) == ([b"kept", b"gone"], [("a", "1")])
+    reader, writer = library(f"{name}-reader"), library(f"{name}-writer")
+    await reader.connect(first)
+    await writer.connect(second)
+    await reader.subscribe(f"{name}/+", 2)
+    await settle()
+    for qos in range(3):
+        await writer.publish(f"{name}/{qos}", "all", qos)
+    assert sorted(await reader.take(3)) == [
+        Got(f"{name}/{q}", "all", q, retain=False) for q in range(3)
+    ]
+
+    await writer.publish(f"kept/{name}", "retained", 2, retain=True)
+    await settle()
+    await reader.subscribe(f"kept/{name}", 2)
+    assert await reader.take(1) == [Got(f"kept/{name}", "retained", 2, retain=True)]
+
+    mortal = library(f"{name}-mortal", f"{name}/will")
+    await mortal.connect(second)
+    await mortal.vanish()
+    assert await reader.take(1) == [Got(f"{name}/will", "gone", 2, retain=False)]
+
+    if library.shares:
+        await share(network, library, writer)
+
+    async def publish(topic: str) -> None:
+        for number in range(3):
+            await writer.publish(f"{name}/{topic}", str(number), 2)
+
+    await asyncio.to_thread(network.kill, "B1")
+    await publish("down")
+    await asyncio.to_thread(network.restart, "B1")
+    if not library.reconnects:
+        await reader.connect(first)
+    assert [each.payload for each in await reader.take(3)] == ["0", "1", "2"]
+
+    await reader.vanish()
+    await publish("away")
+    await reader.connect(second)
+    assert [each.payload for each in await reader.take(3)] == ["0", "1", "2"]
+    assert reader.got.empty()
+    for each in (reader, writer):
+        await each.close()
+
+
+async def share(network: LocalNetwork, library: type[Library], writer: Library) -> None:
+    """Two members at two brokers share what is published."""
+    members = [library(f"{library.__name__}-{broker}") for broker in ("B1", "B2")]
+    topic = f"work/{library.__name__}"
+    for member, broker in zip(members, ("B1", "B2"), strict=True):
+        await member.connect(network.mqtt(broker))
+        await member.subscribe(f"$share/g/{topic}", 1)
+    await asyncio.to_thread(network.wait_until_settled)
+    for number in range(10):
+        await writer.publish(topic, str(number), 1)
+    got = [each.payload for member in members for each in await member.take(5)]
+    assert sorted(got) == [str(number) for number in range(10)]
+    for member in members:
+        await member.close()

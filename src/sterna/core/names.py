@@ -16,6 +16,9 @@ RouteId = str
 Time = int
 """Microseconds from an origin that the driver chooses; the core only compares them."""
 
+HOSTED = "mqtt:"
+"""How the names of clients begin that live inside a broker; no other node is called so."""
+
 NEVER: Time = 2**63 - 1
 """A deadline that never comes."""
 

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 
 from sterna.core.client import Client
 from sterna.core.handover.roaming import Roaming
-from sterna.core.inputs import Advertise, Attach, MoveTo, PublishMany, Unsubscribe
+from sterna.core.inputs import Advertise, Attach, Confirm, MoveTo, PublishMany, Unsubscribe
 from sterna.core.names import NEVER, LocalProtocolError, NodeId, Time
 from sterna.devices.filters import Wish
 from sterna.devices.hosted import Hosted, Inside
 from sterna.devices.kept import Share
 from sterna.devices.locating import LOCATION, place_in
 from sterna.devices.options import DeviceOptions
-from sterna.devices.session import Publication, Session
+from sterna.devices.port import Publication
+from sterna.devices.session import Session
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.model.location import LocationError
@@ -36,7 +37,7 @@ class Device(Hosted):
         return self.session
 
     def leave(self, now: Time) -> None:
-        self.session.end_sharing()
+        self.session.subscriptions.end_sharing()
         super().leave(now)
 
     def renew(self, options: DeviceOptions, now: Time) -> None:
@@ -44,10 +45,11 @@ class Device(Hosted):
         if self.client.is_leaving:
             self.give(Attach(broker=self._inside.broker.id), now)
         else:
-            self.session.end_subscriptions(now)
+            self.session.subscriptions.end_all(now)
         roaming = self.client.part(Roaming.name)
         if isinstance(roaming, Roaming):
             roaming.seen.clear()  # The new session has seen nothing.
+        self.begin_record(now)
         self.session = Session(self.name, options, self)
 
     # ---- What the session wants of the client
@@ -66,6 +68,10 @@ class Device(Hosted):
     def unsubscribe(self, name: str, now: Time) -> None:
         """End a subscription."""
         self.give(Unsubscribe(subscription=name), now)
+
+    def confirm(self, name: str, now: Time) -> None:
+        """Ask whether all brokers know a subscription: the session is told when they do."""
+        self.give(Confirm(subscription=name), now)
 
     def join(self, group: NodeId, wish: Wish, *, is_active: bool) -> None:
         """Be a member of a group, connected or not."""

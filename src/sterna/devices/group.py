@@ -132,6 +132,9 @@ class Group:
                 self._last += 1
                 self._pending.append((self._last, event))
 
+    def known(self, subscription: str, now: Time) -> None:
+        """Do nothing: a group has one subscription, for good."""
+
     def flush(self, now: Time) -> None:
         """Give out what can be given now, to one member after the other."""
         del now

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 from sterna.core.actions import Connect, Deliver, Disconnect, Reconnect, Transmit
 from sterna.core.broker import Broker
 from sterna.core.client import Client
+from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.depot import Depot
+from sterna.core.facts import Fact, RecordBegun, Restarted
 from sterna.core.frames import Ack, Data, Frame, Paged
 from sterna.core.handover.messages import Overtaking, Replayed
 from sterna.core.inputs import (
@@ -33,6 +35,7 @@ from sterna.devices.filters import Wish
 from sterna.devices.locating import LOCATION
 from sterna.devices.options import DeviceOptions
 from sterna.devices.sending import Messages
+from sterna.devices.testimony import Testimony
 from sterna.model.event import Event
 from sterna.model.filters import Filter
 from sterna.mqtt.packets import MqttError, ReasonCode
@@ -76,6 +79,11 @@ class Inside(Protocol):
         """What it does for members of shared subscriptions."""
         ...
 
+    @property
+    def testimony(self) -> Testimony:
+        """Takes what happens at the clients."""
+        ...
+
     def may_retain(self, topic: str) -> bool:
         """Whether there is room for a retained message of a topic."""
         ...
@@ -112,6 +120,10 @@ class Machine(Protocol):
         """Events have come, each for subscriptions."""
         ...
 
+    def known(self, subscription: str, now: Time) -> None:
+        """All brokers know a subscription about which the client has asked."""
+        ...
+
     def flush(self, now: Time) -> None:
         """Send what can be sent now."""
         ...
@@ -125,6 +137,8 @@ class Hosted(ABC):
         self.client = client
         self.is_attached = False
         """Whether the link between the client and the broker is up."""
+        self.time: Time = 0
+        """When anything was stated of it last, here or elsewhere."""
         self._inside = inside
         self._transit: deque[Frame] = deque()
         self._frames: list[Frame] = []
@@ -237,7 +251,8 @@ class Hosted(ABC):
     def give(self, given: Input, now: Time) -> None:
         """Give the client an input, and do what it asks for."""
         here = self._inside.broker.id
-        for action in self.client.handle(given, now).actions:
+        turn = self.client.handle(given, now)
+        for action in turn.actions:
             if type(action) is Transmit:
                 if action.link == here and self.is_attached:
                     self._frames.append(action.frame)
@@ -251,6 +266,26 @@ class Hosted(ABC):
                     self.detach(now)
             elif type(action) is Connect and self.is_attached:
                 self._reattaches = True  # It has left, and comes back as a new one.
+        if turn.facts:
+            self._state(turn.facts, now)
+            for fact in turn.facts:
+                if type(fact) is SubscriptionKnown:
+                    self.machine.known(fact.subscription, now)
+
+    def _state(self, facts: Sequence[Fact], now: Time) -> None:
+        """Have facts at the client stated, all with a time behind those before."""
+        self.time = max(now, self.time + 1)
+        self._inside.testimony.add(facts, self.time)
+
+    def begin_record(self, now: Time) -> None:
+        """A life begins, or nothing was stated of it so far: state that, and what is in force."""
+        begun = RecordBegun(at=self.name, time=now)
+        self._state((begun, *self.client.in_force(now)), now)
+
+    def restarted(self, now: Time) -> None:
+        """The broker was down, and its client with it."""
+        self._state((Restarted(at=self.name, time=now),), now)
+        self.lost(now)
 
     def leave(self, now: Time) -> None:
         """Have the broker forget the client."""

@@ -1,10 +1,10 @@
 """What a broker is given of the devices that are connected to it."""
 
 from sterna.core.inputs import Input
-from sterna.core.names import NodeId
+from sterna.core.names import HOSTED, NodeId
 from sterna.mqtt.packets import Connect, Packet, Version
 
-PREFIX = "mqtt:"
+PREFIX = HOSTED
 """The names of devices begin with it, so that no broker and no other client has the same one."""
 
 
@@ -39,3 +39,6 @@ class DeviceLost(Input, frozen=True, kw_only=True):
     """The connection of a device is over, and no DISCONNECT came that ended it."""
 
     device: NodeId
+    grace_s: int = 0
+    """For how long its will waits at least: it was sent to another broker, which may have it soon.
+    """

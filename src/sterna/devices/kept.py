@@ -79,3 +79,5 @@ class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
     wants_problem_information: bool
     aliases: dict[int, str]
     had_retained: list[EventId]
+    replaced: dict[str, str] = {}
+    """The client's subscriptions that are about to end, by name, with their topic filters."""

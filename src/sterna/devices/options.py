@@ -4,6 +4,8 @@ from enum import StrEnum
 
 import msgspec
 
+from sterna.mqtt.packets import Connect, Version
+
 PROTOCOL = "mqtt"
 """The name of the protocol by which brokers host devices and hand them over."""
 
@@ -43,6 +45,8 @@ class DeviceOptions(msgspec.Struct, frozen=True, kw_only=True):
     maximum_packet_size: int = 2**20
     topic_aliases: int = 64
     """How many topic aliases a device may use."""
+    keep_alive_max_s: int = 0
+    """How long a device may say that it will be silent; 0: as long as it says."""
     session_expiry_max_s: int = NEVER_S
     """How long a session lasts at most after its connection has ended."""
     retained_max: int = 100_000
@@ -51,9 +55,17 @@ class DeviceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a device waits for its session from another broker."""
     give_up_s: float = 60.0
     """So long a device asks for a session that cannot be reached; then it gets a new one."""
+    journal: bool = False
+    """Whether what happens at the clients inside is stated as facts of the broker."""
     lift: tuple[Lift, ...] = ()
     """Which payloads become attributes; the first rule that fits a topic holds."""
     topic: str = ""
     """The template for topics of events without one; empty: they do not reach devices."""
     payload: Face = Face.EVENT
     """What devices get as the payload of native events."""
+
+    def keep_alive_s(self, connect: Connect) -> int:
+        """The keep alive of a connection, 0 for none. 3.1.1 cannot be told another one."""
+        asked_s, max_s = connect.keep_alive_s, self.keep_alive_max_s
+        is_long = max_s and not 0 < asked_s <= max_s
+        return max_s if is_long and connect.version is Version.V5 else asked_s

@@ -42,6 +42,8 @@ class MovingDevice(msgspec.Struct, frozen=True, kw_only=True):
     client: bytes
     settings: Settings | None
     """The settings of the client, if those of the new broker are others."""
+    time: Time = 0
+    """When anything was stated of the client last."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +116,7 @@ class Search:
             return False
         until = now + round(self._devices.options.search_s * SECOND_US)
         self._waiting[device] = Waiting(given=given, asked=asked, until=until)
-        self._devices.look_at(device, until)
+        self._devices.visits.look_at(device, until)
         return True
 
     def is_here(self, device: NodeId) -> bool:
@@ -140,7 +142,7 @@ class Search:
             to=broker,
             sender=self._here,
             device=device,
-            digest=digest(self._devices.client_settings),
+            digest=digest(self._devices.clients.settings),
         )
         self._devices.send(asked)
 
@@ -160,12 +162,12 @@ class Search:
         if waiting is None or waiting.until > now:
             return
         if self._has_tried_enough(device, now):
-            self._devices.begin_anew(waiting.given, now)
+            self._devices.visits.begin_anew(waiting.given, now)
             return
         del self._waiting[device]
         what = f"the session is at {waiting.asked}, which does not answer"
         refusal = Connack(reason_code=ReasonCode.SERVER_UNAVAILABLE, reason_string=what)
-        self._devices.turn_away(device, refusal)
+        self._devices.visits.turn_away(device, refusal)
 
     def moved(self, message: SessionMoved, now: Time) -> None:
         """A session has come."""
@@ -179,13 +181,13 @@ class Search:
             return  # The device has got another one meanwhile.
         self._devices.note(Place(device, self._here, epoch))
         moving = from_msgpack(message.state, MovingDevice)
-        settings = moving.settings or self._devices.client_settings
-        session = self._devices.receive(device, moving.session, moving.client, settings, now)
+        settings = moving.settings or self._devices.clients.settings
+        session = self._devices.visits.receive(device, moving, settings, now)
         waiting = self._waiting.pop(device, None)
         if waiting is not None:
-            self._devices.welcome(session, waiting.given, now, is_present=True)
+            self._devices.visits.welcome(session, waiting.given, now, is_present=True)
         else:
-            self._devices.leave_away(session, now)
+            self._devices.visits.leave_away(session, now)
         self._answer_question(device, now)
 
     def elsewhere(self, message: SessionElsewhere, now: Time) -> None:
@@ -202,7 +204,7 @@ class Search:
             return
         waiting = self._waiting.get(device)
         if waiting is not None:
-            self._devices.begin_anew(waiting.given, now)
+            self._devices.visits.begin_anew(waiting.given, now)
         self._answer_question(device, now)
 
     # ---- At the old broker
@@ -220,7 +222,7 @@ class Search:
     def _answer(self, name: NodeId, question: Question, now: Time) -> None:
         device = self._devices.devices.get(name)
         if device is not None and not device.session.is_over:
-            self._devices.take_over(device, now)
+            self._devices.visits.take_over(device, now)
             device = self._devices.devices.get(name)
         if device is not None and not device.session.is_over:
             self._devices.send(self._hand_over(device, question, now))
@@ -235,11 +237,12 @@ class Search:
 
     def _hand_over(self, device: Device, question: Question, now: Time) -> Unicast:
         """Give up a session: it is what this says, and no more."""
-        name, settings = device.name, self._devices.client_settings
+        name, settings = device.name, self._devices.clients.settings
         moving = MovingDevice(
             session=device.session.keep(),
             client=encode_node(device.client),
             settings=None if digest(settings) == question.digest else settings,
+            time=device.time,
         )
         epoch = self.places.next_epoch(name, now)
         del self._devices.devices[name]
@@ -272,4 +275,4 @@ class Search:
         self._questions = {device: Question(*question) for device, *question in kept.questions}
         self._tries = dict(kept.tries)
         for device, each in self._waiting.items():
-            self._devices.look_at(device, each.until)
+            self._devices.visits.look_at(device, each.until)

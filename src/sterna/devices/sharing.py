@@ -105,13 +105,13 @@ class Sharing:
             if session is None:
                 self.ended(*share, is_done=False)
             else:
-                session.deliver_shared(event, share, now)
+                session.subscriptions.deliver_shared(event, share, now)
         self._devices.touch(message.member)
 
     def moved(self, group: NodeId) -> None:
         """A group is elsewhere now: its members here join it there."""
         for device in self._devices.devices.values():
-            device.session.join_again(group)
+            device.session.subscriptions.join_again(group)
 
     # ---- For groups that are here
 

@@ -96,7 +96,7 @@ class LocalNetwork:
             self.configs = {name: self._moved(each, found) for name, each in found.items()}
         else:
             common = config if isinstance(config, BrokerConfig) else _read(config or {})
-            common = self._with_free_port(common)
+            common = self._with_free_ports(common)
             self.configs = {
                 name: self._config(place, name, common) for place, name in enumerate(self.names)
             }
@@ -115,6 +115,10 @@ class LocalNetwork:
     def mqtt(self, name: str) -> Address:
         """Where a broker is reached by MQTT; an error if its configuration has no such address."""
         return Address.parse(self.configs[name].mqtt.listen)
+
+    def mqtt_websocket(self, name: str) -> Address:
+        """Where MQTT clients connect to a broker over WebSockets, with `mqtt.websocket`."""
+        return Address.parse(self.configs[name].mqtt.websocket)
 
     def url(self, name: str) -> str:
         """The URL of a broker."""
@@ -277,18 +281,22 @@ class LocalNetwork:
 
     # ---- Starting
 
-    def _with_free_port(self, common: BrokerConfig) -> BrokerConfig:
-        """A configuration with the first of as many free ports for MQTT as there are brokers."""
-        listen = common.mqtt.listen
+    def _with_free_ports(self, common: BrokerConfig) -> BrokerConfig:
+        """A configuration with ports for MQTT that stay the same, whatever is started again."""
+        mqtt = common.mqtt
+        listen, websocket = self._free(mqtt.listen), self._free(mqtt.websocket)
+        return replace(common, mqtt=replace(mqtt, listen=listen, websocket=websocket))
+
+    def _free(self, listen: str) -> str:
+        """The first of as many free ports as there are brokers, in the place of port 0."""
         if not listen or Address.parse(listen).port:
-            return common
+            return listen
         count = len(self.names)
         for _ in range(100):
             first = random.choice(_PORTS[:-count])  # noqa: S311 - it keeps no secret.
             taken = {address.port for address in self.addresses.values()}
             if taken.isdisjoint(range(first, first + count)) and self._is_free(first, count):
-                address = Address.parse(listen)._replace(port=first)
-                return replace(common, mqtt=replace(common.mqtt, listen=str(address)))
+                return str(Address.parse(listen)._replace(port=first))
         raise SternaError(f"there are no {count} free ports for MQTT; give the first one")
 
     def _is_free(self, first: int, count: int) -> bool:

@@ -59,6 +59,11 @@ class Door(Protocol):
         """Accept no more connections."""
         ...
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing that was here has to go elsewhere before the broker ends."""
+        ...
+
     def turn_away(self, reason: str) -> None:
         """End the connections whose handshake is unfinished, and give the reason."""
         ...

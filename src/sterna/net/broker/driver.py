@@ -391,7 +391,7 @@ class BrokerDriver(Driver):
         """Report the facts so far: to the metrics, to the journal, and some to the operator."""
         unreported, self._unreported = self._unreported, []
         for position, facts, size_bytes in unreported:
-            self._metrics.facts(facts)
+            self._metrics.facts([fact for fact in facts if fact.at == self.node.id])
             self.stated_before(position, facts, size_bytes)
             for fact in facts:
                 if type(fact) in REPORTED:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 from sterna.core.inputs import Input
 from sterna.core.link import Frame
@@ -13,9 +14,10 @@ from sterna.devices.frames import Deliveries, Delivery, Packets
 from sterna.devices.hosting import Devices
 from sterna.devices.inputs import DeviceConnected, DeviceLost, DeviceSaid, device_name
 from sterna.devices.options import PROTOCOL
-from sterna.devices.session import REASON_PACKET_BYTES
+from sterna.devices.reserved import why_reserved
+from sterna.mqtt.aliases import TopicAliases
 from sterna.mqtt.decoder import Decoder, end_of
-from sterna.mqtt.encoder import EncodedPublish, encode
+from sterna.mqtt.encoder import EncodedPublish, encode, encode_within
 from sterna.mqtt.packets import (
     Connack,
     Connect,
@@ -55,10 +57,24 @@ ENCODED_BYTES_MAX = 4 * 2**20
 ENCODED_BYTES = 500
 """What one takes besides its payload."""
 
+GRACE_S = 10
+"""So long the will of a client waits for it to get to the broker that it was sent to."""
+
 SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 """What clients call MQTT in the handshake of a WebSocket; the second one is an old name."""
 
 PINGRESP = encode(Pingresp(), Version.V5)
+
+
+class Naming(bytes):
+    """Stands behind packets, with no bytes: they say for which topics aliases stand."""
+
+    topics: Sequence[str]
+
+    def __new__(cls, topics: Sequence[str]) -> Self:
+        made = super().__new__(cls)
+        made.topics = topics
+        return made
 
 
 class MqttSession(Stream):
@@ -81,6 +97,10 @@ class MqttSession(Stream):
         self.maximum_packet_size: int | None = None
         """What the client takes."""
         self.heard_at = 0.0
+        self.grace_s = 0
+        """For how long the will of a client waits that was sent elsewhere."""
+        self.aliases: TopicAliases | None = None
+        """The topic aliases that the client is sent, if it takes any."""
         self._door = door
 
     @property
@@ -101,7 +121,7 @@ class MqttSession(Stream):
 
     def down(self) -> Input:
         """What the core is given when the session is over."""
-        return DeviceLost(device=self.peer)
+        return DeviceLost(device=self.peer, grace_s=self.grace_s)
 
     @property
     def unfinished_bytes(self) -> int:
@@ -118,25 +138,53 @@ class MqttSession(Stream):
         del bodies
         if not isinstance(frame, Packets):
             raise TypeError(f"an MQTT client is sent no {type(frame).__name__}")
-        return tuple([self._encode(part) for part in frame.parts])
+        naming: list[str] = []
+        parts = [self._encode(part, naming) for part in frame.parts]
+        if naming:
+            parts.append(Naming(naming))
+        return tuple(parts)
 
-    def _encode(self, packet: Packet | Delivery | Deliveries) -> bytes:
+    def _encode(self, packet: Packet | Delivery | Deliveries, naming: list[str]) -> bytes:
+        """A packet as bytes; `naming` gets its topic if it has that and an alias."""
         if isinstance(packet, Delivery):
-            return self._door.encoded(packet.publish, self.version).to(
-                packet.qos,
-                packet.packet_id,
-                retain=packet.retain,
-                dup=packet.dup,
-                subscription_identifiers=packet.identifiers,
-            )
+            return self._publish(packet, naming)
         if isinstance(packet, Deliveries):
             self._door.system.sent += len(packet.each) - 1
-            return self._door.encoded_together(packet, self.version)
+            if self.aliases is None:
+                return self._door.encoded_together(packet, self.version)
+            return b"".join([self._publish(each, naming) for each in packet.each])
+        data = encode_within(packet, self.version, self.maximum_packet_size)
+        if data is None:
+            self._door.too_large(self)
+            return b""
         if type(packet) is Connack:
             self._is_answering = True
         if type(packet) is Suback:
             self._is_subscribing = True
-        return encode(packet, self.version)
+        return data
+
+    def _publish(self, delivery: Delivery, naming: list[str]) -> bytes:
+        publish, limit = delivery.publish, self.maximum_packet_size
+        encoded = self._door.encoded(publish, self.version)
+        alias, with_topic = (0, True) if self.aliases is None else self.aliases.of(publish.topic)
+        if publish.topic in naming:  # In front of this one, in the same frame.
+            with_topic = False
+        while True:
+            data = encoded.to(
+                delivery.qos,
+                delivery.packet_id,
+                retain=delivery.retain,
+                dup=delivery.dup,
+                subscription_identifiers=delivery.identifiers,
+                topic_alias=alias,
+                with_topic=with_topic,
+            )
+            if limit is None or not alias or len(data) <= limit:
+                break
+            alias, with_topic = 0, True  # The session has seen to it that it fits without.
+        if alias and with_topic:
+            naming.append(publish.topic)
+        return data
 
     def put(self, parts: Sequence[bytes]) -> int:
         """Have packets sent with the next `flush`; once CONNACK is, what follows is read."""
@@ -146,6 +194,9 @@ class MqttSession(Stream):
         if self._is_subscribing:
             self._is_subscribing = False
             self._door.subscribed(self)
+        if self.aliases is not None and parts and type(parts[-1]) is Naming:
+            self.aliases.sent(parts[-1].topics)
+            parts = parts[:-1]
         self._door.system.sent += len(parts)
         return super().put(parts)
 
@@ -163,13 +214,11 @@ class MqttSession(Stream):
         if self.is_over:
             return
         if self.decoder.version is not None:
-            size_max = self.maximum_packet_size
-            is_short = size_max is None or len(reason.encode()) + REASON_PACKET_BYTES <= size_max
-            why = reason if is_short else None
-            last: Packet = Connack(reason_code=code, reason_string=why)
+            where = self._door.reference if code is ReasonCode.USE_ANOTHER_SERVER else None
+            last: Packet = Connack(reason_code=code, reason_string=reason, server_reference=where)
             if self.is_answered:
-                last = Disconnect(code, reason_string=why)
-            self.write(encode(last, self.version))
+                last = Disconnect(code, reason_string=reason, server_reference=where)
+            self.write(encode_within(last, self.version, self.maximum_packet_size) or b"")
         self.close()
 
     # ---- Called by the event loop
@@ -219,6 +268,8 @@ class MqttDoor:
         self._loop = asyncio.get_running_loop()
         self._listening: list[Listening] = []
         self._is_closed = False
+        self._leaving: dict[NodeId, None] = {}
+        """The devices that were sent elsewhere, and whose sessions are here."""
         self._strangers: dict[MqttSession, asyncio.TimerHandle] = {}
         """Connections without CONNECT, with their deadlines."""
         self._encoded: dict[tuple[int, Version], tuple[Publish, EncodedPublish]] = {}
@@ -266,6 +317,34 @@ class MqttDoor:
             listening.close()
         if self._looking is not None:
             self._looking.cancel()
+        if self.reference is not None:
+            self._send_elsewhere()
+
+    def _send_elsewhere(self) -> None:
+        """Have clients connect to other brokers, which fetch their sessions as long as this works.
+
+        Those that do not outlast their connections are not waited for.
+        """
+        for session in self._mqtt_sessions():
+            if session.is_over:
+                continue
+            device = self._devices.devices.get(session.peer)
+            if device is not None and device.session.expiry_s:
+                self._leaving[session.peer] = None
+            session.grace_s = GRACE_S
+            session.refuse("the broker is shutting down")
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the sessions of all clients that were sent elsewhere are there."""
+        here = self._driver.node.peers
+        self._leaving = {device: None for device in self._leaving if device in here}
+        return not self._leaving
+
+    @property
+    def reference(self) -> str | None:
+        """Where clients are to connect when this broker stops."""
+        return self._configuration.config.mqtt.server_reference or None
 
     def turn_away(self, reason: str) -> None:
         """End the connections without CONNECT."""
@@ -359,7 +438,8 @@ class MqttDoor:
         if reason == TAKEN_OVER:
             return ReasonCode.SESSION_TAKEN_OVER
         if self._is_closed:
-            return ReasonCode.SERVER_SHUTTING_DOWN
+            is_known = self.reference is not None
+            return ReasonCode.USE_ANOTHER_SERVER if is_known else ReasonCode.SERVER_SHUTTING_DOWN
         return ReasonCode.QUOTA_EXCEEDED
 
     # ---- Called by sessions
@@ -439,6 +519,11 @@ class MqttDoor:
         self._metrics.closed("refused")
         session.say_why(error.reason_code, str(error))
 
+    def too_large(self, session: MqttSession) -> None:
+        """End the connection of a client that does not take an answer of the size that it has."""
+        what = "an answer is larger than the maximum packet size of the client"
+        self._loop.call_soon(session.say_why, ReasonCode.PACKET_TOO_LARGE, what)
+
     def congested(self, session: MqttSession, *, is_full: bool) -> None:
         """Have the limits checked."""
         self._limits.congested(session, is_full=is_full)
@@ -453,6 +538,11 @@ class MqttDoor:
     def _connect(self, session: MqttSession, connect: Connect) -> None:
         self._forget(session)
         session.maximum_packet_size = connect.maximum_packet_size
+        aliases = min(
+            connect.topic_alias_maximum, self._configuration.config.mqtt.topic_aliases_max
+        )
+        if aliases:
+            session.aliases = TopicAliases(aliases)
         refusal = self._refusal(connect)
         if refusal is not None:
             self._metrics.closed("refused")
@@ -461,7 +551,7 @@ class MqttDoor:
         is_assigned = not connect.client_id
         client_id = connect.client_id or f"sterna-{secrets.token_hex(8)}"
         session.peer = device_name(client_id)
-        session.keep_alive_s = connect.keep_alive_s
+        session.keep_alive_s = self._devices.options.keep_alive_s(connect)
         session.heard_at = self.now
         session.decoder.maximum_packet_size = self._configuration.limits.frame_bytes_max
         session.pause_reading()  # Until CONNACK is on its way.
@@ -480,6 +570,9 @@ class MqttDoor:
         if len(client_id) > NAME_CHARACTERS_MAX or not client_id.isprintable():
             why = f"a client identifier has up to {NAME_CHARACTERS_MAX} printable characters"
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, why
+        reserved = None if connect.will is None else why_reserved(connect.will.topic)
+        if reserved is not None:
+            return ReasonCode.NOT_AUTHORIZED, reserved
         if self._budget.is_used_up and device_name(client_id) not in self._driver.node.peers:
             return ReasonCode.QUOTA_EXCEEDED, "no memory for more clients (memory_bytes_max)"
         return None

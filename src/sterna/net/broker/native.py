@@ -151,6 +151,11 @@ class NativeDoor:
         if self._listening is not None:
             self._listening.close()
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing has to go elsewhere: clients look for another broker by themselves."""
+        return True
+
     def turn_away(self, reason: str) -> None:
         """Refuse the peers whose handshake is unfinished."""
         for stranger in list(self._strangers):

@@ -221,8 +221,11 @@ class BrokerServer:
             self.http_address = await _listening(opening, listen, "http.listen")
 
     def _is_drained(self) -> bool:
-        return not (self.engine.held or self.driver.has_backlog) and not any(
-            session.waiting_bytes for session in self.sessions.roles
+        is_busy = self.engine.held or self.driver.has_backlog
+        return (
+            not is_busy
+            and not any(session.waiting_bytes for session in self.sessions.roles)
+            and all(door.is_drained for door in self._doors)
         )
 
     def _say_goodbye(self, reason: str) -> None:

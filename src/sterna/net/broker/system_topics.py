@@ -83,7 +83,7 @@ class SystemTopics:
             "$SYS/broker/messages/received": str(self.received),
             "$SYS/broker/messages/sent": str(self.sent),
             "$SYS/broker/subscriptions/count": str(
-                sum(each.session.subscription_count for each in found)
+                sum(each.session.subscriptions.count for each in found)
             ),
             "$SYS/broker/retained messages/count": str(len(devices.retained_messages)),
         }
@@ -92,7 +92,7 @@ class SystemTopics:
         device = self._devices().devices.get(listener.peer)
         if device is None or listener.is_over:
             return []
-        subscriptions = device.session.subscriptions
+        subscriptions = device.session.subscriptions.own.values()
         return [each for each in subscriptions if each.wish.topics.startswith(SYSTEM)]
 
     def _tell(

@@ -183,7 +183,10 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
             inflight_max=mqtt.inflight_max,
             maximum_packet_size=self.limits.frame_bytes_max,
             topic_aliases=mqtt.topic_aliases_max,
+            keep_alive_max_s=mqtt.keep_alive_max_s,
+            retained_max=mqtt.retained_max,
             session_expiry_max_s=min(NEVER_S, *(max(1, int(each)) for each in limits_s)),
+            journal=mqtt.journal,
             lift=tuple(
                 Lift(
                     topics=each.topics,

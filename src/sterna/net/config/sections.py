@@ -38,6 +38,7 @@ PacketId = Annotated[int, Meta(ge=1, le=65_535)]
 Interval = Annotated[float, Meta(ge=0, le=1e9)]
 Depth = Annotated[int, Meta(ge=1, le=8)]
 TopicAliases = Annotated[int, Meta(ge=0, le=65_535)]
+KeepAlive = Annotated[int, Meta(ge=0, le=65_535)]
 
 ELECTING = (ELECTION.name, BRANCHES.name)
 """The protocols of brokers that make their own tree."""
@@ -621,8 +622,32 @@ class MqttConfig(ConfigSection, frozen=True, kw_only=True):
         ),
     ] = 1_000
     topic_aliases_max: Annotated[
-        TopicAliases, means("How many topic aliases a client may use on a connection.")
+        TopicAliases,
+        means(
+            "How many topic aliases a client may use on a connection, and how many it is sent at "
+            "most if it takes any."
+        ),
     ] = 64
+    server_reference: Annotated[
+        str,
+        means(
+            "Where MQTT clients are to connect when this broker stops, such as "
+            "`b2.example.org:1883`; several places with spaces between them. They are sent it with "
+            "reason code 0x9C, and their sessions may follow them until the broker ends. When "
+            "empty, they are told 0x8B."
+        ),
+    ] = ""
+    keep_alive_max_s: Annotated[
+        KeepAlive,
+        means(
+            "For how many seconds a client may be silent at most: one that asks for a longer keep "
+            "alive, or for none, is told this one. Clients of 3.1.1 cannot be told. 0: as long as "
+            "they ask for."
+        ),
+    ] = 0
+    retained_max: Annotated[
+        Count, means("For how many topics messages are retained in the network.")
+    ] = 100_000
     session_expiry_s: Annotated[
         Seconds | None,
         means(
@@ -637,6 +662,14 @@ class MqttConfig(ConfigSection, frozen=True, kw_only=True):
             "broker is. 0: never."
         ),
     ] = 10.0
+    journal: Annotated[
+        bool,
+        means(
+            "Whether the broker's journal also has what MQTT clients publish, subscribe to and "
+            "get, so that `sterna pipeline audit` judges it. It then has each event once more for "
+            "each client that gets it."
+        ),
+    ] = False
     lift: Annotated[
         tuple[LiftConfig, ...],
         means(

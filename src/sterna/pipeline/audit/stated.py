@@ -2,9 +2,10 @@
 
 That is one number, its moment, and moments compare as the order of the facts does. A *world* is all
 that can be compared. The journals of brokers and clients are one world, named "": their clocks
-compare, and the moment of a fact is twice its microseconds. A journal whose facts are about other
-nodes than the one that keeps it is a simulation's: it is a world of its own, named after the
-journal, and the place in the journal gives the order exactly.
+compare, and the moment of a fact is twice its microseconds. Clients inside brokers belong to it. A
+journal whose facts are about other nodes than these and the one that keeps it is a simulation's: it
+is a world of its own, named after the journal, and the place in the journal gives the order
+exactly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from sterna.core.names import HOSTED
 from sterna.pipeline.schemas import FACTS
 from sterna.pipeline.session import is_local
 from sterna.pipeline.source.connector import SternaSource
@@ -118,7 +120,8 @@ def _of(kinds: Sequence[str] | None, facts: DataFrame) -> DataFrame:
 
 
 def _placed(facts: DataFrame) -> DataFrame:
-    is_live = F.col("at") == F.col("journal")
+    is_hosted = F.col("at").startswith(HOSTED)
+    is_live = (F.col("at") == F.col("journal")) | is_hosted
     by_place = F.shiftleft("position", TURN_BITS) + F.col("turn")
     # An observer that sees nothing on its way does so after all else of the same microsecond.
     by_clock = F.unix_micros("time") * 2 + (F.col("kind") == "Settled").cast("long")
@@ -126,6 +129,8 @@ def _placed(facts: DataFrame) -> DataFrame:
         {
             "world": F.when(is_live, LIVE).otherwise(F.col("journal")),
             "moment": F.when(is_live, by_clock).otherwise(by_place),
+            # A client inside brokers goes on in the journal of another one: its times ascend.
+            "position": F.when(is_hosted, F.unix_micros("time")).otherwise(F.col("position")),
         }
     )
 
