@@ -99,7 +99,7 @@ def election(server: "BrokerServer") -> dict[str, Any] | None:
     found = electing_of(server)
     if found is None:
         return None
-    node, reach = server.node, server.reach
+    node, radio = server.node, server.reach.radio
     return {
         "leader": found.leader,
         "since_us": found.reign.since,
@@ -108,13 +108,13 @@ def election(server: "BrokerServer") -> dict[str, Any] | None:
         "hops": len(found.path) - 1,
         "brokers": len(server.driver.members.brokers()),
         "in_reach": {
-            name: str(reach.places[name].address)
+            name: str(radio.places[name].address)
             for name in sorted(found.heard)
-            if name in reach.places
+            if name in radio.places
         },
         "cut_off": cut_off(node),
         "is_waiting_for_order": node.is_unsure,
-        "datagrams": dict(reach.datagrams),
+        "datagrams": dict(radio.datagrams),
     }
 
 

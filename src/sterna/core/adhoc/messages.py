@@ -12,6 +12,8 @@ from sterna.model.ranges import Number
 class BrokerHere(Message, frozen=True, kw_only=True):
     """Broker -> all devices in reach, as a datagram: clients may come to me."""
 
+    is_datagram: ClassVar[bool] = True
+
     broker: NodeId
     reign: Reign
     """The reign that it follows: brokers with the same one are one network."""
@@ -27,6 +29,7 @@ class ClientHere(Message, frozen=True, kw_only=True):
     """Client -> all devices in reach, as a datagram: this is the network that I am in, or none."""
 
     from_clients: ClassVar[bool] = True
+    is_datagram: ClassVar[bool] = True
 
     client: NodeId
     reign: Reign | None = None

@@ -82,7 +82,8 @@ class Seeking(ClientComponent):
     @property
     def _needs_broker(self) -> bool:
         """Whether the client has something to say to a broker."""
-        return bool(self.client.subscriptions) or self.client.offers.waits
+        client = self.client
+        return bool(client.subscriptions) or client.accepted < client.published
 
     def _choose(self, now: Time) -> None:
         """Go to another broker if this one is out of reach, or wants the client to go."""

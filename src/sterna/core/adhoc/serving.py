@@ -296,7 +296,7 @@ class Serving(BrokerComponent):
     def _release(self, now: Time) -> None:
         held, self._held = self._held, []
         for link, events in held:
-            self.broker.router.route(events, link, now)
+            self.broker.pass_on(events, link, now)
 
     def link_down(self, link: LinkId, now: Time) -> None:
         """What a client publishes at another broker now must not overtake what is held."""

@@ -25,7 +25,7 @@ from sterna.net.broker.progress import Progress
 from sterna.net.broker.reach import Reach
 from sterna.net.broker.reloading import Reloader, Report, Reread
 from sterna.net.broker.sessions import Session, Sessions
-from sterna.net.config import BrokerConfig, Overlay
+from sterna.net.config import BrokerConfig
 from sterna.net.dialing import Dialler
 from sterna.net.engine import Engine
 from sterna.net.http import HttpServer
@@ -155,7 +155,7 @@ class BrokerServer:
     @property
     def elects(self) -> bool:
         """Whether brokers make their links by themselves."""
-        return self.config.network.overlay is Overlay.ELECT
+        return self.config.network.elects
 
     def join(self, address: Address) -> None:
         """Connect to another broker, and keep trying."""
@@ -303,7 +303,7 @@ class BrokerServer:
             loop_holds=self.watchdog.holds,
             loop_held_s_max=self.watchdog.longest.seconds,
             is_ready=self.is_ready,
-            datagrams=self.reach.datagrams,
+            datagrams=self.reach.radio.datagrams,
             mqtt_ignored=self._mqtt.ignored,
             election=self._election(),
         )

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sterna import plugins
 from sterna.core import facts
-from sterna.core.actions import Action, Connect, Deliver, Disconnect, Reconnect, Transmit
+from sterna.core.actions import (
+    Action,
+    Broadcast,
+    Connect,
+    Deliver,
+    Disconnect,
+    Reconnect,
+    Transmit,
+)
+from sterna.core.adhoc.options import NAME as AD_HOC
 from sterna.core.assembly import make_client
 from sterna.core.client import Client as Node
 from sterna.core.confirming.facts import SubscriptionKnown
@@ -190,6 +199,11 @@ class ClientDriver(Driver):
         return None if self.engine is None else self.engine.node.link
 
     @property
+    def seeks(self) -> bool:
+        """Whether the core looks for a broker by itself, among devices alone."""
+        return self.engine is not None and AD_HOC in self.engine.node.settings.protocols
+
+    @property
     def is_welcome(self) -> bool:
         """Whether the broker accepts and delivers events."""
         return self.engine is not None and self.engine.node.is_welcome
@@ -250,6 +264,8 @@ class ClientDriver(Driver):
                 steps.append(Delivery(action, now if self.log is None else dict(now)))
             elif isinstance(action, Connect | Disconnect | Reconnect):
                 steps.append(action)
+            elif type(action) is Broadcast:  # It promises nothing, so it need not wait.
+                self._keeper.broadcast(action.message)
         self._bodies.clear()
         return Prepared(self._keeper.connection, steps)
 

@@ -54,6 +54,13 @@ class Search:
             self._task = asyncio.create_task(self._stay_connected(self.addresses))
             self._task.add_done_callback(self._ended)
 
+    def look(self, address: Address) -> None:
+        """Look for a broker at an address, and nowhere else."""
+        if not self.is_on or [*self.addresses] != [address]:
+            self.stop()
+            self.addresses = [address]
+            self.start()
+
     def stop(self) -> None:
         """Stop looking. An established connection is left as it is."""
         task, self._task = self._task, None
