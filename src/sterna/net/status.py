@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import sterna
+from sterna.core.adhoc.options import NAME as AD_HOC
+from sterna.core.adhoc.serving import Serving
 from sterna.core.broker import Broker
+from sterna.core.mobile.reversing import Reversing
 from sterna.core.names import LinkId, Peer
 from sterna.core.overlay.branches import Branches
 from sterna.core.overlay.electing import Electing
@@ -38,6 +41,7 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "durability": str(server.config.durability.level),
         "overlay": str(server.config.network.overlay),
         "election": election(server),
+        "ad_hoc": ad_hoc(server),
         "strategy": str(settings.routing.strategy),
         "handover": str(settings.handover.protocol),
         "neighbours": {
@@ -118,6 +122,23 @@ def election(server: "BrokerServer") -> dict[str, Any] | None:
     }
 
 
+def ad_hoc(server: "BrokerServer") -> dict[str, Any] | None:
+    """Whether a device serves, and what it knows of others; None where brokers always serve."""
+    node = server.node
+    serving, tables = node.part(AD_HOC), node.part(Reversing.name)
+    if not (isinstance(serving, Serving) and isinstance(tables, Reversing)):
+        return None
+    lost = [each for each in tables.subscribers.values() if each.is_lost and each.time]
+    return {
+        "serves": not serving.is_asleep,
+        "yields": serving.yields and not serving.is_asleep,
+        "serving": server.reach.serving(serving.options.silent_us / 1e6),
+        "subscribers": len(tables.subscribers),
+        "subscribers_lost": len(lost),
+        "kept_events": sum(len(each.queue) for each in tables.subscribers.values()),
+    }
+
+
 def electing_of(server: "BrokerServer") -> Election | None:
     """The broker's part in the election, if there is one."""
     part = server.node.part(Electing.name)
@@ -141,6 +162,7 @@ def topology(server: "BrokerServer") -> dict[str, Any]:
         "leader": None if found is None else found.leader,
         "next_hop": None if found is None else found.next_hop,
         "cut_off": list(cut_off(server.node)),
+        "ad_hoc": ad_hoc(server),
         "at": server.config.name,
         "brokers": members.brokers(),
         "links": [[link.a, link.b] for link in members.links()],

@@ -36,6 +36,18 @@ class ClientHere(Message, frozen=True, kw_only=True):
     """The reign that its broker follows; None if it looks for a broker and finds none."""
 
 
+class ClientListens(Message, frozen=True, kw_only=True):
+    """Client -> all devices in reach, as a datagram: I hear you, and need nothing for now.
+
+    On sockets, a device sends its datagrams to those that it has heard.
+    """
+
+    from_clients: ClassVar[bool] = True
+    is_datagram: ClassVar[bool] = True
+
+    client: NodeId
+
+
 class LeaseRenewed(Message, frozen=True, kw_only=True):
     """Client -> its broker: what I have subscribed to is still wanted."""
 

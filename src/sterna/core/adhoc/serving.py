@@ -31,6 +31,7 @@ from sterna.core.actions import Broadcast, Disconnect
 from sterna.core.adhoc.messages import (
     BrokerHere,
     ClientHere,
+    ClientListens,
     LeaseEnded,
     LeaseRenewed,
     ServingBegan,
@@ -84,7 +85,7 @@ class Serving(BrokerComponent):
     """The broker's part."""
 
     name = NAME
-    handles = (BrokerHere, ClientHere, LeaseRenewed)
+    handles = (BrokerHere, ClientHere, ClientListens, LeaseRenewed)
     facts = (ServingBegan, ServingEnded, LeaseEnded)
     Kept = KeptServing
 
@@ -166,6 +167,9 @@ class Serving(BrokerComponent):
             self._asked_by = message.client
             self._begins_at = now + self._turn(message.client)
             self.wake_by(self._begins_at)
+
+    def on_client_listens(self, message: ClientListens, link: LinkId, now: Time) -> None:
+        """A client in reach needs no broker: nothing is to be done for it."""
 
     def _hear(self, device: NodeId, reign: Reign | None, now: Time) -> None:
         self._news[device] = News(reign, now)

@@ -6,10 +6,11 @@ broker by themselves are heard as well.
 """
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from sterna.core.actions import Connect, Disconnect
-from sterna.core.adhoc.messages import BrokerHere
+from sterna.core.adhoc.messages import BrokerHere, ClientListens
 from sterna.core.inputs import Heard
 from sterna.core.messages import Message
 from sterna.core.names import NodeId, Peer
@@ -46,6 +47,8 @@ class Reach:
         self._unlinked = Unlinked(lambda name: name in sessions.links, self.radio.complain)
         self._serves: BrokerHere | None = None
         """What it has said last of itself, if it serves."""
+        self._serving: dict[NodeId, float] = {}
+        """When other brokers have said last that they serve, by the monotonic clock."""
 
     # ---- Beginning and end
 
@@ -87,9 +90,21 @@ class Reach:
         if message.from_clients:
             if is_new and self._serves is not None:  # Before anybody else begins to serve it.
                 self.radio.send(self._serves, self._address, name)
+            if type(message) is ClientListens:
+                return  # Now the radio knows where it is, and there is nothing else in it.
         elif self._driver.node.peers.get(name) is Peer.CLIENT:
             self._door.send_namesake_away(name)
+        if isinstance(message, BrokerHere):
+            self._serving.pop(name, None)
+            if not message.is_leaving:
+                self._serving[name] = time.monotonic()
         self._driver.give(Heard(sender=name, message=message))
+
+    def serving(self, within_s: float) -> list[NodeId]:
+        """The other brokers in reach that have said within so many seconds that they serve."""
+        oldest = time.monotonic() - within_s
+        self._serving = {name: at for name, at in self._serving.items() if at > oldest}
+        return sorted(self._serving)
 
     # ---- Links
 

@@ -31,7 +31,7 @@ from sterna.net.engine import Engine
 from sterna.net.http import HttpServer
 from sterna.net.librarian import Librarian
 from sterna.net.metrics import ElectionGauges, Gauges, Metrics
-from sterna.net.status import cut_off, electing_of
+from sterna.net.status import ad_hoc, cut_off, electing_of
 from sterna.net.watchdog import Watchdog
 from sterna.wire.frames import Role
 
@@ -277,6 +277,7 @@ class BrokerServer:
         roles, links = self.sessions.roles, self.sessions.links
         node, kept, snapshots = self.node, self.driver.log, self.engine.snapshots
         memory = self.budget.count()
+        alone = ad_hoc(self)
         return Gauges(
             connections={
                 **Counter(_kind(session, role) for session, role in roles.items()),
@@ -306,6 +307,7 @@ class BrokerServer:
             datagrams=self.reach.radio.datagrams,
             mqtt_ignored=self._mqtt.ignored,
             election=self._election(),
+            serves=None if alone is None else alone["serves"],
         )
 
     def _election(self) -> ElectionGauges | None:

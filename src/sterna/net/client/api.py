@@ -283,6 +283,11 @@ class Client:
         return self._driver.inputs
 
     @property
+    def inputs_idle(self) -> int:
+        """How many of them were heartbeats, or time that passed, and changed nothing."""
+        return self._driver.idle_inputs
+
+    @property
     def is_settled(self) -> bool:
         """Whether nothing that the client knows of is in flight."""
         return self._driver.is_settled and self._publications.is_settled

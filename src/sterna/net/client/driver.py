@@ -23,6 +23,7 @@ from sterna.core.actions import (
     Transmit,
 )
 from sterna.core.adhoc.options import NAME as AD_HOC
+from sterna.core.adhoc.seeking import Seeking
 from sterna.core.assembly import make_client
 from sterna.core.client import Client as Node
 from sterna.core.confirming.facts import SubscriptionKnown
@@ -204,6 +205,12 @@ class ClientDriver(Driver):
         return self.engine is not None and AD_HOC in self.engine.node.settings.protocols
 
     @property
+    def needs_broker(self) -> bool:
+        """Whether the core looks for a broker by itself because it has something to say to one."""
+        seeking = None if self.engine is None else self.engine.node.part(AD_HOC)
+        return isinstance(seeking, Seeking) and seeking.needs_broker
+
+    @property
     def is_welcome(self) -> bool:
         """Whether the broker accepts and delivers events."""
         return self.engine is not None and self.engine.node.is_welcome
@@ -217,6 +224,11 @@ class ClientDriver(Driver):
     def inputs(self) -> int:
         """How many inputs the core has had so far."""
         return 0 if self.engine is None else self.engine.inputs
+
+    @property
+    def idle_inputs(self) -> int:
+        """How many of them were heartbeats, or time that passed, and changed nothing else."""
+        return 0 if self.engine is None else self.engine.idle_inputs
 
     @property
     def position(self) -> int:

@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from ipaddress import ip_address
 
-from sterna.core.adhoc.messages import BrokerHere
+from sterna.core.adhoc.messages import BrokerHere, ClientListens
 from sterna.core.messages import Message
 from sterna.core.names import NodeId
 from sterna.errors import SternaError
 from sterna.net.address import Address
 from sterna.net.client.life import Life
 from sterna.net.radio import Radio, Unlinked
+
+PRESENT_S = 0.5
+"""A client that has said nothing for so long says that it listens: brokers that come anew, or come
+back, have to know where it is."""
 
 log = logging.getLogger("sterna.client")
 
@@ -33,7 +37,9 @@ class Ears:
         self._candidates: dict[Address, None] = {}
         self._radio: Radio | None = None
         self._unlinked = Unlinked(is_linked, self._complain)
-        self._opening: asyncio.Task[None] | None = None
+        self._working: asyncio.Task[None] | None = None
+        self._is_silent = True
+        """Whether it has said nothing since it was looked after."""
         self.is_open = False
         """Whether it hears what is sent now."""
 
@@ -55,9 +61,9 @@ class Ears:
     def open(self) -> None:
         """Begin to hear and to be heard."""
         self._radio = Radio(self._life.name, self._run, self._candidates, self, log)
-        self._opening = asyncio.create_task(self._open(self._radio))
+        self._working = asyncio.create_task(self._work(self._radio))
 
-    async def _open(self, radio: Radio) -> None:
+    async def _work(self, radio: Radio) -> None:
         try:
             await radio.open(_any_port(self._candidates))
         except OSError as error:
@@ -65,19 +71,25 @@ class Ears:
             return
         self.is_open = True
         self._life.changed()
+        while True:
+            if self._is_silent:
+                self.broadcast(ClientListens(client=self._life.name))
+            self._is_silent = True
+            await asyncio.sleep(PRESENT_S)
 
     def close(self) -> None:
         """Hear nothing more."""
         radio, self._radio, self.is_open = self._radio, None, False
-        if self._opening is not None:
-            self._opening.cancel()
-            self._opening = None
+        if self._working is not None:
+            self._working.cancel()
+            self._working = None
         if radio is not None:
             radio.close()
 
     def broadcast(self, message: Message) -> None:
         """Say something to all that may be in reach."""
         if self._radio is not None:
+            self._is_silent = False
             self._radio.broadcast(message)
 
     def address_of(self, broker: NodeId | None) -> Address | None:

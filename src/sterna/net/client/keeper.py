@@ -101,13 +101,18 @@ class Keeper:
             return "closed"
         if now is not None:
             return f"connected to {now.broker} at {now.address}"
-        state = "looks for a broker" if self.is_looking else "not connected"
+        state = "not connected"
+        if self.is_looking:
+            state = "looks for a broker"
+        elif self.is_listening:
+            state = "needs no broker now"
         return state if self.broker is None else f"{state}, last at {self.broker}"
 
     @property
     def is_looking(self) -> bool:
         """Whether it looks for a broker, and none accepts and delivers events yet."""
-        return (self._search.is_on or self._ears.is_on) and not self.is_welcome
+        seeks = self._ears.is_on and self._driver.needs_broker
+        return (self._search.is_on or seeks) and not self.is_welcome
 
     @property
     def is_listening(self) -> bool:
