@@ -1,4 +1,4 @@
-"""Devices without a fixed broker, on sockets: clients find a broker, or one of the devices serves."""
+"""Devices without a fixed broker, on sockets: clients find one, or one of the devices serves."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

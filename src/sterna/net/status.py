@@ -128,14 +128,14 @@ def ad_hoc(server: "BrokerServer") -> dict[str, Any] | None:
     serving, tables = node.part(AD_HOC), node.part(Reversing.name)
     if not (isinstance(serving, Serving) and isinstance(tables, Reversing)):
         return None
-    lost = [each for each in tables.subscribers.values() if each.is_lost and each.time]
+    wanting = [each for each in tables.subscribers.values() if each.filters or each.queue]
     return {
         "serves": not serving.is_asleep,
         "yields": serving.yields and not serving.is_asleep,
         "serving": server.reach.serving(serving.options.silent_us / 1e6),
-        "subscribers": len(tables.subscribers),
-        "subscribers_lost": len(lost),
-        "kept_events": sum(len(each.queue) for each in tables.subscribers.values()),
+        "subscribers": len(wanting),
+        "subscribers_lost": sum(each.is_lost for each in wanting),
+        "kept_events": sum(len(each.queue) for each in wanting),
     }
 
 

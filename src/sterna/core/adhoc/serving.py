@@ -237,6 +237,7 @@ class Serving(BrokerComponent):
 
     def _beat(self, now: Time) -> None:
         """Say that it is there, or sleep if nobody needs it."""
+        self._reigns(now)  # Who is silent is forgotten.
         election = self._electing.election
         is_end = election is not None and len(election.neighbours) <= 1
         is_alone = election is None or election.next_hop is None
