@@ -264,7 +264,10 @@ class Client:
 
     @property
     def missed(self) -> int:
-        """How many events brokers discarded, by their limits, before they could be delivered."""
+        """How many events brokers discarded, by their limits, before they could be delivered.
+
+        Among devices alone also those that came too late to be put into order.
+        """
         return self._deliveries.missed
 
     @property

@@ -30,10 +30,13 @@ from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.facts import Fact
 from sterna.core.inputs import Configured, Input, LinkUp, Received, Unsubscribe
 from sterna.core.lives import NOTHING_KNOWN, Earlier
+from sterna.core.mobile.ordering import NAME as ORDERING
+from sterna.core.mobile.ordering import Ordering
 from sterna.core.names import LinkId
 from sterna.core.node import Turn
 from sterna.core.settings import Settings
 from sterna.errors import ClosedError, NotConnectedError, SternaError
+from sterna.model.event import Event
 from sterna.net.client.checking import check_sendable
 from sterna.net.client.life import Life
 from sterna.net.client.record import STARTED, Record
@@ -308,7 +311,15 @@ class ClientDriver(Driver):
             elif isinstance(fact, SubscriptionKnown):
                 self._deliveries.known(fact, position)
             elif isinstance(fact, facts.Purged):
-                self._publications.discard(fact.events)
+                self._purged(fact.events)
+
+    def _purged(self, events: Sequence[Event]) -> None:
+        """The core has discarded what it was to publish, or what came too late."""
+        ordering = None if self.engine is None else self.engine.node.part(ORDERING)
+        late = isinstance(ordering, Ordering) and [e for e in events if ordering.came_late(e)]
+        if late:
+            self._deliveries.missed_more(len(late))
+        self._publications.discard([event for event in events if event not in (late or ())])
 
     def stumbled(self, given: Input, error: Exception) -> None:
         log.error("%s failed at %s", self._life.name, type(given).__name__, exc_info=error)

@@ -14,6 +14,7 @@ from sterna.core.history.options import BufferOptions, HistoryOptions
 from sterna.core.location.options import PlacesOptions
 from sterna.core.mobility import MobilityOptions
 from sterna.core.names import Time
+from sterna.core.protocol import named
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import Settings
 from sterna.core.terms.messages import TERMS
@@ -135,7 +136,9 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
         yield from self._not_with_devices_alone()
         network = self.network
         names = (*network.protocols, *network.overlay_protocols, network.handover_protocol, TERMS)
-        used = {found.name: found for found in map(plugins.find, names)}
+        asked = [plugins.find(name) for name in names]
+        needed = [named(need) for found in asked for need in found.needs]
+        used = {found.name: found for found in (*asked, *needed)}
         for name in self.protocols:
             if name not in used:
                 yield f"protocols.{name}", f"is not used here; there are {', '.join(used)}"
