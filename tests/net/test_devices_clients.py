@@ -197,6 +197,33 @@ def test_a_connection_that_has_died_without_notice_is_made_anew(
     run(doing())
 
 
+def test_a_client_goes_to_brokers_whose_settings_differ_and_to_one_that_is_back(
+    tmp_path: Path,
+) -> None:
+    """Settings may change while devices are on their way. Who is stopped keeps a snapshot."""
+
+    async def doing() -> None:
+        async with (
+            devices_in(tmp_path, "AB") as brokers,
+            connect(brokers.url("A"), client="a") as a,
+        ):
+            subscription = a.subscribe("n >= 0")
+            await brokers.stop("B")
+            await until(lambda: a.is_connected and a.broker == "A")
+            beats = {"beat_us": BEAT_US, "lease_us": 7_000_000}
+            other = {"election": {"beat_us": BEAT_US}, "ad-hoc": beats}
+            await brokers.start("B", network=ALONE, protocols=other)
+            for stopped, broker in (("A", "B"), ("B", "A")):
+                await brokers.stop(stopped)
+                await until(lambda at=broker: a.is_connected and a.broker == at)  # type: ignore[misc]
+                await a.publish(at=broker, n=1)
+                (event,) = await gather_events(subscription, 1)
+                assert event.attributes["at"] == broker
+                await brokers.start(stopped, network=ALONE)
+
+    run(doing())
+
+
 class Somebody:
     """Who sends datagrams to a broker, and gets its own."""
 
