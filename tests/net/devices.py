@@ -22,7 +22,7 @@ from sterna.net.client.handles import Subscription
 from tests.net.fences import Fences
 from tests.net.live import SETTLE_S, Client, connect, network_in
 
-BEAT_US = 250_000
+BEAT_US = 500_000
 POLL_S = 0.02
 
 
