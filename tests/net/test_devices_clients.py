@@ -224,6 +224,37 @@ def test_a_client_goes_to_brokers_whose_settings_differ_and_to_one_that_is_back(
     run(doing())
 
 
+@pytest.mark.spec("LV-9")
+@pytest.mark.parametrize(("before", "after"), [("tree", "ad-hoc"), ("ad-hoc", "elect")])
+def test_a_client_goes_on_when_its_network_gets_another_overlay(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    """The broker is stopped and started with the other setting; the client learns of it there."""
+
+    async def doing() -> None:
+        beats = {"beat_us": BEAT_US}
+        options = {
+            "tree": {},
+            "elect": {"election": beats},
+            "ad-hoc": {"election": beats, "ad-hoc": beats},
+        }
+        brokers = Brokers(tmp_path, "A")
+        await brokers.start("A", network={"overlay": before}, protocols=options[before])
+        async with connect(brokers.url("A"), client="a", state=tmp_path / "a") as client:
+            subscription = client.subscribe("n >= 0")
+            await subscription.ready()
+            await client.publish(n=1)
+            await brokers.stop("A")
+            client.publish(n=2)
+            await brokers.start("A", network={"overlay": after}, protocols=options[after])
+            events = await gather_events(subscription, 2)
+            assert [event.attributes["n"] for event in events] == [1, 2]
+            await client.drain()
+        await brokers.stop("A")
+
+    run(doing())
+
+
 class Somebody:
     """Who sends datagrams to a broker, and gets its own."""
 

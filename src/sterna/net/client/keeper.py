@@ -347,6 +347,8 @@ class Keeper:
             if self._asks or said.settings is not None or said.node != self._wanted:
                 self._asked(self.connection, said)
                 return
+        if not self._driver.seeks:
+            self._ears.close()  # The network has changed.
         self.broker = self._greeted = said.node
         self._earlier = said.earlier
         if self._wanted != said.node:
