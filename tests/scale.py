@@ -12,6 +12,9 @@ from hypothesis import settings
 CAMPAIGN = int(os.environ.get("STERNA_CAMPAIGN", "1"))
 """`make test-long` sets this to try so many times as many examples."""
 
+MANY = 2_500
+"""So many random runs for each unit of a campaign: `make test-long` has 20 of them."""
+
 
 def examples(count: int, *, long: int = 1) -> settings:
     """The setting for a property that `make test` tries on so many examples.
@@ -24,6 +27,14 @@ def examples(count: int, *, long: int = 1) -> settings:
 def seeds(count: int, *, long: float = 1) -> range:
     """The seeds of so many random runs in `make test`; see `examples`."""
     return range(int(count * CAMPAIGN * (long if CAMPAIGN > 1 else 1)))
+
+
+def many_seeds(count: int) -> range:
+    """The seeds of so many random runs in `make test`, and of 50,000 in `make test-long`.
+
+    For brokers that move, die and meet: what goes wrong there is rare.
+    """
+    return range(count if CAMPAIGN == 1 else CAMPAIGN * MANY)
 
 
 @contextmanager

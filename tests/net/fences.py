@@ -1,11 +1,18 @@
-"""Fences between brokers that make their own tree: they let links and datagrams through, or not."""
+"""Fences between brokers that make their own tree: they let links and datagrams through, or not.
+
+A client that looks for a broker by itself is in reach of whom its device is: it has the candidates
+of the broker there, and what it sends goes through the same fences.
+"""
 
 import asyncio
 import random
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import permutations
 
 from sterna.net.address import Address
+from sterna.wire.datagrams import DATAGRAM_BYTES_MAX
 from tests.net.proxy import Proxy
 
 HOST = "127.0.0.1"
@@ -24,6 +31,8 @@ class Gate(asyncio.DatagramProtocol):
         self.passed = 0
         self.takes_datagrams = True
         self._transport: asyncio.DatagramTransport
+        self._clients: dict[tuple[str, int], socket.socket] = {}
+        """The clients on this broker's device, each with an address that the other broker sees."""
 
     async def open(self) -> bool:
         """Listen; whether there is a port for connections and datagrams alike."""
@@ -40,14 +49,36 @@ class Gate(asyncio.DatagramProtocol):
         return True
 
     async def close(self) -> None:
+        for client in self._clients.values():
+            asyncio.get_running_loop().remove_reader(client)
+            client.close()
         self._transport.close()
         await self.proxy.stop()
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        del addr
-        if self.takes_datagrams:
-            self.passed += 1
+        if not self.takes_datagrams:
+            return
+        self.passed += 1
+        if addr == self.back.proxy.target:
             self.back._transport.sendto(data, self.proxy.target)
+        else:
+            self._of_client(addr).sendto(data, self.proxy.target)
+
+    def _of_client(self, addr: tuple[str, int]) -> socket.socket:
+        """Where the other broker sees a client; what it answers there goes to the client."""
+        found = self._clients.get(addr)
+        if found is None:
+            found = self._clients[addr] = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            found.setblocking(False)
+            found.bind((HOST, 0))
+            asyncio.get_running_loop().add_reader(found, self._answered, found, addr)
+        return found
+
+    def _answered(self, source: socket.socket, client: tuple[str, int]) -> None:
+        with suppress(OSError):  # Nobody is there, for now.
+            data = source.recv(DATAGRAM_BYTES_MAX)
+            if self.takes_datagrams:
+                self._transport.sendto(data, client)
 
 
 class Fences:

@@ -179,7 +179,7 @@ def test_a_broker_comes_back_at_another_address(tmp_path: Path) -> None:
             await ann.attach(brokers.url("C"))
             got = await gather_events(subscription, 2)
             assert [event.attributes["n"] for event in got] == [1, 2]
-        place = brokers.servers["A"].reach.places["C"]
+        place = brokers.servers["A"].reach.radio.places["C"]
         assert place.address.port == brokers.ports["C"]
 
     with_brokers(tmp_path, "ABC", doing)
@@ -200,7 +200,7 @@ def test_a_broker_that_is_heard_and_cannot_be_connected_is_out_of_reach(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Datagrams pass between A and B, and connections do not: C is the way."""
-    monkeypatch.setattr("sterna.net.broker.reach.UNLINKED_S", 1.0)
+    monkeypatch.setattr("sterna.net.radio.UNLINKED_S", 1.0)
 
     async def doing() -> None:
         brokers = Brokers(tmp_path, "ABC")
@@ -213,7 +213,7 @@ def test_a_broker_that_is_heard_and_cannot_be_connected_is_out_of_reach(
             await brokers.start(name, network=neighbours)
         await brokers.whole()
         assert topology(brokers.servers["C"])["links"] == [["A", "C"], ["B", "C"]]
-        assert brokers.servers["B"].reach.datagrams["unlinked"] > 0
+        assert brokers.servers["B"].reach.radio.datagrams["unlinked"] > 0
         for name in "ABC":
             await brokers.stop(name)
         await fences.close()
@@ -291,7 +291,7 @@ class Stranger:
 def test_what_is_no_heartbeat_is_ignored_and_counted(tmp_path: Path) -> None:
     async def doing(brokers: Brokers) -> None:
         server = brokers.servers["A"]
-        stranger, counted = Stranger(server), server.reach.datagrams
+        stranger, counted = Stranger(server), server.reach.radio.datagrams
         reign = Reign(-1, "X")  # It would lead at once.
         beat = Beat(reign=reign, round=1, path=("X",))
         for data in (
@@ -309,7 +309,7 @@ def test_what_is_no_heartbeat_is_ignored_and_counted(tmp_path: Path) -> None:
         heard = counted["heard"]
         for path in ((), ("Y",), ("X", "Y"), ("X", "X")):  # No way of X's beats to X.
             stranger.send(encode_datagram("X", "run", "", Beat(reign=reign, round=1, path=path)))
-        await until(lambda: counted["heard"] >= heard + 4 and "X" in server.reach.places)
+        await until(lambda: counted["heard"] >= heard + 4 and "X" in server.reach.radio.places)
         assert election(server).leader == "A"
         assert "X" not in election(server).heard
         assert 'sterna_datagrams_total{what="malformed"} 6.0' in server.metrics.text().decode()
@@ -349,11 +349,11 @@ def test_a_client_with_the_name_of_a_broker_is_sent_away(tmp_path: Path) -> None
 
 
 def test_a_flood_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sterna.net.broker.reach.PER_SECOND_MAX", 50)
+    monkeypatch.setattr("sterna.net.radio.PER_SECOND_MAX", 50)
 
     async def doing(brokers: Brokers) -> None:
         server = brokers.servers["A"]
-        stranger, counted = Stranger(server), server.reach.datagrams
+        stranger, counted = Stranger(server), server.reach.radio.datagrams
         beat = Beat(reign=Reign(10**18, "X"), round=1, path=("X",))
         data = encode_datagram("X", "run", "", beat)
         while not counted["flood"]:

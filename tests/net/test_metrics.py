@@ -170,7 +170,7 @@ def test_the_manual_names_every_metric() -> None:
     place = ElectionGauges(
         is_leader=True, hops=0, round=7, brokers=1, in_reach=0, cut_off=0, kept_events=0
     )
-    text = make(lambda: Gauges(election=place)).text().decode()
+    text = make(lambda: Gauges(election=place, serves=True)).text().decode()
     exposed = re.findall(r"^# TYPE (\S+) (\S+)", text, re.MULTILINE)
     said = re.findall(r"^\| `([a-z_]+)[^`]*` \| (\w+) \|", PAGE.read_text("utf-8"), re.MULTILINE)
 

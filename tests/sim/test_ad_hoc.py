@@ -24,7 +24,7 @@ from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
 from sterna.sim.script import Crash, Die, Do, LinkModel, Pause, Reach, Script, Slow, Wait
 from sterna.sim.topology import Topology, line
-from tests.scale import seeds
+from tests.scale import many_seeds
 from tests.sim.overlay import Facts
 
 pytestmark = pytest.mark.spec("RE-4")
@@ -246,6 +246,28 @@ def test_a_publisher_that_finds_no_broker_has_one_elected_and_others_find_it() -
     assert devices.serving() == [broker]
 
 
+def test_a_publisher_whose_broker_dies_before_it_confirms_finds_another_one() -> None:
+    """Also if it has nothing else to say."""
+    devices = Devices(3, everyone(3))
+    devices.publish("c1", 1)
+    devices.wait(4)
+    broker = devices.broker_of("c1")
+    assert broker is not None
+    if broker == "D1":  # Its own device would die with the client.
+        publisher = "c2"
+        devices.publish("c2", 1)
+        devices.wait(2)
+    else:
+        publisher = "c1"
+    devices.publish(publisher, 2)
+    devices.die(broker)
+    devices.wait(10)
+    assert devices.broker_of(publisher) in devices.serving()
+    assert devices.network.hosts[publisher].node.is_settled
+    accepted = [e for fact in devices.of(facts.Accepted) for e in fact.events]
+    assert [e.id.seq for e in accepted if e.publisher == publisher][-1] == 2
+
+
 def random_devices(seed: int, *, lease_us: int = 600_000_000) -> tuple[Devices, Random]:
     rng = Random(f"ad-hoc {seed}")  # noqa: S311 - reproducible.
     count = rng.randint(1, 8)
@@ -280,7 +302,7 @@ def heal(devices: Devices) -> None:
 
 def test_whatever_devices_move_what_is_wanted_comes_once_and_in_order() -> None:
     """Or counts as too late. Devices restart from their logs and pause; none dies."""
-    for seed in seeds(100, long=2.5):
+    for seed in many_seeds(100):
         devices, rng = random_devices(seed)
         for broker in devices.brokers:
             for number in rng.sample([1, 2, 3], rng.randint(1, 2)):
@@ -307,7 +329,7 @@ def test_whatever_devices_move_what_is_wanted_comes_once_and_in_order() -> None:
 
 def test_whatever_devices_die_and_forget_all_know_what_is_wanted_in_the_end() -> None:
     """Leases are short, datagrams get lost; who is gone for good is forgotten by all."""
-    for seed in (*FOUND, *seeds(100, long=2.5)):
+    for seed in (*FOUND, *many_seeds(100)):
         devices, rng = random_devices(seed, lease_us=6 * BEAT_US)
         for broker in devices.brokers:
             devices.subscribe(devices.client(broker), 1)

@@ -10,7 +10,7 @@ from sterna.core.overlay.branch_parts import BranchCutOff, BranchReached, OrderW
 from sterna.core.overlay.branches import Branches
 from sterna.core.overlay.doubts import in_order
 from sterna.model.event import Event
-from tests.scale import CAMPAIGN
+from tests.scale import many_seeds
 from tests.sim.changing import BEAT_US, CALM, Changing
 
 pytestmark = pytest.mark.spec("MB-4")
@@ -50,7 +50,7 @@ def check(run: Changing) -> bool:
 @pytest.mark.parametrize("part", range(2))
 def test_nothing_is_lost_whatever_links_come_and_go(part: int) -> None:
     runs, late, reached = 0, 0, 0
-    for seed in (*FOUND[part::2], *range(part, 160 * CAMPAIGN, 2)):
+    for seed in (*FOUND[part::2], *many_seeds(160)[part::2]):
         handover = [*FETCHING, Handover.HOME, Handover.RELOCATION][seed % 5]
         run = Changing(seed, handover=handover)
         run.walk(60)
@@ -63,7 +63,7 @@ def test_nothing_is_lost_whatever_links_come_and_go(part: int) -> None:
 
 def test_clients_that_roam_while_the_network_is_whole_lose_nothing() -> None:
     runs, late, moved = 0, 0, 0
-    for seed in range(60 * CAMPAIGN):
+    for seed in many_seeds(60):
         run = Changing(seed, handover=FETCHING[seed % 3], moves=True)
         run.walk(40)
         run.heal()
@@ -88,7 +88,7 @@ class Wandering(Changing):
 def test_wherever_clients_move_all_get_in_the_end_what_they_want_and_nothing_else() -> None:
     """What is published once the network is whole and quiet comes to all who want it, once."""
     handovers = [*FETCHING, Handover.HOME, Handover.RELOCATION]
-    for seed in range(30 * CAMPAIGN):
+    for seed in many_seeds(30):
         run = Wandering(seed, handover=handovers[seed % 5], moves=True)
         run.walk(60)
         run.heal()

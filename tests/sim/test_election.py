@@ -11,7 +11,7 @@ from sterna.core.overlay.election import Beat, Election, ElectionTiming, Reign
 from sterna.sim.run import Simulation
 from sterna.sim.script import Crash, Die, LinkModel, Pause, Reach, Script, Wait
 from sterna.sim.topology import Topology
-from tests.scale import CAMPAIGN
+from tests.scale import CAMPAIGN, many_seeds
 from tests.sim.overlay import Facts
 
 Edge = frozenset[str]
@@ -146,7 +146,7 @@ def change(field: Field, rng: Random) -> None:
 @pytest.mark.spec("MB-1")
 @pytest.mark.parametrize("part", range(4))
 def test_each_partition_has_one_leader_and_a_tree(part: int) -> None:
-    for seed in (*FOUND[part::4], *range(part, 240 * CAMPAIGN, 4)):
+    for seed in (*FOUND[part::4], *many_seeds(240)[part::4]):
         field, rng = random_field(seed, loss=0.0 if seed % 3 else 0.05)
         for _ in range(rng.randint(0, 12)):
             field.wait(rng.uniform(0, 3))
@@ -167,7 +167,7 @@ def branch(field: Field, top: str) -> set[str]:
 @pytest.mark.spec("MB-1")
 def test_a_link_that_is_lost_changes_only_the_branch_behind_it() -> None:
     changed = removed = 0
-    for seed in range(120 * CAMPAIGN):
+    for seed in many_seeds(120):
         field, rng = random_field(seed)
         field.wait(ROUNDS)
         field.check()
@@ -194,7 +194,7 @@ def test_a_link_that_is_lost_changes_only_the_branch_behind_it() -> None:
 @pytest.mark.spec("MB-1")
 def test_a_link_that_is_new_changes_nothing_unless_it_joins_two_partitions() -> None:
     joined = 0
-    for seed in range(120 * CAMPAIGN):
+    for seed in many_seeds(120):
         field, rng = random_field(seed)
         pairs = [frozenset((a, b)) for n, a in enumerate(field.brokers) for b in field.brokers[:n]]
         new = [pair for pair in pairs if pair not in field.reach]
@@ -289,7 +289,7 @@ def test_a_link_that_the_other_end_has_given_up_is_made_again() -> None:
 
 @pytest.mark.spec("MB-1")
 def test_a_network_that_loses_most_beats_is_whole_when_it_does_not() -> None:
-    for seed in range(40 * CAMPAIGN):
+    for seed in many_seeds(40):
         field, _ = random_field(seed, loss=0.6)
         field.wait(20)
         field.network.model = LinkModel(latency_us=2_000)

@@ -12,7 +12,7 @@ from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
 from sterna.sim.script import Crash, Do, EndLink, Migrate, Script, Slow, Wait
 from sterna.sim.topology import from_edges, line
-from tests.scale import CAMPAIGN, seeds
+from tests.scale import CAMPAIGN, many_seeds
 from tests.sim.moving import Moving
 from tests.sim.overlay import Facts
 
@@ -237,7 +237,7 @@ def test_whatever_moves_no_event_is_lost_and_none_waits_in_the_end() -> None:
 @pytest.mark.spec("MB-5", "MB-7")
 def test_whatever_moves_crashes_and_meets_tables_are_those_of_a_fresh_start() -> None:
     """Branches move, links break, brokers crash with their memory and without, clients roam."""
-    for seed in seeds(1_000, long=2.5):
+    for seed in many_seeds(1_000):
         run = Moving(seed, "reversing", roams=True)
         for _ in range(8):
             run.subscribe()
@@ -250,7 +250,7 @@ def test_whatever_moves_crashes_and_meets_tables_are_those_of_a_fresh_start() ->
 @pytest.mark.spec("RE-4", "MB-7")
 def test_what_a_part_of_the_network_has_forgotten_it_learns_again() -> None:
     """A subscriber that others have lost may be elsewhere, or be just coming back."""
-    for seed in seeds(300, long=2.5):
+    for seed in many_seeds(300):
         run = Moving(seed, "reversing", roams=True)
         for _ in range(8):
             run.subscribe()
@@ -266,7 +266,7 @@ def test_what_a_part_of_the_network_has_forgotten_it_learns_again() -> None:
 @pytest.mark.spec("MB-7", "RT-1")
 def test_our_usual_routing_has_the_tables_of_a_fresh_start_as_well() -> None:
     """Filters are announced over each link that is made, and end with it. (Covering)"""
-    for seed in seeds(1_000, long=2.5):
+    for seed in many_seeds(1_000):
         run = Moving(seed, protocol="")
         for _ in range(8):
             run.subscribe()
@@ -279,7 +279,7 @@ def test_our_usual_routing_has_the_tables_of_a_fresh_start_as_well() -> None:
 
 @pytest.mark.spec("MB-4", "MB-7")
 def test_one_change_at_a_time_modular_tables_are_those_of_a_fresh_start() -> None:
-    for seed in seeds(1_000, long=2.5):
+    for seed in many_seeds(1_000):
         run = Moving(seed, "modular", roams=True, one_by_one=True)
         for _ in range(8):
             run.subscribe()
@@ -297,7 +297,7 @@ def test_events_come_once_and_in_order_or_count_as_too_late(
     protocol: str, one_by_one: bool, runs: int
 ) -> None:
     """Brokers and clients move, links break, brokers restart from their logs."""
-    for seed in seeds(runs, long=2.5):
+    for seed in many_seeds(runs):
         run = Moving(seed, protocol, roams=True, one_by_one=one_by_one)
         for _ in range(8):
             run.subscribe()
@@ -324,7 +324,7 @@ def test_what_short_queues_drop_is_stated_by_name_whatever_moves(
     A copy that was dropped need not be the last one: another broker may have delivered the event.
     """
     lost = 0
-    for seed in seeds(runs, long=2.5):
+    for seed in many_seeds(runs):
         run = Moving(seed, protocol, roams=True, one_by_one=one_by_one, queue_max=1 + seed % 3)
         for _ in range(8):
             run.subscribe()
@@ -345,7 +345,7 @@ def test_what_short_queues_drop_is_stated_by_name_whatever_moves(
 def test_the_oracle_agrees_while_subscriptions_change_in_different_parts() -> None:
     """An event is owed to whom all brokers knew when it was published, once all of them meet."""
     owed = 0
-    for seed in seeds(400, long=2.5):
+    for seed in many_seeds(400):
         run = Moving(seed, "reversing", roams=True)
         for _ in range(8):
             run.subscribe()
@@ -371,7 +371,7 @@ def test_a_network_in_parts_has_not_settled() -> None:
 @pytest.mark.spec("MB-2", "MB-3")
 def test_on_a_tree_that_stands_clients_that_move_are_found() -> None:
     """Phoenix: each client rests somewhere before it moves on."""
-    for seed in seeds(300):
+    for seed in many_seeds(300):
         run = Moving(seed, "simple-routing", roams=True, one_by_one=True)
         for _ in range(8):
             run.subscribe()

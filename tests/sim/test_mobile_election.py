@@ -18,7 +18,7 @@ from sterna.model.filters import Filter
 from sterna.sim.run import Simulation
 from sterna.sim.script import Crash, Do, LinkModel, Pause, Script
 from sterna.sim.topology import Topology
-from tests.scale import seeds
+from tests.scale import many_seeds
 from tests.sim.overlay import Facts
 from tests.sim.test_election import OUTAGE, ROUNDS, Field, random_reach
 
@@ -198,7 +198,7 @@ def run(seed: int, protocol: str, *, patient: bool) -> Roaming:
 
 @pytest.mark.spec("MB-1", "MB-5", "MB-7")
 def test_on_a_tree_that_brokers_make_tables_are_those_of_a_fresh_start() -> None:
-    for seed in seeds(400, long=2.5):
+    for seed in many_seeds(400):
         field = run(seed, "reversing", patient=False)
         field.meet()
         assert field.wrong() == [], f"seed {seed}"
@@ -206,7 +206,7 @@ def test_on_a_tree_that_brokers_make_tables_are_those_of_a_fresh_start() -> None
 
 @pytest.mark.spec("MB-1", "MB-4", "MB-7")
 def test_modular_tables_on_such_a_tree_one_thing_at_a_time() -> None:
-    for seed in seeds(100, long=2.5):
+    for seed in many_seeds(100):
         field = run(seed, "modular", patient=True)
         field.meet(patient=True)
         assert field.wrong() == [], f"seed {seed}"
@@ -214,7 +214,7 @@ def test_modular_tables_on_such_a_tree_one_thing_at_a_time() -> None:
 
 @pytest.mark.spec("MB-1", "MB-7")
 def test_on_such_a_tree_events_come_once_and_in_order_or_count_as_too_late() -> None:
-    for seed in seeds(200, long=2.5):
+    for seed in many_seeds(200):
         field = Roaming(seed, "reversing")
         rng = field.rng
         field.meet()

@@ -40,6 +40,11 @@ def topology(url: Url = None, as_json: Json = False) -> None:
         neighbours[one].append(other)
         neighbours[other].append(one)
     console.print(_tree(answer["at"], neighbours, down, answer.get("leader")))
+    alone = answer.get("ad_hoc")
+    if alone is not None and not alone["serves"]:
+        others = ", ".join(alone["serving"]) or "no broker"
+        console.print(f"asleep; {others} in reach serves", style="dim")
+        return
     count = len(answer["brokers"])
     console.print(f"{count} broker{'s'[: count != 1]}", style="dim")
     if answer.get("cut_off"):  # An older broker does not tell.
@@ -99,7 +104,8 @@ def _rows(answer: dict[str, Any]) -> list[tuple[str, Text]]:
     return [
         ("version", Text(answer["version"])),
         ("neighbours", neighbours if answer["neighbours"] else Text("none")),
-        *_election(answer.get("election")),  # An older broker does not tell.
+        *_ad_hoc(answer.get("ad_hoc")),  # An older broker does not tell.
+        *_election(answer.get("election")),
         ("clients", Text(_clients(answer))),
         ("subscriptions", Text(f"{answer['subscriptions']:,}")),
         ("network", Text(f"{answer['strategy']} routing, {answer['handover']} handover")),
@@ -108,6 +114,22 @@ def _rows(answer: dict[str, Any]) -> list[tuple[str, Text]]:
         ("journal", Text(f"{answer['journal_bytes']:,} bytes")),
         ("inputs", Text(f"{answer['inputs']:,}")),
     ]
+
+
+def _ad_hoc(told: dict[str, Any] | None) -> list[tuple[str, Text]]:
+    if told is None:
+        return []
+    serves = Text("yes", "green") if told["serves"] else Text("no, it sleeps")
+    if told["yields"]:
+        serves.append("; its clients go to another broker that they hear", "dim")
+    rows = [
+        ("serves", serves),
+        ("others serve", Text(", ".join(told["serving"]) or "none in reach")),
+    ]
+    if told["subscribers_lost"]:
+        lost = f"{told['subscribers_lost']:,}, {told['kept_events']:,} events are kept"
+        rows.append(("out of reach", Text(f"subscribers: {lost}", "yellow")))
+    return rows
 
 
 def _election(told: dict[str, Any] | None) -> list[tuple[str, Text]]:

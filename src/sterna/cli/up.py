@@ -66,7 +66,8 @@ def up(
     overlay: Annotated[
         Overlay | None,
         typer.Option(
-            help="Whether they are in a tree as configured, or elect a leader and make their own.",
+            help="Whether they are in a tree as configured, elect a leader and make their own, or "
+            "stand for devices alone, each of which serves only while clients need it.",
             show_default=False,
         ),
     ] = None,
@@ -81,7 +82,7 @@ def up(
     """Start a network of brokers; Ctrl-C stops it.
 
     They are in a tree. With `--overlay elect`, they find it by themselves, and another one when
-    brokers fail.
+    brokers fail. With `--overlay ad-hoc`, each stands for a device without a fixed network.
 
     Each broker is a process of its own. Their addresses are printed when they are all connected.
     With `--data`, a network that is in the directory continues as it is: with its brokers, their

@@ -237,6 +237,10 @@ class Broker(Node):
             self.state(Accepted(at=self.id, time=now, link=link, events=events))
         for arriving in self.hooks.events_arriving:
             events = tuple(arriving(events, link, now))
+        self.pass_on(events, link, now)
+
+    def pass_on(self, events: tuple[Event, ...], link: LinkId, now: Time) -> None:
+        """Route events that have come over a link, and have not been held back."""
         if not events:
             return
         for passing in self.hooks.events_passing:

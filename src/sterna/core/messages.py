@@ -41,7 +41,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """Whether nobody says it again: if two brokers begin a link anew, what was not confirmed of it
     is sent again. What announces a state need not be, for all of that is announced anew."""
     is_datagram: ClassVar[bool] = False
-    """Whether it is sent to all brokers in reach (`Broadcast`), and never over a link."""
+    """Whether it is sent to all nodes in reach (`Broadcast`), and never over a link."""
     follows_client: ClassVar[bool] = False
     """Whether it goes from where its `client` is to where that was before, or back as an answer:
     behind that, nothing more comes from there that the client has published."""

@@ -262,9 +262,16 @@ class LocalNetwork:
             return False
 
     def _knows_all(self, topology: Any) -> bool:
+        if self._are_alone:
+            return True  # Most of them sleep.
         return set(topology["brokers"]) >= set(self.names) and all(
             neighbour["is_up"] for neighbour in topology["neighbours"]
         )
+
+    @property
+    def _are_alone(self) -> bool:
+        """Whether these are devices alone, whose brokers need not know each other."""
+        return any(each.network.overlay is Overlay.AD_HOC for each in self.configs.values())
 
     def _is_settled(self) -> bool:
         try:
@@ -334,7 +341,7 @@ class LocalNetwork:
             network=replace(
                 common.network,
                 neighbours=self._candidates(place)
-                if common.network.overlay is Overlay.ELECT
+                if common.network.elects
                 else (self.url(up),)
                 if up is not None
                 else (),

@@ -64,6 +64,8 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     mqtt_ignored: Mapping[str, int] = {}
     """What in messages of MQTT clients was not used, by what it was."""
     election: "ElectionGauges | None" = None
+    serves: bool | None = None
+    """Whether this device serves, among devices alone; None elsewhere."""
 
 
 class ElectionGauges(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,9 +235,13 @@ class Metrics(Collector):
         gauges = self._gauges()
         ignored = "Things in messages of MQTT clients that were not used, by what they were."
         yield _labelled("sterna_mqtt_ignored", ignored, "what", gauges.mqtt_ignored)
-        if gauges.election is not None:
+        if gauges.election is not None or gauges.serves is not None:
             datagrams = "Datagrams of the election: sent, heard, or ignored for a reason."
             yield _labelled("sterna_datagrams", datagrams, "what", gauges.datagrams)
+        if gauges.serves is not None:
+            meaning = "1 while this device serves, among devices alone; 0 while it sleeps."
+            yield GaugeMetricFamily("sterna_ad_hoc_serves", meaning, int(gauges.serves))
+        if gauges.election is not None:
             yield from _election_families(gauges.election)
         holds = "How often the event loop stood still for more than 100 ms."
         yield CounterMetricFamily("sterna_loop_holds", holds, gauges.loop_holds)

@@ -56,5 +56,5 @@ async def _inputs_if_idle(
         # One side may have lost a connection while the other has not noticed.
         if places.get(client.name, []) != ([client.broker] if client.is_connected else []):
             return None
-        inputs.append(client.inputs)
+        inputs.append(client.inputs - client.inputs_idle)
     return inputs

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import sterna
+from sterna.core.adhoc.options import NAME as AD_HOC
+from sterna.core.adhoc.serving import Serving
 from sterna.core.broker import Broker
+from sterna.core.mobile.reversing import Reversing
 from sterna.core.names import LinkId, Peer
 from sterna.core.overlay.branches import Branches
 from sterna.core.overlay.electing import Electing
@@ -38,6 +41,7 @@ def status(server: "BrokerServer") -> dict[str, Any]:
         "durability": str(server.config.durability.level),
         "overlay": str(server.config.network.overlay),
         "election": election(server),
+        "ad_hoc": ad_hoc(server),
         "strategy": str(settings.routing.strategy),
         "handover": str(settings.handover.protocol),
         "neighbours": {
@@ -99,7 +103,7 @@ def election(server: "BrokerServer") -> dict[str, Any] | None:
     found = electing_of(server)
     if found is None:
         return None
-    node, reach = server.node, server.reach
+    node, radio = server.node, server.reach.radio
     return {
         "leader": found.leader,
         "since_us": found.reign.since,
@@ -108,13 +112,30 @@ def election(server: "BrokerServer") -> dict[str, Any] | None:
         "hops": len(found.path) - 1,
         "brokers": len(server.driver.members.brokers()),
         "in_reach": {
-            name: str(reach.places[name].address)
+            name: str(radio.places[name].address)
             for name in sorted(found.heard)
-            if name in reach.places
+            if name in radio.places
         },
         "cut_off": cut_off(node),
         "is_waiting_for_order": node.is_unsure,
-        "datagrams": dict(reach.datagrams),
+        "datagrams": dict(radio.datagrams),
+    }
+
+
+def ad_hoc(server: "BrokerServer") -> dict[str, Any] | None:
+    """Whether a device serves, and what it knows of others; None where brokers always serve."""
+    node = server.node
+    serving, tables = node.part(AD_HOC), node.part(Reversing.name)
+    if not (isinstance(serving, Serving) and isinstance(tables, Reversing)):
+        return None
+    wanting = [each for each in tables.subscribers.values() if each.filters or each.queue]
+    return {
+        "serves": not serving.is_asleep,
+        "yields": serving.yields and not serving.is_asleep,
+        "serving": server.reach.serving(serving.options.silent_us / 1e6),
+        "subscribers": len(wanting),
+        "subscribers_lost": sum(each.is_lost for each in wanting),
+        "kept_events": sum(len(each.queue) for each in wanting),
     }
 
 
@@ -141,6 +162,7 @@ def topology(server: "BrokerServer") -> dict[str, Any]:
         "leader": None if found is None else found.leader,
         "next_hop": None if found is None else found.next_hop,
         "cut_off": list(cut_off(server.node)),
+        "ad_hoc": ad_hoc(server),
         "at": server.config.name,
         "brokers": members.brokers(),
         "links": [[link.a, link.b] for link in members.links()],

@@ -71,6 +71,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=10):
     """What a broker knows of earlier lives of the client that it greets."""
     attempt: Natural = 0
     """Which connection of its run a client makes: they may arrive in another order."""
+    candidates: tuple[str, ...] = ()
+    """The addresses where a client may find other brokers, in a network of devices alone."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=11):

@@ -12,6 +12,8 @@ from sterna.model.ranges import Number
 class BrokerHere(Message, frozen=True, kw_only=True):
     """Broker -> all devices in reach, as a datagram: clients may come to me."""
 
+    is_datagram: ClassVar[bool] = True
+
     broker: NodeId
     reign: Reign
     """The reign that it follows: brokers with the same one are one network."""
@@ -27,10 +29,23 @@ class ClientHere(Message, frozen=True, kw_only=True):
     """Client -> all devices in reach, as a datagram: this is the network that I am in, or none."""
 
     from_clients: ClassVar[bool] = True
+    is_datagram: ClassVar[bool] = True
 
     client: NodeId
     reign: Reign | None = None
     """The reign that its broker follows; None if it looks for a broker and finds none."""
+
+
+class ClientListens(Message, frozen=True, kw_only=True):
+    """Client -> all devices in reach, as a datagram: I hear you, and need nothing for now.
+
+    On sockets, a device sends its datagrams to those that it has heard.
+    """
+
+    from_clients: ClassVar[bool] = True
+    is_datagram: ClassVar[bool] = True
+
+    client: NodeId
 
 
 class LeaseRenewed(Message, frozen=True, kw_only=True):

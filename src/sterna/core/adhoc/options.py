@@ -1,10 +1,12 @@
 """How devices find brokers, and what brokers do that meet."""
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
 from sterna.core.names import Time
+from sterna.core.overlay.election import BEAT_MAX_US, BEAT_MIN_US
 
 NAME = "ad-hoc"
 
@@ -22,9 +24,9 @@ class AdHocOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How often devices say that they are there, and what they do about silence."""
 
     meeting: Meeting = Meeting.MERGE
-    beat_us: Time = 500_000
+    beat_us: Annotated[Time, msgspec.Meta(ge=BEAT_MIN_US, le=BEAT_MAX_US)] = 500_000
     """The time between two datagrams of a broker or a client."""
-    lease_us: Time = 60_000_000
+    lease_us: Annotated[Time, msgspec.Meta(ge=BEAT_MIN_US)] = 60_000_000
     """A subscriber that is not heard of for so long is forgotten."""
 
     @property

@@ -80,16 +80,17 @@ class Seeking(ClientComponent):
         return self.heard.get(self.client.link or "")
 
     @property
-    def _needs_broker(self) -> bool:
+    def needs_broker(self) -> bool:
         """Whether the client has something to say to a broker."""
-        return bool(self.client.subscriptions) or self.client.offers.waits
+        client = self.client
+        return bool(client.subscriptions) or client.accepted < client.published
 
     def _choose(self, now: Time) -> None:
         """Go to another broker if this one is out of reach, or wants the client to go."""
         for broker in [b for b, found in self.heard.items() if self._is_silent(found, now)]:
             del self.heard[broker]
         mine = self._broker
-        if not mine.said.yields if mine is not None else not self._needs_broker:
+        if not mine.said.yields if mine is not None else not self.needs_broker:
             self._alone_since = None
             return
         others = [f.said for f in self.heard.values() if mine is None or not f.said.yields]

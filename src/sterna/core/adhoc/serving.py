@@ -31,6 +31,7 @@ from sterna.core.actions import Broadcast, Disconnect
 from sterna.core.adhoc.messages import (
     BrokerHere,
     ClientHere,
+    ClientListens,
     LeaseEnded,
     LeaseRenewed,
     ServingBegan,
@@ -84,7 +85,7 @@ class Serving(BrokerComponent):
     """The broker's part."""
 
     name = NAME
-    handles = (BrokerHere, ClientHere, LeaseRenewed)
+    handles = (BrokerHere, ClientHere, ClientListens, LeaseRenewed)
     facts = (ServingBegan, ServingEnded, LeaseEnded)
     Kept = KeptServing
 
@@ -167,6 +168,9 @@ class Serving(BrokerComponent):
             self._begins_at = now + self._turn(message.client)
             self.wake_by(self._begins_at)
 
+    def on_client_listens(self, message: ClientListens, link: LinkId, now: Time) -> None:
+        """A client in reach needs no broker: nothing is to be done for it."""
+
     def _hear(self, device: NodeId, reign: Reign | None, now: Time) -> None:
         self._news[device] = News(reign, now)
         if self.is_asleep:
@@ -233,6 +237,7 @@ class Serving(BrokerComponent):
 
     def _beat(self, now: Time) -> None:
         """Say that it is there, or sleep if nobody needs it."""
+        self._reigns(now)  # Who is silent is forgotten.
         election = self._electing.election
         is_end = election is not None and len(election.neighbours) <= 1
         is_alone = election is None or election.next_hop is None
@@ -296,7 +301,7 @@ class Serving(BrokerComponent):
     def _release(self, now: Time) -> None:
         held, self._held = self._held, []
         for link, events in held:
-            self.broker.router.route(events, link, now)
+            self.broker.pass_on(events, link, now)
 
     def link_down(self, link: LinkId, now: Time) -> None:
         """What a client publishes at another broker now must not overtake what is held."""

@@ -125,6 +125,11 @@ class Ordering(ClientComponent):
             self.client.state(facts.Purged(at=self.client.id, time=now, events=tuple(late)))
         return ready
 
+    def came_late(self, event: Event) -> bool:
+        """Whether an event came, and too late to be put into order."""
+        publisher = self._publishers.get(event.publisher)
+        return publisher is not None and publisher.came.get(event.seq) is False
+
     def wake(self, now: Time) -> None:
         """Some have waited long enough."""
         ready: list[Event] = []

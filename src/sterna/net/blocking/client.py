@@ -119,7 +119,10 @@ class Client(Running[async_client.Client]):
 
     @property
     def missed(self) -> int:
-        """How many events brokers discarded, by their limits, before they could be delivered."""
+        """How many events brokers discarded, by their limits, before they could be delivered.
+
+        Among devices alone also those that came too late to be put into order.
+        """
         return self._client.missed
 
     @property

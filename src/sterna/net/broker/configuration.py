@@ -6,7 +6,7 @@ from sterna.core.assembly import client_settings, make_broker
 from sterna.core.inputs import Configured
 from sterna.core.settings import Settings
 from sterna.errors import SternaError
-from sterna.net.config import BrokerConfig, LimitsConfig
+from sterna.net.config import BrokerConfig, LimitsConfig, Overlay
 from sterna.net.nodes import settings_of
 from sterna.net.records import encode_record
 from sterna.wire.frames import FEATURES, VERSION, Hello, Role, control, digest
@@ -73,7 +73,13 @@ class Configuration:
             frame_bytes_max=self.limits.frame_bytes_max,
             advertises=self.settings.routing.by_advertisements,
             run=self.run,
+            candidates=self.config.network.neighbours if self.clients_seek else (),
         )
+
+    @property
+    def clients_seek(self) -> bool:
+        """Whether clients look for a broker by themselves, among devices alone."""
+        return self.config.network.overlay is Overlay.AD_HOC
 
     @property
     def name(self) -> str:

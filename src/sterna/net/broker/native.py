@@ -21,7 +21,6 @@ from sterna.net.broker.observing import Observers
 from sterna.net.broker.reading import Reading
 from sterna.net.broker.sessions import Session
 from sterna.net.broker.transport import Listening, Tcp, Transport
-from sterna.net.config import Overlay
 from sterna.net.connection import Connection
 from sterna.net.dialing import FRAME_BYTES_MAX
 from sterna.wire.codec import Bodies, MalformedError, encode
@@ -325,6 +324,8 @@ class NativeDoor:
         if said.node.startswith(PREFIX):
             raise RefusedError(f"names that begin with {PREFIX} are those of MQTT clients")
         _, session.features = agree(self.hello(), said)
+        if said.role is Role.CLIENT and self._only_asks(said):
+            said = replace(said, role=Role.OBSERVER)
         if self._is_closed:
             self._refuse(session, self._shutting_down)
             return
@@ -357,6 +358,14 @@ class NativeDoor:
             session.say_encoded(self._greeting(with_settings=not knows, earlier=earlier))
         if said.role is not Role.OBSERVER:
             self._link(session, said)
+
+    def _only_asks(self, said: Hello) -> bool:
+        """Whether a client is told the settings and no more, for it need not mean this broker.
+
+        Where clients look for a broker by themselves, they come back to the one that they choose.
+        """
+        configuration = self._configuration
+        return configuration.clients_seek and said.digest != configuration.digest
 
     def _earlier(self, said: Hello) -> Earlier | None:
         """What is known of the lives of a client that connects; None if nothing is."""
@@ -404,7 +413,7 @@ class NativeDoor:
                 f"{said.node} has other settings in [network], [places] or limits of what is kept, "
                 "and is of a release whose brokers need the same; upgrade it first"
             )
-        if self._configuration.config.network.overlay is Overlay.ELECT:
+        if self._configuration.config.network.elects:
             return  # The core refuses links that have no place in the tree.
         way = self._driver.members.way_to(said.node)
         if way is not None and way != said.node:

@@ -1,30 +1,22 @@
-"""The brokers in reach of one that makes its own links: datagrams to all of them, links to some.
+"""What a broker that makes its own links hears and sends as datagrams, and the links it makes.
 
-Datagrams go from the broker's own port to every candidate of its configuration, and to every other
-broker that it has heard. So where a datagram comes from is where links to that broker are made,
-unless that broker announces another address; a broker that comes back elsewhere is found by its
-next datagram. Of two neighbours, the one whose name comes first makes the link.
+Datagrams go from the broker's own port (see `Radio`). Links to another broker are made to where it
+was heard; of two neighbours, the one whose name comes first makes the link. Clients that look for a
+broker by themselves are heard as well.
 """
 
-import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from ipaddress import ip_address
-from socket import AF_UNSPEC, IPPROTO_UDP, SOCK_DGRAM
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from sterna.core.actions import Connect, Disconnect
+from sterna.core.adhoc.messages import BrokerHere, ClientListens
 from sterna.core.inputs import Heard
 from sterna.core.messages import Message
 from sterna.core.names import NodeId, Peer
-from sterna.net.address import Address, AddressError
-from sterna.net.admission import NAME_CHARACTERS_MAX
+from sterna.net.address import Address
 from sterna.net.dialing import Dialler
-from sterna.wire.codec import MalformedError
-from sterna.wire.datagrams import decode_datagram, encode_datagram
+from sterna.net.radio import Radio, Unlinked
 
 if TYPE_CHECKING:
     from sterna.net.broker.configuration import Configuration
@@ -33,43 +25,6 @@ if TYPE_CHECKING:
     from sterna.net.broker.sessions import Sessions
 
 log = logging.getLogger("sterna.broker")
-
-FORGET_S = 60.0
-"""A broker that is no candidate and is not heard for so long is sent nothing more."""
-
-PLACES_MAX = 1_000
-"""Of how many brokers the addresses are remembered."""
-
-PER_SECOND_MAX = 2_000
-"""So many datagrams are taken in a second: the heartbeats of many brokers, and no flood."""
-
-RESOLVE_S = 10.0
-"""How often the names of hosts among the candidates are looked up."""
-
-UNLINKED_S = 5.0
-"""A broker that is heard, and with which there is no link although there should be one, counts as
-out of reach after so long: datagrams pass, and connections do not."""
-
-SHUNNED_S = 30.0
-"""So long; then it is tried again."""
-
-COMPLAIN_S = 60.0
-"""How often the same complaint is logged at most."""
-
-SocketAddress = tuple[Any, ...]
-"""An address as sockets of its family have it: host, port, and perhaps more."""
-
-
-class Place(NamedTuple):
-    """Where a broker was heard last."""
-
-    address: Address
-    """Where links to it are made."""
-    source: SocketAddress
-    """Where its datagrams come from."""
-    run: str
-    heard_s: float
-    """When, by the monotonic clock."""
 
 
 class Reach:
@@ -82,163 +37,74 @@ class Reach:
         sessions: "Sessions",
         door: "NativeDoor",
     ) -> None:
-        self.datagrams: Counter[str] = Counter()
-        """How many datagrams were `sent` and `heard`. Others are ignored: `malformed`, from a
-        `namesake`, a broker that cannot be connected (`unlinked`), or more than it takes (`flood`).
-        """
-        self.places: dict[NodeId, Place] = {}
-        """Where brokers were heard, those heard last at the end."""
+        candidates = map(Address.from_url, configuration.config.network.neighbours)
+        self.radio = Radio(configuration.name, configuration.run, candidates, self, log)
         self._configuration = configuration
         self._driver = driver
         self._sessions = sessions
         self._door = door
-        self._transport: asyncio.DatagramTransport | None = None
-        urls = configuration.config.network.neighbours
-        self._candidates = [Address.from_url(url) for url in urls]
-        self._found: dict[Address, SocketAddress] = {}
-        """What the system knows the candidates as."""
-        self._family = AF_UNSPEC
-        self._resolving: asyncio.Task[None] | None = None
         self._diallers: dict[NodeId, Dialler] = {}
-        self._wanted: dict[NodeId, float] = {}
-        """The neighbours, and since when there should be a link and is none."""
-        self._shunned: dict[NodeId, float] = {}
-        """Until when which brokers count as out of reach."""
-        self._second = 0
-        self._in_second = 0
-        self._complained: dict[str, float] = {}
+        self._unlinked = Unlinked(lambda name: name in sessions.links, self.radio.complain)
+        self._serves: BrokerHere | None = None
+        """What it has said last of itself, if it serves."""
+        self._serving: dict[NodeId, float] = {}
+        """When other brokers have said last that they serve, by the monotonic clock."""
 
     # ---- Beginning and end
 
     async def open(self, address: Address) -> None:
         """Send and receive at the address where the broker listens; OSError if that fails."""
-        loop = asyncio.get_running_loop()
-        self._transport, _ = await loop.create_datagram_endpoint(
-            lambda: _Datagrams(self), local_addr=(address.host, address.port)
-        )
-        self._family = self._transport.get_extra_info("socket").family
-        named = [each for each in self._candidates if not _is_number(each)]
-        await self._resolve(each for each in self._candidates if each not in named)
-        if named:
-            self._resolving = asyncio.create_task(self._keep_resolving(named))
+        await self.radio.open(address)
 
     def close(self) -> None:
         """Send and receive no more, and make no more links."""
-        if self._resolving is not None:
-            self._resolving.cancel()
         for dialler in self._diallers.values():
             dialler.stop()
         self._diallers.clear()
-        if self._transport is not None:
-            self._transport.close()
-            self._transport = None
-
-    async def _keep_resolving(self, candidates: Sequence[Address]) -> None:
-        """Look up candidates by name, for that may mean another address than before."""
-        while True:
-            await self._resolve(candidates)
-            await asyncio.sleep(RESOLVE_S)
-
-    async def _resolve(self, candidates: Iterable[Address]) -> None:
-        loop = asyncio.get_running_loop()
-        for host, port in candidates:
-            try:
-                found = await loop.getaddrinfo(
-                    host, port, family=self._family, type=SOCK_DGRAM, proto=IPPROTO_UDP
-                )
-            except OSError as error:
-                self._complain(f"cannot find {host}, which is no candidate meanwhile: {error}")
-                continue
-            self._found[Address(host, port)] = found[0][4]
+        self.radio.close()
 
     # ---- Datagrams
 
     def broadcast(self, message: Message) -> None:
-        """Send a datagram to every candidate, and to every other broker that was heard."""
-        if self._transport is None:
-            return
-        configuration, config = self._configuration, self._configuration.config
-        address = config.advertised_address or ""
-        try:
-            data = encode_datagram(configuration.name, configuration.run, address, message)
-        except ValueError as error:
-            self._complain(f"cannot send heartbeats: {error}")
-            return
-        for target in self._targets():
-            self._transport.sendto(data, target)
-            self.datagrams["sent"] += 1
+        """Send a datagram to all that may be in reach."""
+        if isinstance(message, BrokerHere):
+            self._serves = None if message.is_leaving else message
+        self.radio.broadcast(message, self._address)
 
-    def _targets(self) -> Iterator[SocketAddress]:
-        latest = time.monotonic() - FORGET_S
-        while self.places and next(iter(self.places.values())).heard_s < latest:
-            del self.places[next(iter(self.places))]
-        sources = (place.source for place in self.places.values())
-        yield from dict.fromkeys((*self._found.values(), *sources))
+    @property
+    def _address(self) -> str:
+        """Where others reach this broker, if it is not where its datagrams come from."""
+        return self._configuration.config.advertised_address or ""
 
-    def received(self, data: bytes, source: SocketAddress) -> None:
-        """Give the core what a broker in reach says; ignore and count anything else."""
-        if self._is_flood():
-            self.datagrams["flood"] += 1
-            return
-        try:
-            said, message = decode_datagram(data)
-            address = Address.parse(said.address) if said.address else Address(*source[:2])
-            if not said.node.isprintable() or len(said.node) > NAME_CHARACTERS_MAX:
-                raise MalformedError("a name has printable characters")
-        except (MalformedError, AddressError) as problem:
-            self.datagrams["malformed"] += 1
-            self._complain(f"a datagram from {source[0]} is ignored: {problem}")
-            return
-        name, now = said.node, time.monotonic()
-        if name == self._configuration.name:
-            if said.run != self._configuration.run:  # Else the list of candidates has this one.
-                self.datagrams["namesake"] += 1
-                self._complain(f"two brokers are called {name}; rename one (`name`): {address}")
-            return
-        if self._is_unlinked(name, now):
-            self.datagrams["unlinked"] += 1
-            return
-        self.datagrams["heard"] += 1
-        self.places.pop(name, None)
-        self.places[name] = Place(address, source, said.run, now)
-        if len(self.places) > PLACES_MAX:
-            del self.places[next(iter(self.places))]
-        if self._driver.node.peers.get(name) is Peer.CLIENT:
+    def ignores(self, name: NodeId, message: Message) -> str:
+        """Ignore who cannot be connected, and clients that are named as a broker is."""
+        if not message.from_clients:
+            return "unlinked" if self._unlinked.is_shunned(name) else ""
+        if self._driver.node.peers.get(name) is not Peer.BROKER:
+            return ""
+        self.radio.complain(f"a client is called {name}, as a broker is; rename one")
+        return "namesake"
+
+    def heard(self, name: NodeId, message: Message, *, is_new: bool) -> None:
+        """Give the core what a node in reach says."""
+        if message.from_clients:
+            if is_new and self._serves is not None:  # Before anybody else begins to serve it.
+                self.radio.send(self._serves, self._address, name)
+            if type(message) is ClientListens:
+                return  # Now the radio knows where it is, and there is nothing else in it.
+        elif self._driver.node.peers.get(name) is Peer.CLIENT:
             self._door.send_namesake_away(name)
+        if isinstance(message, BrokerHere):
+            self._serving.pop(name, None)
+            if not message.is_leaving:
+                self._serving[name] = time.monotonic()
         self._driver.give(Heard(sender=name, message=message))
 
-    def _is_unlinked(self, name: NodeId, now: float) -> bool:
-        """Whether there is no link with a broker that is heard, and none can be made."""
-        if self._shunned.get(name, now) > now:
-            return True
-        self._shunned.pop(name, None)
-        if name in self._wanted and name in self._sessions.links:
-            self._wanted[name] = now
-        if self._wanted.get(name, now) + UNLINKED_S > now:
-            return False
-        self._shunned[name] = now + SHUNNED_S
-        self._complain(
-            f"{name} sends heartbeats, and cannot be connected: it counts as out of reach for "
-            f"{SHUNNED_S:g} s; let connections pass where datagrams do (TCP and UDP)"
-        )
-        return True
-
-    def _is_flood(self) -> bool:
-        second = int(time.monotonic())
-        if second != self._second:
-            self._second, self._in_second = second, 0
-        self._in_second += 1
-        return self._in_second > PER_SECOND_MAX
-
-    def _complain(self, problem: str) -> None:
-        """Log a problem, but not each time."""
-        now = time.monotonic()
-        if self._complained.get(problem, -COMPLAIN_S) + COMPLAIN_S > now:
-            return
-        if len(self._complained) > PLACES_MAX:
-            self._complained.clear()
-        self._complained[problem] = now
-        log.warning("%s", problem)
+    def serving(self, within_s: float) -> list[NodeId]:
+        """The other brokers in reach that have said within so many seconds that they serve."""
+        oldest = time.monotonic() - within_s
+        self._serving = {name: at for name, at in self._serving.items() if at > oldest}
+        return sorted(self._serving)
 
     # ---- Links
 
@@ -246,36 +112,17 @@ class Reach:
         """Make a link, or make it no more; the other end may be the one to make it."""
         name = action.link
         if isinstance(action, Disconnect):
-            self._wanted.pop(name, None)
+            self._unlinked.want_no_more(name)
             dialler = self._diallers.pop(name, None)
             if dialler is not None:
                 dialler.stop()
             return
-        self._wanted.setdefault(name, time.monotonic())
+        self._unlinked.want(name)
         if name not in self._diallers and self._configuration.name < name:
             self._diallers[name] = Dialler(
                 self._door, self._sessions, lambda: self._address_of(name), name
             )
 
     def _address_of(self, name: NodeId) -> Address | None:
-        place = self.places.get(name)
+        place = self.radio.places.get(name)
         return None if place is None else place.address
-
-
-def _is_number(address: Address) -> bool:
-    with suppress(ValueError):
-        return bool(ip_address(address.host))
-    return False
-
-
-class _Datagrams(asyncio.DatagramProtocol):
-    """What comes in, as asyncio hands it over."""
-
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
-
-    def datagram_received(self, data: bytes, addr: SocketAddress) -> None:
-        self._reach.received(data, addr)
-
-    def error_received(self, exc: Exception) -> None:
-        """Nobody is there: candidates need not be."""

@@ -25,13 +25,13 @@ from sterna.net.broker.progress import Progress
 from sterna.net.broker.reach import Reach
 from sterna.net.broker.reloading import Reloader, Report, Reread
 from sterna.net.broker.sessions import Session, Sessions
-from sterna.net.config import BrokerConfig, Overlay
+from sterna.net.config import BrokerConfig
 from sterna.net.dialing import Dialler
 from sterna.net.engine import Engine
 from sterna.net.http import HttpServer
 from sterna.net.librarian import Librarian
 from sterna.net.metrics import ElectionGauges, Gauges, Metrics
-from sterna.net.status import cut_off, electing_of
+from sterna.net.status import ad_hoc, cut_off, electing_of
 from sterna.net.watchdog import Watchdog
 from sterna.wire.frames import Role
 
@@ -155,7 +155,7 @@ class BrokerServer:
     @property
     def elects(self) -> bool:
         """Whether brokers make their links by themselves."""
-        return self.config.network.overlay is Overlay.ELECT
+        return self.config.network.elects
 
     def join(self, address: Address) -> None:
         """Connect to another broker, and keep trying."""
@@ -280,6 +280,7 @@ class BrokerServer:
         roles, links = self.sessions.roles, self.sessions.links
         node, kept, snapshots = self.node, self.driver.log, self.engine.snapshots
         memory = self.budget.count()
+        alone = ad_hoc(self)
         return Gauges(
             connections={
                 **Counter(_kind(session, role) for session, role in roles.items()),
@@ -306,9 +307,10 @@ class BrokerServer:
             loop_holds=self.watchdog.holds,
             loop_held_s_max=self.watchdog.longest.seconds,
             is_ready=self.is_ready,
-            datagrams=self.reach.datagrams,
+            datagrams=self.reach.radio.datagrams,
             mqtt_ignored=self._mqtt.ignored,
             election=self._election(),
+            serves=None if alone is None else alone["serves"],
         )
 
     def _election(self) -> ElectionGauges | None:

@@ -219,13 +219,19 @@ class Client:
                 life.is_closing = True
                 self._keeper.resume()  # Acknowledgements arrive behind the events that wait.
                 async with asyncio.timeout(timeout):
-                    if self._keeper.is_welcome and life.failure is None:
+                    if life.failure is None and (self._keeper.is_welcome or self._has_to_find):
                         await self._send_the_rest()
         except (TimeoutError, SternaError):
             log.warning("%s closes before its broker has acknowledged everything", self.name)
         finally:
             life.close()
             await self._driver.stop()
+
+    @property
+    def _has_to_find(self) -> bool:
+        """Whether it looks for a broker for what it has published, and finds one if there is."""
+        driver = self._driver
+        return self._keeper.is_listening and driver.node.accepted < driver.node.published
 
     async def _leave_when_back(self) -> None:
         """End now, and have the network forget the client as soon as its broker answers again."""
@@ -258,7 +264,10 @@ class Client:
 
     @property
     def missed(self) -> int:
-        """How many events brokers discarded, by their limits, before they could be delivered."""
+        """How many events brokers discarded, by their limits, before they could be delivered.
+
+        Among devices alone also those that came too late to be put into order.
+        """
         return self._deliveries.missed
 
     @property
@@ -275,6 +284,11 @@ class Client:
     def inputs(self) -> int:
         """How many inputs the client has had so far, from its application and from brokers."""
         return self._driver.inputs
+
+    @property
+    def inputs_idle(self) -> int:
+        """How many of them were heartbeats, or time that passed, and changed nothing."""
+        return self._driver.idle_inputs
 
     @property
     def is_settled(self) -> bool:
@@ -409,6 +423,11 @@ class Client:
         """
         self._life.check()
         wanted = None if url is None else Address.from_url(url)
+        if wanted is not None and self._driver.seeks:
+            raise SternaError(
+                f"{self.name} looks for a broker by itself, as all clients among devices alone: "
+                "attach it without an address"
+            )
         first = [] if wanted is None else [wanted]
         addresses = [*first, *(each for each in self._addresses if each not in first)]
         self._send_pending()

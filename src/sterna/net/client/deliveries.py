@@ -181,9 +181,13 @@ class Deliveries:
             self._life.check()
 
     def missed_more(self, count: int) -> None:
-        """Count events that brokers have discarded."""
+        """Count events that brokers have discarded, or that came too late."""
         self.missed += count
-        log.warning("%s missed %d events that brokers discarded", self._life.name, count)
+        log.warning(
+            "%s missed %d events that brokers discarded, or that came too late",
+            self._life.name,
+            count,
+        )
 
     def closing(self) -> None:
         """Acknowledge the events in hand, because the application closes the client."""

@@ -13,17 +13,30 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sterna import plugins
 from sterna.core import facts
-from sterna.core.actions import Action, Connect, Deliver, Disconnect, Reconnect, Transmit
+from sterna.core.actions import (
+    Action,
+    Broadcast,
+    Connect,
+    Deliver,
+    Disconnect,
+    Reconnect,
+    Transmit,
+)
+from sterna.core.adhoc.options import NAME as AD_HOC
+from sterna.core.adhoc.seeking import Seeking
 from sterna.core.assembly import make_client
 from sterna.core.client import Client as Node
 from sterna.core.confirming.facts import SubscriptionKnown
 from sterna.core.facts import Fact
 from sterna.core.inputs import Configured, Input, LinkUp, Received, Unsubscribe
 from sterna.core.lives import NOTHING_KNOWN, Earlier
+from sterna.core.mobile.ordering import NAME as ORDERING
+from sterna.core.mobile.ordering import Ordering
 from sterna.core.names import LinkId
 from sterna.core.node import Turn
 from sterna.core.settings import Settings
 from sterna.errors import ClosedError, NotConnectedError, SternaError
+from sterna.model.event import Event
 from sterna.net.client.checking import check_sendable
 from sterna.net.client.life import Life
 from sterna.net.client.record import STARTED, Record
@@ -190,6 +203,17 @@ class ClientDriver(Driver):
         return None if self.engine is None else self.engine.node.link
 
     @property
+    def seeks(self) -> bool:
+        """Whether the core looks for a broker by itself, among devices alone."""
+        return self.engine is not None and AD_HOC in self.engine.node.settings.protocols
+
+    @property
+    def needs_broker(self) -> bool:
+        """Whether the core looks for a broker by itself because it has something to say to one."""
+        seeking = None if self.engine is None else self.engine.node.part(AD_HOC)
+        return isinstance(seeking, Seeking) and seeking.needs_broker
+
+    @property
     def is_welcome(self) -> bool:
         """Whether the broker accepts and delivers events."""
         return self.engine is not None and self.engine.node.is_welcome
@@ -203,6 +227,11 @@ class ClientDriver(Driver):
     def inputs(self) -> int:
         """How many inputs the core has had so far."""
         return 0 if self.engine is None else self.engine.inputs
+
+    @property
+    def idle_inputs(self) -> int:
+        """How many of them were heartbeats, or time that passed, and changed nothing else."""
+        return 0 if self.engine is None else self.engine.idle_inputs
 
     @property
     def position(self) -> int:
@@ -250,6 +279,8 @@ class ClientDriver(Driver):
                 steps.append(Delivery(action, now if self.log is None else dict(now)))
             elif isinstance(action, Connect | Disconnect | Reconnect):
                 steps.append(action)
+            elif type(action) is Broadcast:  # It promises nothing, so it need not wait.
+                self._keeper.broadcast(action.message)
         self._bodies.clear()
         return Prepared(self._keeper.connection, steps)
 
@@ -280,7 +311,15 @@ class ClientDriver(Driver):
             elif isinstance(fact, SubscriptionKnown):
                 self._deliveries.known(fact, position)
             elif isinstance(fact, facts.Purged):
-                self._publications.discard(fact.events)
+                self._purged(fact.events)
+
+    def _purged(self, events: Sequence[Event]) -> None:
+        """The core has discarded what it was to publish, or what came too late."""
+        ordering = None if self.engine is None else self.engine.node.part(ORDERING)
+        late = isinstance(ordering, Ordering) and [e for e in events if ordering.came_late(e)]
+        if late:
+            self._deliveries.missed_more(len(late))
+        self._publications.discard([event for event in events if event not in (late or ())])
 
     def stumbled(self, given: Input, error: Exception) -> None:
         log.error("%s failed at %s", self._life.name, type(given).__name__, exc_info=error)

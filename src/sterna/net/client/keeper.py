@@ -3,6 +3,10 @@
 The core asks for a certain broker (`Connect`) or for none (`Disconnect`). It knows brokers by name,
 and an address does not contain the name. So the client dials first, learns the name of the broker
 in the handshake, and has its core attach to that broker.
+
+Among devices alone, the core looks for a broker by itself, by datagrams (`Ears`). The client dials
+any address of its list then only to ask for the settings, and the brokers that the core wants where
+they were heard.
 """
 
 import asyncio
@@ -12,13 +16,15 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from sterna.core.inputs import Attach, Detach, LinkDown, LinkUp, Received
+from sterna.core.inputs import Attach, Detach, Heard, LinkDown, LinkUp, Received, TimePassed
 from sterna.core.lives import NOTHING_KNOWN
-from sterna.core.names import LinkId, Peer
+from sterna.core.messages import Message
+from sterna.core.names import LinkId, NodeId, Peer
 from sterna.errors import ClosedError, SternaError
 from sterna.net.address import Address
 from sterna.net.client.connections import Changes, Connected, Lost, Moved
 from sterna.net.client.driver import ClientDriver
+from sterna.net.client.ears import Ears
 from sterna.net.client.life import Life
 from sterna.net.client.search import Search
 from sterna.net.client.transport import Transport
@@ -81,6 +87,9 @@ class Keeper:
         self._run = secrets.token_hex(8)
         self._attempts = 0
         """How many connections were made."""
+        self._asks = False
+        """Whether this connection is only to learn the settings."""
+        self._ears = Ears(life, self._run, self._heard, lambda broker: self._greeted == broker)
 
     # ---- For the application
 
@@ -92,19 +101,31 @@ class Keeper:
             return "closed"
         if now is not None:
             return f"connected to {now.broker} at {now.address}"
-        state = "looks for a broker" if self._search.is_on else "not connected"
+        state = "not connected"
+        if self.is_looking:
+            state = "looks for a broker"
+        elif self.is_listening:
+            state = "needs no broker now"
         return state if self.broker is None else f"{state}, last at {self.broker}"
 
     @property
     def is_looking(self) -> bool:
         """Whether it looks for a broker, and none accepts and delivers events yet."""
-        return self._search.is_on and not self.is_welcome
+        seeks = self._ears.is_on and self._driver.needs_broker
+        return (self._search.is_on or seeks) and not self.is_welcome
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether the core looks for a broker by itself, when it needs one."""
+        return self._ears.is_open
 
     @property
     def whereabouts(self) -> str:
         """Where the client is, for people to read."""
         if self.is_welcome:
             return f"{self._life.name} is at {self.broker}"
+        if self._ears.is_on:
+            return f"{self._life.name} looks for a broker among the devices in reach"
         if not self._search.is_on:
             return f"{self._life.name} is detached"
         tried = ", ".join(address.url for address in self._search.addresses)
@@ -112,18 +133,22 @@ class Keeper:
 
     def keep(self, addresses: Sequence[Address]) -> None:
         """Connect to one of these addresses, and again whenever that connection is lost."""
-        if not self._search.is_on:
+        self._ears.learn(addresses)
+        if self._driver.seeks:
+            self._listen()
+        if not (self._search.is_on or (self._driver.seeks and self.connection is not None)):
             self._search.addresses = addresses
             self._search.start()
 
     async def welcome(self) -> None:
-        """Wait until a broker accepts and delivers events."""
-        while not self.is_welcome:
+        """Wait until a broker accepts and delivers events, or the core can look for one."""
+        while not (self.is_welcome or self.is_listening):
             self._life.check()
             await self._life.change()
 
     async def let_go(self) -> None:
         """End the connection and look for no other one; if the core is attached, it detaches."""
+        self._ears.close()
         if self._search.is_on or self.connection is not None:
             if self._driver.link is not None:
                 self._driver.give(Detach())
@@ -143,6 +168,7 @@ class Keeper:
     def end(self) -> None:
         """End the connection and the search, because the client has ended."""
         self._search.stop()
+        self._ears.close()
         failure = self._life.failure
         self._not_welcome("the client is closed" if failure is None else str(failure))
         if self.connection is not None:
@@ -160,6 +186,9 @@ class Keeper:
         if self._greeted == link and connection is not None and not connection.is_over:
             # Not at once: the turn in which the core asks for it is not over yet.
             asyncio.get_running_loop().call_soon(self._link_up, connection)
+        elif self._driver.seeks:
+            self._ears.want(link)
+            self._look()
         else:
             self._search.start()
 
@@ -167,6 +196,7 @@ class Keeper:
         """End the connection to a broker, which the core no longer wants."""
         if self._wanted == link:
             self._wanted = None
+        self._ears.want_no_more(link)
         if self._greeted in {None, link}:  # Else it is connected elsewhere already.
             self._hang_up()
 
@@ -185,6 +215,46 @@ class Keeper:
         if self.connection is not None:
             self._reason = reason
             self.connection.abort()
+
+    def broadcast(self, message: Message) -> None:
+        """Say something to all brokers in reach."""
+        self._ears.broadcast(message)
+
+    # ---- Among devices alone
+
+    def _listen(self) -> None:
+        """Have the core find a broker by itself from now on."""
+        if not self._ears.is_on:
+            self._ears.open()
+            self._driver.give(TimePassed())  # Its clock begins.
+            link = self._driver.link
+            if link is not None:  # It is where it was, unless it hears otherwise.
+                self._driver.give(Attach(broker=link))
+
+    def _heard(self, broker: NodeId, message: Message) -> None:
+        """A broker in reach says that it serves."""
+        self._driver.give(Heard(sender=broker, message=message))
+        if broker == self._wanted and self._greeted is None:
+            self._look()
+
+    def _look(self) -> None:
+        """Connect to the broker that the core wants, where that was heard."""
+        address = self._ears.address_of(self._wanted)
+        if address is None:
+            return  # Until it is heard.
+        if self.connection is not None and (self.connection.is_over or self.address != address):
+            self.connection.abort()
+        self._search.look(address)
+
+    def _asked(self, connection: Connection, said: Hello) -> None:
+        """A broker has told the settings, or is another one than was heard."""
+        asked = self._asks or self._wanted is None
+        connection.abort()
+        if asked:
+            self._search.stop()
+            self._look()
+        elif said.settings is None:
+            log.info("%s was heard here, and this is %s", self._wanted, said.node)
 
     # ---- Frames
 
@@ -217,7 +287,9 @@ class Keeper:
         self._search.stop()
         if self.connection is not None:
             is_closing = self._life.is_closing
-            self._reason = "the client is closed" if is_closing else "the client has detached"
+            is_elsewhere = self._ears.is_on and not is_closing
+            left = "goes to another broker" if is_elsewhere else "has detached"
+            self._reason = "the client is closed" if is_closing else f"the client {left}"
             self.connection.close()
         self._life.changed()
 
@@ -229,7 +301,9 @@ class Keeper:
         self.is_paused = False
         self._reason = None
         self._attempts += 1
-        hello = _hello(self._life.name, self._driver.digest)
+        seeks = self._driver.seeks
+        self._asks = seeks and address != self._ears.address_of(self._wanted)
+        hello = _hello(self._life.name, "" if self._asks else self._driver.digest)
         connection.say(replace(hello, run=self._run, attempt=self._attempts))
 
     def connected(self, connection: Connection) -> None:
@@ -267,6 +341,14 @@ class Keeper:
         self.frame_bytes_max = said.frame_bytes_max
         if said.settings is not None:
             self._driver.configure(known_settings(said), said.earlier)
+        if self._driver.seeks and not self._is_linked and self.connection is not None:
+            self._ears.learn(map(Address.from_url, said.candidates))
+            self._listen()
+            if self._asks or said.settings is not None or said.node != self._wanted:
+                self._asked(self.connection, said)
+                return
+        if not self._driver.seeks:
+            self._ears.close()  # The network has changed.
         self.broker = self._greeted = said.node
         self._earlier = said.earlier
         if self._wanted != said.node:

@@ -27,6 +27,10 @@ DIAL_S = 5.0
 HEARTBEAT_S = 5.0
 """The client sends a ping to a broker from which it received nothing for this long."""
 
+HEARTBEAT_ALONE_S = 1.0
+"""Among devices alone, it does so sooner: they are out of reach now and then, and connections may
+not survive that."""
+
 SILENCES_MAX = 3
 """After this many pings in a row without an answer, the client disconnects."""
 
@@ -53,6 +57,13 @@ class Search:
         if self._task is None:
             self._task = asyncio.create_task(self._stay_connected(self.addresses))
             self._task.add_done_callback(self._ended)
+
+    def look(self, address: Address) -> None:
+        """Look for a broker at an address, and nowhere else."""
+        if not self.is_on or [*self.addresses] != [address]:
+            self.stop()
+            self.addresses = [address]
+            self.start()
 
     def stop(self) -> None:
         """Stop looking. An established connection is left as it is."""
@@ -107,7 +118,9 @@ class Search:
     async def _change_or_silence(self, connection: Connection) -> None:
         """Wait for a change; hang up if the broker is silent for too long."""
         try:
-            async with asyncio.timeout(HEARTBEAT_S):
+            async with asyncio.timeout(
+                HEARTBEAT_ALONE_S if self._keeper.is_listening else HEARTBEAT_S
+            ):
                 await self._life.change()
                 return
         except TimeoutError:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from sterna.core.replication.merging import Merging
 from sterna.core.replication.options import MergingOptions
-from sterna.errors import ClosedError
+from sterna.errors import ClosedError, SternaError
 from sterna.model.filters import Filter
 from sterna.net.client.api import CLOSE_S, CONNECT_S, Client
 from sterna.net.client.checking import checked_filter, checked_terms
@@ -98,6 +98,11 @@ class WatchingClient:
         try:
             self._displays.open(self._journal_failed)
             await self._outlet.client._start()
+            if self._outlet.client._driver.seeks:
+                raise SternaError(
+                    "in a network of devices alone, one broker serves a client: connect it without "
+                    "`watch`"
+                )
             await self._sessions.start()
         except BaseException:
             await self.close(timeout=0)

@@ -14,6 +14,7 @@ from sterna.core.history.options import BufferOptions, HistoryOptions
 from sterna.core.location.options import PlacesOptions
 from sterna.core.mobility import MobilityOptions
 from sterna.core.names import Time
+from sterna.core.protocol import named
 from sterna.core.routing.options import RoutingOptions
 from sterna.core.settings import Settings
 from sterna.core.terms.messages import TERMS
@@ -36,6 +37,7 @@ from sterna.net.config.sections import (
     MobilityConfig,
     MqttConfig,
     NetworkConfig,
+    Overlay,
     PlacesConfig,
 )
 from sterna.net.config.writing import as_toml
@@ -131,13 +133,18 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
     def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.network.parent == self.name:
             yield "network.parent", "is this broker itself: name a neighbour, or leave it out"
+        yield from self._not_with_devices_alone()
         network = self.network
         names = (*network.protocols, *network.overlay_protocols, network.handover_protocol, TERMS)
-        used = {found.name: found for found in map(plugins.find, names)}
+        asked = [plugins.find(name) for name in names]
+        needed = [named(need) for found in asked for need in found.needs]
+        used = {found.name: found for found in (*asked, *needed)}
         for name in self.protocols:
             if name not in used:
                 yield f"protocols.{name}", f"is not used here; there are {', '.join(used)}"
-        settings = Settings(handover=self.handover_options, options=self.protocols)
+        settings = Settings(
+            handover=self.handover_options, protocols=tuple(used), options=self.protocols
+        )
         for name, protocol in used.items():
             try:
                 for part in protocol.parts:
@@ -147,6 +154,22 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
             except Exception as error:  # noqa: BLE001 - it is code of another package.
                 yield f"protocols.{name}", f"cannot be used: {type(error).__name__} ({error})"
 
+    def _not_with_devices_alone(self) -> Iterator[tuple[str, str]]:
+        """What a network of devices alone cannot do, besides what `network` says of it."""
+        if self.network.overlay is not Overlay.AD_HOC:
+            return
+        because = 'with network.overlay = "ad-hoc"'
+        stays = f"must not be set {because}: MQTT clients cannot look for another broker"
+        for key in ("listen", "websocket"):
+            if getattr(self.mqtt, key):
+                yield f"mqtt.{key}", stays
+        unannounced = f"must not be set {because}: subscriptions with places are not passed on"
+        for key in ("grid", "graph"):
+            if getattr(self.places, key) is not None:
+                yield f"places.{key}", unannounced
+        if self.mobility.model is not None:
+            yield "mobility.model", unannounced
+
     @property
     def routing_options(self) -> RoutingOptions:
         """How the broker routes."""
@@ -155,6 +178,7 @@ class BrokerConfig(ConfigSection, frozen=True, kw_only=True):
             advertisements=self.network.advertisements,
             hierarchical=self.network.hierarchy,
             parent=self.network.parent,
+            announces=self.network.overlay is not Overlay.AD_HOC,
         )
 
     @property

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from sterna.core.adhoc.serving import AD_HOC
 from sterna.core.handover.options import Handover
 from sterna.core.history.options import Search
 from sterna.core.location.stays import Dwell
@@ -42,6 +43,9 @@ KeepAlive = Annotated[int, Meta(ge=0, le=65_535)]
 
 ELECTING = (ELECTION.name, BRANCHES.name)
 """The protocols of brokers that make their own tree."""
+
+ALONE = (ELECTION.name, REVERSING.name, AD_HOC.name)
+"""The protocols of devices alone, each with a broker that serves while it is needed."""
 
 NEED_A_FIXED_TREE = frozenset((Handover.RELOCATION.value, Handover.HOME.value, PHOENIX.name))
 """Handover protocols that do not work, or are not proven, on a tree that changes."""
@@ -95,6 +99,8 @@ class Overlay(StrEnum):
     """The configuration does."""
     ELECT = "elect"
     """The brokers do: they elect a leader, and link to a tree below it."""
+    AD_HOC = "ad-hoc"
+    """The brokers do, and each serves only while clients need it; clients find it by themselves."""
 
 
 class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
@@ -105,8 +111,9 @@ class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
         means(
             "Who decides which brokers are neighbours. With `tree`, `neighbours` does. With "
             "`elect`, brokers exchange heartbeats (UDP, at the port of `listen`), elect a leader "
-            "and make a tree, and another one when brokers or links fail. It is the same at all "
-            "brokers.",
+            "and make a tree, and another one when brokers or links fail. With `ad-hoc`, brokers "
+            "do so that are needed: each device has one, which sleeps until a client finds no "
+            "other. It is the same at all brokers.",
             for_start=True,
         ),
     ] = Overlay.TREE
@@ -114,8 +121,8 @@ class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
         tuple[str, ...],
         means(
             "The brokers that this one connects to, as `sterna://host:port`. The network is a "
-            "tree. Only one of two neighbours names the other. With `overlay` = `elect`, the "
-            "brokers that may be in reach: all brokers can have the same list.",
+            "tree. Only one of two neighbours names the other. With `overlay` = `elect` or "
+            "`ad-hoc`, the brokers that may be in reach: all brokers can have the same list.",
             for_start=True,
         ),
     ] = ()
@@ -136,7 +143,8 @@ class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
             "The protocol by which clients move from one broker to another: `none`, `naive`, "
             "`relocation`, `standard`, `logging`, `prefetching`, `home`, or one from another "
             "package, as in `protocols`. If it is not set, `relocation`; with `overlay` = "
-            "`elect`, `standard`, as `relocation` and `home` need a tree that stays.",
+            "`elect`, `standard`, as `relocation` and `home` need a tree that stays; with "
+            "`ad-hoc`, always `phoenix`.",
             example="relocation",
         ),
     ] = None
@@ -169,12 +177,21 @@ class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
         """The handover protocol that is set, or the one that suits the overlay."""
         if self.handover is not None:
             return self.handover
-        return Handover.STANDARD if self.overlay is Overlay.ELECT else Handover.RELOCATION
+        return {
+            Overlay.TREE: Handover.RELOCATION.value,
+            Overlay.ELECT: Handover.STANDARD.value,
+            Overlay.AD_HOC: PHOENIX.name,
+        }[self.overlay]
+
+    @property
+    def elects(self) -> bool:
+        """Whether brokers make their links by themselves."""
+        return self.overlay is not Overlay.TREE
 
     @property
     def overlay_protocols(self) -> tuple[str, ...]:
         """The protocols that brokers take part in because of the overlay."""
-        return ELECTING if self.overlay is Overlay.ELECT else ()
+        return {Overlay.TREE: (), Overlay.ELECT: ELECTING, Overlay.AD_HOC: ALONE}[self.overlay]
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
         if self.parent is not None and not self.hierarchy:
@@ -182,8 +199,12 @@ class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
         for name in self.protocols:
             if name in ELECTING:
                 yield "protocols", f'has {name!r}: set network.overlay = "elect" instead'
+            if name == AD_HOC.name:
+                yield "protocols", f'has {name!r}: set network.overlay = "ad-hoc" instead'
         if self.overlay is Overlay.ELECT:
             yield from self._not_with_election()
+        if self.overlay is Overlay.AD_HOC:
+            yield from self._not_with_devices_alone()
 
     def _not_with_election(self) -> Iterator[tuple[str, str]]:
         """What loses events on a tree that changes, or assumes that it does not change."""
@@ -196,6 +217,24 @@ class NetworkConfig(ConfigSection, frozen=True, kw_only=True):
             yield "advertisements", f"must be false {because}: {loses}"
         if self.hierarchy:
             yield "hierarchy", f"must be false {because}: its root and parents are fixed"
+        if not self.accept_brokers:
+            yield "accept_brokers", f"must be true {because}: either end makes the link"
+        for name in self.protocols:
+            if name in WITHOUT_ROUTES or name == PRESUBSCRIBING.name:
+                yield "protocols", f"must not have {name!r} {because}: leave it out"
+
+    def _not_with_devices_alone(self) -> Iterator[tuple[str, str]]:
+        """What assumes that brokers announce filters to each other, or that they stay."""
+        because = 'with network.overlay = "ad-hoc"'
+        if self.handover not in {None, PHOENIX.name}:
+            yield "handover", f"is {self.handover!r}: {because}, it is {PHOENIX.name}; leave it out"
+        for key, why in (
+            ("advertisements", "brokers know all subscribers, whatever is advertised"),
+            ("quenching", "a broker that has just begun to serve knows no subscriptions yet"),
+            ("hierarchy", "its root and parents are fixed"),
+        ):
+            if getattr(self, key):
+                yield key, f"must be false {because}: {why}"
         if not self.accept_brokers:
             yield "accept_brokers", f"must be true {because}: either end makes the link"
         for name in self.protocols:
