@@ -101,7 +101,9 @@ def test_mqtt_packets_are_counted_and_acknowledged(qos: Qos, count: int, cuts: l
 
     feed(subscriber, data, cuts)
     subscriber.confirm()
-    publisher.feed(subscriber.take())
+    while said := subscriber.take():  # With QoS 2, each has something to say twice.
+        publisher.feed(said)
+        subscriber.feed(publisher.take())
 
     assert subscriber.received == count
     assert subscriber.numbers == list(range(1, count + 1))

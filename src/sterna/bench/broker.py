@@ -46,6 +46,8 @@ Measured = TypeVar("Measured")
 
 WARM_UP = 0.25
 """The first round does not count, and has this share of the events."""
+IDLE = (Protocol.NATIVE, Protocol.MQTT_0)
+"""What idle clients speak: it makes no difference to them what QoS is."""
 CLIENTS_AT_ONCE = 1_000
 """So many idle clients are connected with one order."""
 QUEUED = 100_000
@@ -209,7 +211,7 @@ def run(options: Options, progress: Progress) -> BrokerReport:
                 with noting(f"drain, {contender}"):
                     report.drain[str(contender)] = bench.drain(contender)
         for contender in bench.contenders if options.idle else ():
-            if not contender.is_durable:
+            if not contender.is_durable and contender.protocol in IDLE:
                 with noting(f"idle, {contender}"):
                     report.idle[str(contender)] = bench.idle(contender)
     return report
