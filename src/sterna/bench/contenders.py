@@ -10,10 +10,6 @@ from sterna.bench.servers import MosquittoServer, RelayServer, Server, SternaSer
 from sterna.bench.worker import QOS, Protocol
 from sterna.net.config import Durability
 
-INFLIGHT_MAX = 1_000
-"""So many messages with QoS 2 mosquitto may have in flight to a client, as Sterna may. Without a
-limit it takes twice as long for them, and sometimes ends the connection."""
-
 
 class Program(StrEnum):
     """What runs."""
@@ -66,10 +62,7 @@ class Contender:
             case Program.MOSQUITTO:
                 if mosquitto is None:
                     raise LoadError("mosquitto is not installed")
-                inflight_max = INFLIGHT_MAX if self.protocol is Protocol.MQTT_2 else 0
-                return MosquittoServer(
-                    mosquitto, directory, persistent=self.keeps, inflight_max=inflight_max
-                )
+                return MosquittoServer(mosquitto, directory, persistent=self.keeps)
             case Program.RELAY:
                 return RelayServer(directory)
 

@@ -25,6 +25,7 @@ MOSQUITTO_SETTINGS = {
     "set_tcp_nodelay": "true",
     "max_queued_messages": "0",
     "max_queued_bytes": "0",
+    "max_inflight_messages": "0",
     "sys_interval": "0",
     "log_type": "none",
 }
@@ -167,12 +168,8 @@ class SternaServer(Server):
 class MosquittoServer(Server):
     """Mosquitto; with a directory to keep sessions in if they are to last."""
 
-    def __init__(
-        self, binary: str, directory: Path, *, persistent: bool, inflight_max: int = 0
-    ) -> None:
-        """A client may have `inflight_max` messages unacknowledged; 0: any number."""
+    def __init__(self, binary: str, directory: Path, *, persistent: bool) -> None:
         self._binary = binary
-        self._inflight_max = inflight_max
         self._is_persistent = persistent
         super().__init__(directory)
 
@@ -180,7 +177,6 @@ class MosquittoServer(Server):
         config = directory / "mosquitto.conf"
         settings = {"listener": f"{self.port} 127.0.0.1", **MOSQUITTO_SETTINGS}
         settings["user"] = getpass.getuser()
-        settings["max_inflight_messages"] = str(self._inflight_max)
         settings["persistence"] = str(self._is_persistent).lower()
         if self._is_persistent:
             settings["persistence_location"] = f"{directory}/"
